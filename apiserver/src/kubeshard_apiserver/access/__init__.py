@@ -1,4 +1,4 @@
-"""Users, what they want to do, and who decides whether they may."""
+"""Users, the actions they request, and the interface that decides whether they may perform them."""
 
 from kubeshard_apiserver.access.user import ADMINISTRATOR, User
 

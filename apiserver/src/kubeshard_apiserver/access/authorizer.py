@@ -1,6 +1,6 @@
-"""What a user may do: the words of a request, who decides about it, and what is answered when it is not allowed.
+"""Authorization: the attributes of a request, the interface that decides about it, and the response to a refusal.
 
-Source of the answers: k8s.io/apiserver `endpoints/handlers/responsewriters`.
+Source of the responses: k8s.io/apiserver `endpoints/handlers/responsewriters`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.status import forbidden, shown
 
 Rule = Mapping[str, Any]
-"""A PolicyRule, as it stands in roles."""
+"""A PolicyRule, as it appears in roles."""
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 @dataclass(frozen=True)
 class Attributes:
-    """Of a path that names no resource, `verb` is the HTTP method in lower case and `resource` is empty."""
+    """What a request wants to do. If its path names no resource, `verb` is the lower-case HTTP method and `resource` is
+    empty.
+    """
 
     verb: str
     path: str = ""
@@ -34,24 +36,24 @@ class Attributes:
 
     @property
     def about_resource(self) -> bool:
-        """A review may ask about a resource without a name; it has no path then."""
+        """Whether the request is about a resource. A review may omit the resource's name; it has no path then."""
         return bool(self.resource) or not self.path
 
     @property
     def combined(self) -> str:
-        """The resource as rules name it: `pods`, or `pods/status`."""
+        """The resource as RBAC rules name it: `pods`, or `pods/status`."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 class Decision(NamedTuple):
-    """`reason` says by which binding it is allowed, or what was missing when it was looked for."""
+    """`reason` names the binding that allows the request, or a problem found while looking for one."""
 
     allowed: bool
     reason: str = ""
 
 
 class Held(NamedTuple):
-    """The rules that a user has; `problem` names bindings whose role is missing."""
+    """The rules that a user holds. `problem` names bindings whose role is missing."""
 
     rules: Sequence[Rule]
     problem: str = ""
@@ -61,12 +63,12 @@ class Authorizer(Protocol):
     def decide(self, user: User, attributes: Attributes) -> Decision: ...
 
     def held(self, user: User, namespace: str) -> Held:
-        """In this namespace; in an empty one, everywhere."""
+        """Return the rules that apply in this namespace, or cluster-wide if it is empty."""
         ...
 
 
 class AllowAll:
-    """As `--authorization-mode=AlwaysAllow`."""
+    """Allows everything, like `--authorization-mode=AlwaysAllow`."""
 
     def decide(self, user: User, attributes: Attributes) -> Decision:
         return Decision(True)
@@ -84,7 +86,7 @@ def unauthorized() -> Unauthorized:
 
 
 def not_allowed(user: User, attributes: Attributes, reason: str = "") -> Forbidden:
-    """`reason` is what the authorizer adds."""
+    """Return the refusal. `reason` is what the authorizer adds to it."""
     who = f"User {shown(user.name)} cannot {attributes.verb}"
     cause = f": {reason}" if reason else ""
     if not attributes.about_resource:

@@ -28,7 +28,7 @@ ANONYMOUS = User("system:anonymous", groups=(UNAUTHENTICATED,))
 
 
 def account_name(namespace: str, name: str) -> str:
-    """The user name of a ServiceAccount."""
+    """Return the user name of a ServiceAccount."""
     return f"{_ACCOUNT}{namespace}:{name}"
 
 
@@ -37,7 +37,7 @@ def account_groups(namespace: str) -> tuple[str, ...]:
 
 
 def account_of(user_name: str) -> tuple[str, str] | None:
-    """Namespace and name of the ServiceAccount that a user name means, or None."""
+    """Return the namespace and name of the ServiceAccount that a user name stands for, or None."""
     if not user_name.startswith(_ACCOUNT):
         return None
     namespace, colon, name = user_name.removeprefix(_ACCOUNT).partition(":")
@@ -45,7 +45,7 @@ def account_of(user_name: str) -> tuple[str, str] | None:
 
 
 def user_info(user: User) -> dict[str, Any]:
-    """`UserInfo`, as reviews and admission requests carry it."""
+    """Return the `UserInfo` that reviews and admission requests contain."""
     info: dict[str, Any] = {"username": user.name}
     if user.uid:
         info["uid"] = user.uid

@@ -1,4 +1,4 @@
-"""What kube-controller-manager, kube-scheduler and kubelets do, as far as tests of operators notice it."""
+"""The parts of kube-controller-manager, kube-scheduler and the kubelet that tests of operators depend on."""
 
 from kubeshard_apiserver.controllers.controllers import Controllers
 

@@ -26,7 +26,8 @@ def claim_dependents(
     suits: Callable[[Object], bool] = lambda obj: True,
     finalizer: str = "",
 ) -> Steps[None]:
-    """`suits`: a further condition for adoption. `finalizer`: what every adopted object gets.
+    """Adopt and release dependents. `suits` is an additional condition for adoption; `finalizer` is added to every
+    adopted object.
 
     Does nothing for an owner that is being deleted. Raises ApiError.
     """
@@ -49,7 +50,7 @@ def claim_dependents(
 
 
 def claimants(cluster: Cluster, resources: GroupResource, event: Event) -> Iterable[Key]:
-    """The owners of this kind that may adopt the changed object."""
+    """Return the keys of the owners of this kind that may adopt the changed object."""
     new, old = event.new, event.old
     if new is None or controller_of(new) is not None or is_deleting(new):
         return

@@ -1,7 +1,7 @@
-"""A cluster as its controllers see it, and what each of them may write in its own name.
+"""The cluster as its controllers see it, and the accounts under which they write to it.
 
-Controllers write through the verbs of the model, so admission sees their writes as it would on a real
-cluster: the user is a controller's service account, or a node.
+Controllers write through the API server's own verbs, so their writes pass admission as on a real cluster. The user is
+the controller's service account, or a node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AUTHENTICATED = "system:authenticated"
 
 
 def service_account(name: str) -> User:
-    """The service account of a controller of kube-controller-manager."""
+    """Return the service account of a controller in kube-controller-manager."""
     groups = ("system:serviceaccounts", "system:serviceaccounts:kube-system", _AUTHENTICATED)
     return User(f"system:serviceaccount:kube-system:{name}", groups=groups)
 
@@ -40,7 +40,7 @@ SCHEDULER = User("system:kube-scheduler", groups=(_AUTHENTICATED,))
 
 
 class Cluster:
-    """The stored objects and their owners."""
+    """The stored objects and the index of their owner references."""
 
     def __init__(self, server: ApiServer, rights: Rights = EVERY_RIGHT) -> None:
         self.server = server
@@ -50,9 +50,9 @@ class Cluster:
         self._resources: dict[GroupResource, Resource] = {}
 
     def resource(self, resource: GroupResource) -> Resource | None:
-        """The resource in its preferred version; None if it is not served."""
+        """Return the resource in its preferred version, or None if it is not served."""
         known, registry = self._resources.get(resource), self.server.registry
-        # What a definition says anew is another object.
+        # A changed definition registers a new Resource object.
         if known and registry.find(known.kind.group, known.kind.version, known.kind.plural) is known:
             return known
         found = next((each for each in registry if each.group_resource == resource), None)
@@ -61,7 +61,7 @@ class Cluster:
         return found
 
     def resources(self) -> Iterator[Resource]:
-        """Each once, whatever the number of its versions."""
+        """Yield each resource once, however many versions it has."""
         seen: set[GroupResource] = set()
         for found in self.server.registry:
             if found.group_resource not in seen and "delete" in found.verbs:
@@ -72,17 +72,17 @@ class Cluster:
         return self.server.store.get(node.resource, node.key) if self.resource(node.resource) else None
 
     def in_namespace(self, resource: GroupResource, namespace: str) -> list[Object]:
-        """The objects of a namespace, by name."""
+        """Return the objects in a namespace, sorted by name."""
         objects = self.server.store.objects(resource)
         return [objects[key] for key in sorted(key for key in objects if key.namespace == namespace)]
 
     def orphans(self, resource: GroupResource, namespace: str) -> list[Object]:
-        """The objects without a controller, for resources that are adopted."""
+        """Return the objects without a controller. Only resources that can be adopted are indexed."""
         found = [self.get(Node(resource, key)) for key in self.ownership.orphans(resource, namespace)]
         return [obj for obj in found if obj is not None]
 
     def controlled(self, owner: Object, resource: GroupResource) -> list[Object]:
-        """The objects that this one manages, in the order of their creation."""
+        """Return the objects that this owner controls, in the order of their creation."""
         uid = owner["metadata"]["uid"]
         nodes = self.ownership.dependents(uid)
         found = [self.get(node) for node in nodes if node.resource == resource]
@@ -95,15 +95,15 @@ class Cluster:
         return self.server.now()
 
     def event_name(self, about: Object) -> str:
-        """Not given before: with the nanosecond, or a later one."""
+        """Return a name that has not been used before: it contains the current nanosecond, or a later one."""
         self._last_event = max(self._last_event + 1, int(self.wall() * 1e9))
         return f"{about['metadata']['name']}.{self._last_event:x}"
 
 
 class Account:
-    """The verbs as one user. Changing or deleting an object that is gone is not an error and does nothing.
+    """The API verbs as one user. Changing or deleting an object that no longer exists is a no-op.
 
-    Raises ApiError for every other refusal.
+    Every other refusal raises ApiError.
     """
 
     def __init__(self, cluster: Cluster, user: User, *, manager: str = "kube-controller-manager") -> None:
@@ -119,7 +119,7 @@ class Account:
         return (yield from steps).object
 
     def change(self, node: Node, change: Change, subresource: str = "") -> Steps[None]:
-        """Writes what `change` makes of the object; a subresource is written only where it is one."""
+        """Write the object that `change` returns. `subresource` applies only where the resource has it."""
         target = self._target(node, subresource)
         try:
             yield from self._server.writes.changing(target, change, self._options)
@@ -132,7 +132,7 @@ class Account:
             yield from self.change(node, lambda live: {**live, "status": status}, "status")
 
     def bind(self, pod: Object, resource: GroupResource, node: str) -> Steps[None]:
-        """Binds as a Binding does, with admission. Raises Conflict for a pod that has another node."""
+        """Bind the pod through its `binding` subresource, with admission. Raises Conflict if it is on another node."""
         meta = pod["metadata"]
         kind = BINDINGS.kind
         body: Object = {
@@ -154,7 +154,9 @@ class Account:
         *,
         grace: int | None = None,
     ) -> Steps[None]:
-        """Deletes this object and no other one of the same name. `grace`: seconds, instead of the pod's own."""
+        """Delete this very object, never another one with the same name. `grace` overrides the pod's grace period, in
+        seconds.
+        """
         meta = obj["metadata"]
         target = self._target(Node(resource, Key(meta.get("namespace", ""), meta["name"])))
         options = DeleteOptions(

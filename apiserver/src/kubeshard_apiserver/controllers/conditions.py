@@ -1,4 +1,4 @@
-"""Conditions as the controllers of workloads write them. Pure."""
+"""Status conditions, updated the way the workload controllers do it. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def with_condition(
     *,
     times: Sequence[str] = (),
 ) -> list[Condition]:
-    """The conditions with this one in place of the one of its type, or at the end.
+    """Return the conditions with this one replacing the one of the same type, or appended.
 
-    `lastTransitionTime` changes with the status. `times` are more fields of time: they change with anything.
+    `lastTransitionTime` changes only with the status. `times` names further timestamps, which change with any field.
     """
     former = condition_of(conditions, type_)
     said = {"type": type_, "status": status}

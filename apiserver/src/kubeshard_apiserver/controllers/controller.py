@@ -1,12 +1,12 @@
-"""What a controller is here: it maps changes to keys, and reconciles keys when they are due.
+"""The interface of a controller: it maps changes to keys, and reconciles keys when they are due.
 
-`concerned` is called within a write and must be quick: it returns the keys that a change concerns and does nothing
-else. `reconcile` handles one key and writes through the verbs of the model, as steps, so the driver decides how
-admission webhooks are called. It reads everything from the store and remembers nothing, so an extra reconcile does no
-harm.
+`concerned` runs inside a write and must be quick: it returns the keys affected by a change and does nothing else.
+`reconcile` handles one key. It writes through the API server's verbs as steps, so the driver decides how admission
+webhooks are called. It reads everything from the store and keeps no state that matters, so an extra reconcile is
+harmless.
 
-An agenda guarantees that a key that was added several times is taken once, that keys are taken in the order in which
-they were added or by their deadlines, and that none is taken before it is due. Pure: time comes in as a number.
+An agenda guarantees that a key added several times is taken once, that keys are taken in the order in which they were
+added or by deadline, and that no key is taken before it is due. Pure: the time is passed in as a number.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Controller(ABC, Generic[K]):
 
     @abstractmethod
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[K]:
-        """The keys to reconcile because of this change."""
+        """Return the keys to reconcile because of this change."""
 
     @abstractmethod
     def reconcile(self, key: K) -> Steps[float | None]:
-        """Returns after how many seconds to reconcile again without a change; None for never.
+        """Reconcile the key. Return the seconds after which to reconcile it again even without a change, or None.
 
-        Raises ApiError if a write was refused; the key is retried later.
+        Raises ApiError if a write was refused; the key is then retried.
         """
 
 
@@ -47,7 +47,7 @@ class Agenda(Generic[K]):
     def __init__(self) -> None:
         self._dirty: dict[K, None] = {}
         self._deadlines: dict[K, float] = {}
-        # (deadline, number, key); an entry that `_deadlines` does not confirm is void.
+        # (deadline, number, key); an entry that does not match `_deadlines` is stale.
         self._heap: list[tuple[float, int, K]] = []
         self._number = 0
 
@@ -55,7 +55,9 @@ class Agenda(Generic[K]):
         self._dirty[key] = None
 
     def set_deadline(self, key: K, when: float | None) -> None:
-        """An earlier deadline stays: a reconcile that comes too early sets a new one. None: no deadline."""
+        """Set a deadline, unless an earlier one is set: a reconcile that runs too early sets a new one anyway. None
+        removes the deadline.
+        """
         if when is None:
             self._deadlines.pop(key, None)
         elif when < self._deadlines.get(key, when + 1):
@@ -64,7 +66,7 @@ class Agenda(Generic[K]):
             heappush(self._heap, (when, self._number, key))
 
     def take(self, now: float) -> K | None:
-        """The next key that is due."""
+        """Return the next key that is due, or None."""
         if self._dirty:
             key = next(iter(self._dirty))
             del self._dirty[key]
@@ -82,5 +84,5 @@ class Agenda(Generic[K]):
         return self._heap[0][0] if self._heap else None
 
     def __bool__(self) -> bool:
-        """Whether a key is due now, regardless of deadlines."""
+        """Report whether a key is due now, regardless of deadlines."""
         return bool(self._dirty)

@@ -1,13 +1,13 @@
-"""The little controllers of a cluster, run beside an API server in the same process.
+"""The controllers of the embedded cluster, which run in the same process as the API server.
 
     async with Controllers(server):
-        ...                                 # Deployments get pods, owners take their dependents with them
+        ...                                 # Deployments get pods, dependents are deleted with their owners
 
-Guaranteed: they handle what exists when they start and every change after that; a refused write is retried with a
-growing delay; between changes and deadlines nothing runs, and each controller has at most one timer. A controller
-handles one key at a time, so its writes have an order; with the same clock, names and calls the whole has the same
-history. Not guaranteed: that a controller has acted by the time a request is answered. As on a real cluster, wait for
-it.
+Guaranteed: the controllers handle everything that exists when they start and every change after that. A refused write
+is retried with a growing delay. Nothing runs between changes and deadlines, and each controller has at most one timer.
+A controller handles one key at a time, so its writes are ordered; the same clock, names and calls always produce the
+same history. Not guaranteed: that a controller has acted by the time a request is answered. Wait for it, as on a real
+cluster.
 """
 
 from __future__ import annotations
@@ -45,17 +45,19 @@ from kubeshard_apiserver.steps import NoCalls, WebhookCaller, perform
 
 _log = get_logger("kubeshard_apiserver.controllers")
 _SOONEST = 0.001
-"""Differences of times are never exact: the rest of a delay may be too little for any clock to show."""
+"""The shortest delay. Time differences are inexact: what remains of a delay may be too short for any clock to show."""
 _FIRST_RETRY = 0.05
 _LAST_RETRY = 30.0
 
 
 class Controllers:
-    """`garbage_collection`: dependents go with their owners. `namespaces`: terminating ones are emptied and
-    finalized, others get the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` with `root_ca` (PEM).
-    `pods`: workloads get pods, Services endpoints, budgets their numbers, and pods become ready `ready_after` seconds
-    after they were bound to a pretended node. `event_ttl`: for how many seconds Events are kept. `caller` makes the
-    calls of admission webhooks; `rights` are those of the server's gate, for policies that ask about them.
+    """Runs the controllers that its options select.
+
+    `garbage_collection`: dependents are deleted with their owners. `namespaces`: terminating namespaces are emptied
+    and finalized; all others get the ServiceAccount `default` and the ConfigMap `kube-root-ca.crt` with `root_ca`
+    (PEM). `pods`: workloads get pods, Services get endpoints, PodDisruptionBudgets get their numbers, and pods become
+    ready `ready_after` seconds after they are bound to a pretended node. `event_ttl`: how many seconds Events are kept.
+    `caller` calls admission webhooks. `rights` are those of the server's authorizer, for policies that check them.
     """
 
     def __init__(
@@ -96,11 +98,11 @@ class Controllers:
         self._task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         server = self._cluster.server
 
         def changed(resource: GroupResource) -> None:
-            # Called after each write: exactly the last event is new.
+            # This runs after each write, so only the last event is new.
             for event in server.store.history(resource).after(server.store.revision - 1):
                 self._change(resource, event)
 
@@ -133,7 +135,7 @@ class Controllers:
 
 
 class _Worker:
-    """Drives one controller."""
+    """Runs one controller."""
 
     def __init__(self, controller: AnyController, clock: Clock, caller: WebhookCaller) -> None:
         self.name = type(controller).__name__
@@ -158,7 +160,7 @@ class _Worker:
             delay = await self._reconcile(key)
             deadline = None if delay is None else self._clock.monotonic() + max(delay, _SOONEST)
             self._agenda.set_deadline(key, deadline)
-            # Requests have a turn after each key, however much there is to do.
+            # Yield to requests after each key, however many keys are due.
             await asyncio.sleep(0)
 
     async def _wait(self) -> None:

@@ -1,8 +1,8 @@
 """CronJobs: a Job at each scheduled time.
 
-Guaranteed: one Job for each time that is due, named after it; of several times that were missed only the last;
-`concurrencyPolicy`, `startingDeadlineSeconds`, `suspend`, `timeZone` and the limits of the history. A timer is
-set for the next time, and for nothing else. Source: pkg/controller/cronjob.
+Guaranteed: each scheduled time gets one Job, named after that time; if several were missed, only the last one does.
+`concurrencyPolicy`, `startingDeadlineSeconds`, `suspend`, `timeZone` and the history limits are implemented. The only
+timer is the one for the next scheduled time. Source: pkg/controller/cronjob.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kubeshard_apiserver.steps import Steps
 CRON_JOBS = GroupResource("batch", "cronjobs")
 _SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 _LATER = 0.1
-"""Clocks differ a little: a moment after the time it is due for all."""
+"""How many seconds after a scheduled time to wake up, since clocks differ a little."""
 _MANY = 100
 
 
@@ -63,7 +63,7 @@ class CronJobController(Controller[Key]):
             try:
                 again = yield from self._start(found, status)
             except ApiError:
-                # What was learned of the others is kept, whatever became of the next one.
+                # Keep what was learned about existing Jobs even though the next one could not be created.
                 yield from self._account.set_status(node, _without_nothing(status))
                 raise
         yield from self._forget(found, jobs, status)
@@ -71,7 +71,7 @@ class CronJobController(Controller[Key]):
         return again
 
     def _look_at(self, cron_job: Object, jobs: Sequence[Object], status: Object) -> Steps[None]:
-        """Which Jobs run, and which have ended."""
+        """Work out which Jobs are running and which have finished."""
         known = {each["uid"] for each in status.get("active") or ()}
         for job in jobs:
             name, uid = job["metadata"]["name"], job["metadata"]["uid"]
@@ -94,7 +94,7 @@ class CronJobController(Controller[Key]):
                 yield from self._recorder.tell(cron_job, "MissingJob", message)
 
     def _start(self, cron_job: Object, status: Object) -> Steps[float | None]:
-        """The Job that is due, if it may be; returns when the next one is."""
+        """Create the Job that is due, if the policy allows it. Return the seconds until the next scheduled time."""
         spec, now, name = cron_job["spec"], self.cluster.wall(), cron_job["metadata"]["name"]
         times = _Times(cron_job, status, now)
         try:
@@ -169,7 +169,7 @@ class CronJobController(Controller[Key]):
 
 @dataclass
 class _Times:
-    """When Jobs are due, seen from one moment. Methods raise _Pointless."""
+    """The scheduled times as seen at one moment. The methods raise _Pointless."""
 
     cron_job: Object
     status: Object
@@ -184,14 +184,14 @@ class _Times:
         self.zone = zone_named(spec.get("timeZone") or "UTC") or UTC
 
     def due(self) -> float | None:
-        """The last scheduled time since the last Job."""
+        """Return the latest scheduled time since the last Job."""
         earliest, deadline = self._since(self.status), self.cron_job["spec"].get("startingDeadlineSeconds")
         if deadline is not None:
             earliest = max(earliest, self.now - deadline)
         return self._latest(earliest)
 
     def until_next(self, status: Object) -> float:
-        """Seconds until the next scheduled time after the ones in this status."""
+        """Return the seconds until the first scheduled time that the status does not cover yet."""
         since = self._since(status)
         latest = self._latest(since)
         following = self.schedule.next(since if latest is None else latest, self.zone)
@@ -214,7 +214,7 @@ class _Times:
             return first
         between = second - first
         self.missed = int((self.now - first) // between) + 1
-        # Not from the beginning, which may be years ago; the time before it for what comes irregularly.
+        # Do not start from the beginning, which may be years ago. One interval earlier allows for irregular schedules.
         latest, time = None, self.schedule.next(first + (self.missed - 2) * between, self.zone)
         while time is not None and time <= self.now:
             latest, time = time, self.schedule.next(time, self.zone)
@@ -222,7 +222,7 @@ class _Times:
 
 
 def _outcome(job: Object) -> str:
-    """`Complete`, `Failed` or nothing yet."""
+    """Return `Complete`, `Failed`, or an empty string for an unfinished Job."""
     for type_ in ("Complete", "Failed"):
         found = condition_of((job.get("status") or {}).get("conditions") or (), type_)
         if found is not None and found["status"] == "True":
@@ -231,7 +231,7 @@ def _outcome(job: Object) -> str:
 
 
 def _age(job: Object) -> tuple[bool, str, str]:
-    """Sorts the oldest first, and those that have not started last."""
+    """Sort key: the oldest first, Jobs that have not started last."""
     begun = (job.get("status") or {}).get("startTime") or ""
     return not begun, begun, job["metadata"]["name"]
 

@@ -1,6 +1,6 @@
 """DaemonSets: one pod on each node that the template fits.
 
-A new template replaces `maxUnavailable` pods at a time. Not done: `maxSurge`, taints. Source:
+A new template replaces `maxUnavailable` pods at a time. Not implemented: `maxSurge`, taints. Source:
 pkg/controller/daemon.
 """
 
@@ -77,7 +77,7 @@ class DaemonSetController(RevisionController):
         return {_place(pod): pod for pod in self.cluster.controlled(daemon_set, PODS)}
 
     def _misplaced(self, daemon_set: Object, places: list[str]) -> list[Object]:
-        """Pods on nodes that should have none, that have ended, or that are the second one on a node."""
+        """Return pods on nodes that should not have one, finished pods, and all but the first on each node."""
         seen: set[str] = set()
         found = []
         for pod in self.cluster.controlled(daemon_set, PODS):
@@ -96,7 +96,7 @@ class DaemonSetController(RevisionController):
         allowed = _part((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), len(places))
         old = [pod for pod in pods.values() if labels_of(pod).get(REVISION) != hash_ and not is_deleting(pod)]
         missing = sum(place not in pods or not self.is_available(daemon_set, pods[place]) for place in places)
-        # Replacing what is not available costs nothing.
+        # Replacing unavailable pods first reduces availability no further.
         old.sort(key=lambda pod: self.is_available(daemon_set, pod))
         for pod in old:
             if self.is_available(daemon_set, pod):
@@ -124,7 +124,7 @@ class DaemonSetController(RevisionController):
 
 
 def _place(pod: Object) -> str:
-    """The node that the pod is on or meant for."""
+    """Return the node that the pod is on or is meant for."""
     return str(pod["spec"].get("nodeName") or "".join(named_nodes(pod["spec"]) or ()))
 
 

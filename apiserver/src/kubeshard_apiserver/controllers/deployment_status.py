@@ -1,6 +1,6 @@
-"""What a Deployment says about its rollout, in the words of the real controller. Pure.
+"""The status and conditions of a Deployment's rollout, worded like those of the real controller. Pure.
 
-`Available` is about the number of pods that can be spared, `Progressing` about the rollout: its reasons are
+`Available` is about how many pods can be spared, `Progressing` about the rollout. The reasons of `Progressing` are
 `NewReplicaSetCreated`, `ReplicaSetUpdated`, `NewReplicaSetAvailable` (done) and `ProgressDeadlineExceeded`.
 Source: pkg/controller/deployment/{sync,progress}.go.
 """
@@ -28,7 +28,7 @@ _DONE = "NewReplicaSetAvailable"
 
 
 def wanted(obj: Object) -> int:
-    """`spec.replicas`"""
+    """Return `spec.replicas`."""
     return int(obj["spec"].get("replicas", 1))
 
 
@@ -44,7 +44,7 @@ def status_of(
     now: str,
     created: str,
 ) -> Object:
-    """`created`: the name of a ReplicaSet that was created just now."""
+    """Return the Deployment's status. `created` is the name of a ReplicaSet that was created in this reconcile."""
     former = deployment.get("status") or {}
     said = [each.get("status") or {} for each in sets]
     available = sum(each.get("availableReplicas", 0) for each in said)
@@ -71,7 +71,7 @@ def status_of(
 
 
 def seconds_until_deadline(deployment: Object, status: Object, wall: float) -> float | None:
-    """Seconds until a stalled rollout is reported as such."""
+    """Return the seconds until a stalled rollout is reported as such."""
     deadline = _deadline(deployment)
     progressing = condition_of(status.get("conditions", ()), "Progressing")
     if deadline >= _NEVER or progressing is None or progressing["reason"] in (_DONE, _TIMED_OUT):
@@ -120,7 +120,7 @@ def _progressing(
     if _complete(deployment, status):
         return _said(conditions, "True", _DONE, f"{who} has successfully progressed.", now)
     if _moves(status, before):
-        # Each step counts: the time is renewed though the words stay.
+        # Every step counts as progress: the timestamp is renewed even if the message stays the same.
         rest = without_condition(conditions, "Progressing")
         renewed = _said(rest, "True", "ReplicaSetUpdated", f"{who} is progressing.", now)
         if former is not None and former["status"] == "True":
@@ -143,7 +143,7 @@ def _complete(deployment: Object, status: Object) -> bool:
 
 
 def _moves(status: Object, before: Mapping[str, Any]) -> bool:
-    """Whether there are more new pods, fewer old ones, or more that are ready or available."""
+    """Report whether there are more new pods, fewer old ones, or more that are ready or available."""
 
     more = ("updatedReplicas", "readyReplicas", "availableReplicas")
     return _old(status) < _old(before) or any(status[name] > before.get(name, 0) for name in more)

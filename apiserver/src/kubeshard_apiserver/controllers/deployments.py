@@ -1,10 +1,10 @@
-"""Deployments: a ReplicaSet for each template; the newest grows while the others shrink.
+"""Deployments: one ReplicaSet per template; the newest grows while the others shrink.
 
-Guaranteed: never more pods than `maxSurge` allows, never fewer available ones than `maxUnavailable` does;
-`Recreate` waits until the old pods are gone; status, conditions and reasons are those that
-`kubectl rollout status` and `kubectl rollout undo` read. Not done: spreading a change of `replicas` over several
-ReplicaSets in proportion (the rollout just goes on with the new number). The hash in names is not the real one.
-Source: pkg/controller/deployment.
+Guaranteed: there are never more pods than `maxSurge` allows, and never fewer available ones than `maxUnavailable`
+allows. `Recreate` waits until the old pods are gone. The status, conditions and reasons are those that
+`kubectl rollout status` and `kubectl rollout undo` read. Not implemented: distributing a change of `replicas`
+proportionally among several ReplicaSets (the rollout simply continues with the new number). The hash in the names
+differs from the real one. Source: pkg/controller/deployment.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class DeploymentController(Controller[Key]):
         limits = _limits(live)
         status = status_of(live, sets, new, limits.min_available, self.cluster.now(), created)
         if new is not None and (revision := revision_of(new)) != revision_of(live):
-            # As a change of status: one of annotations alone would count as a new generation.
+            # Write it through the status: changing annotations through the main resource would bump the generation.
             yield from self._account.change(
                 node, lambda obj: _annotated(obj, {REVISION: str(revision)}), "status"
             )
@@ -81,14 +81,14 @@ class DeploymentController(Controller[Key]):
         return seconds_until_deadline(live, status, self.cluster.wall())
 
     def _waiting_for(self, event: Event) -> Iterable[Key]:
-        """`Recreate` waits for the end of pods that no ReplicaSet counts any more."""
+        """Yield the Deployment of a pod: `Recreate` waits even for pods that no ReplicaSet counts any longer."""
         for key in owners_key(event, "ReplicaSet"):
             owner = self.cluster.get(Node(REPLICA_SETS, key))
             if owner is not None:
                 yield from owners_key(Event(event.revision, key, owner, None), "Deployment")
 
     def _roll(self, deployment: Object) -> Steps[str]:
-        """Returns the name of the ReplicaSet that was created."""
+        """Take the next step of the rollout. Return the name of the ReplicaSet that was created, if any."""
         yield from claim_dependents(self.cluster, self._account, deployment, REPLICA_SETS)
         sets = self.cluster.controlled(deployment, REPLICA_SETS)
         new = _of_template(deployment, sets)
@@ -118,7 +118,7 @@ class DeploymentController(Controller[Key]):
         return created
 
     def _has_pods(self, replica_set: Object) -> bool:
-        """Pods that are being deleted still run."""
+        """Report whether any pod is left. A pod that is being deleted is still running."""
         return bool(self.cluster.controlled(replica_set, PODS))
 
     def _create(self, deployment: Object, sets: Sequence[Object]) -> Steps[Object]:
@@ -171,7 +171,7 @@ class DeploymentController(Controller[Key]):
             collisions += 1
 
     def _renew(self, deployment: Object, new: Object, old: Sequence[Object]) -> Steps[None]:
-        """Copies annotations; a template that becomes the newest again gets a new revision."""
+        """Copy annotations to the newest ReplicaSet. One that becomes the newest again gets a new revision."""
         annotations = {**_copied(deployment), **_sizes(deployment)}
         former = revision_of(new)
         if (newest := _newest(old)) >= former:
@@ -194,7 +194,7 @@ class DeploymentController(Controller[Key]):
         yield from self._scale(deployment, new, size)
 
     def _shrink(self, deployment: Object, new_key: Key, old: Sequence[Object]) -> Steps[None]:
-        """Removes unhealthy pods of old ReplicaSets first, since that loses nothing, then as many as can be spared."""
+        """Remove unhealthy pods of old ReplicaSets first, which costs no availability, then as many as allowed."""
         new = self.cluster.get(Node(REPLICA_SETS, new_key))
         running = [each for each in old if wanted(each)]
         if new is None or not running:
@@ -237,7 +237,7 @@ class DeploymentController(Controller[Key]):
 
 
 class _Limits:
-    """`max_surge` and `max_unavailable` in pods: percentages are rounded up and down."""
+    """`max_surge` and `max_unavailable` as numbers of pods; percentages are rounded up and down respectively."""
 
     def __init__(self, size: int, strategy: Object) -> None:
         rolling = strategy.get("rollingUpdate") or {}
@@ -266,7 +266,7 @@ def _strategy(deployment: Object) -> str:
 
 
 def _room(deployment: Object, size: int, sets: Sequence[Object]) -> int:
-    """By how many pods a new ReplicaSet of this size may grow."""
+    """Return how many pods a new ReplicaSet of this size may add."""
     if _strategy(deployment) == "Recreate":
         return wanted(deployment) - size
     most = wanted(deployment) + _limits(deployment).max_surge
@@ -278,7 +278,7 @@ def _available(replica_set: Object) -> int:
 
 
 def _of_template(deployment: Object, sets: Sequence[Object]) -> Object | None:
-    """The oldest ReplicaSet with the deployment's template."""
+    """Return the oldest ReplicaSet with the Deployment's template."""
     template = _bare(deployment["spec"]["template"])
     same = [each for each in sets if _bare(each["spec"]["template"]) == template and not is_deleting(each)]
     return min(same, key=lambda each: each["metadata"]["creationTimestamp"], default=None)

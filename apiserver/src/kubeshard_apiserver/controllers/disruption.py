@@ -1,8 +1,8 @@
-"""PodDisruptionBudgets: how many of their pods may be evicted just now.
+"""PodDisruptionBudgets: how many of their pods may be evicted at the moment.
 
 Guaranteed: `expectedPods`, `currentHealthy`, `desiredHealthy`, `disruptionsAllowed` and the condition
-`DisruptionAllowed` follow the pods; pods that were evicted count as gone until they are, or for two minutes.
-Not done: taking back a pod's condition `DisruptionTarget` that had no consequence. Source: pkg/controller/disruption.
+`DisruptionAllowed` follow the pods. An evicted pod counts as gone until it is deleted, for up to two minutes. Not
+implemented: removing a stale `DisruptionTarget` condition from a pod. Source: pkg/controller/disruption.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class DisruptionController(Controller[Key]):
                 yield key
 
     def _counts(self, budget: Object, pods: Sequence[Object]) -> tuple[int, int]:
-        """How many pods there should be, and how many of them healthy. Raises LookupError if that is unknown."""
+        """Return the expected and the desired healthy number of pods. Raises LookupError if they are unknown."""
         spec = budget["spec"]
         least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
         if most is not None:
@@ -103,7 +103,7 @@ class DisruptionController(Controller[Key]):
         return (0, 0) if least is None else (len(pods), int(least))
 
     def _expected(self, pods: Sequence[Object]) -> int:
-        """The sum of the sizes of the pods' controllers; pods without one do not count."""
+        """Return the sum of the sizes of the pods' controllers. Pods without a controller do not count."""
         sizes: dict[str, int] = {}
         for pod in pods:
             reference = controller_of(pod)
@@ -143,7 +143,7 @@ class DisruptionController(Controller[Key]):
         return None
 
     def _disrupted(self, former: Object, pods: Sequence[Object]) -> tuple[Object, float | None]:
-        """Pods that were evicted and still exist, and the seconds until the first of them counts as running again."""
+        """Return the evicted pods that still exist, and the seconds until the first of them counts as running again."""
         said, now = former.get("disruptedPods") or {}, self.cluster.wall()
         left, waits = {}, []
         for pod in pods:
@@ -177,7 +177,7 @@ def _seen_of(pod: Object | None) -> tuple[Any, ...]:
 
 
 def _part(value: Any, of: int) -> int:
-    """Rounded up."""
+    """Return an absolute number; percentages are rounded up."""
     return ceil(int(value[:-1]) * of / 100) if isinstance(value, str) else int(value)
 
 

@@ -1,4 +1,7 @@
-"""Where a Service's pods are reached. Pure. Source: staging/src/k8s.io/endpointslice, pkg/controller/endpoint."""
+"""The addresses and ports at which a Service's pods are reached. Pure.
+
+Source: staging/src/k8s.io/endpointslice, pkg/controller/endpoint.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from kubeshard_apiserver.controllers.pods import has_ended, is_ready
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of
 
 _MOST = 100
-"""Endpoints in a slice."""
+"""The maximum number of endpoints in a slice."""
 _HEADLESS = "service.kubernetes.io/headless"
 SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
@@ -19,14 +22,14 @@ _ZONE = "topology.kubernetes.io/zone"
 
 
 class Part(NamedTuple):
-    """Pods of a Service that have the same ports."""
+    """Pods of a Service that share the same ports."""
 
     ports: Sequence[Object]
     endpoints: Sequence[Object]
 
 
 def selector_of(service: Object) -> Mapping[str, str]:
-    """Empty for one that is not looked after."""
+    """Return the Service's selector. It is empty if the Service's endpoints are not managed here."""
     spec = service.get("spec") or {}
     return {} if spec.get("type") == "ExternalName" else spec.get("selector") or {}
 
@@ -36,7 +39,7 @@ def selected(selector: Mapping[str, str], pod: Object) -> bool:
 
 
 def seen_of(pod: Object | None) -> tuple[Any, ...]:
-    """The parts of a pod that matter for endpoints."""
+    """Return the parts of a pod that matter for endpoints."""
     if pod is None:
         return ()
     spec, status = pod["spec"], pod.get("status") or {}
@@ -58,7 +61,7 @@ def families_of(service: Object) -> Sequence[str]:
 
 
 def parts(service: Object, pods: Iterable[Object], nodes: Mapping[str, Object], family: str) -> list[Part]:
-    """Of the pods with an address of the family, the ready ones and the others."""
+    """Group the pods that have an address of the family, ready or not, by their ports."""
     found: dict[Any, tuple[list[Object], list[Object]]] = {}
     for pod in pods:
         addresses = _addresses(pod, family)
@@ -77,9 +80,9 @@ def ports_key(ports: Iterable[Object] | None) -> Any:
 
 
 def filled(wanted: Sequence[Part], slices: Sequence[Object]) -> list[tuple[Object | None, Part]]:
-    """The contents of each slice; None stands for a new slice. Slices that are missing are not needed.
+    """Return the contents of each slice; None stands for a new slice. Slices that do not appear are not needed.
 
-    An endpoint stays in its slice; new ones go where there is room.
+    An endpoint stays in its slice; new endpoints go where there is room.
     """
     result: list[tuple[Object | None, Part]] = []
     for part in wanted:
@@ -95,12 +98,12 @@ def filled(wanted: Sequence[Part], slices: Sequence[Object]) -> list[tuple[Objec
         more = list(left.values())
         kept += [(None, more[first : first + _MOST]) for first in range(0, len(more), _MOST)]
         result += [(each, Part(part.ports, endpoints)) for each, endpoints in kept if endpoints]
-    # There is always one.
+        # There is always at least one slice.
     return result or [(None, Part((), ()))]
 
 
 def subsets(service: Object, pods: Iterable[Object], family: str) -> list[Object]:
-    """As in Endpoints: ports with the same addresses together."""
+    """Return the subsets of an Endpoints object: ports with the same addresses are grouped."""
     shown = service["spec"].get("publishNotReadyAddresses", False)
     by_port: dict[Any, tuple[Object | None, dict[str, tuple[bool, Object]]]] = {}
     for pod in pods:
@@ -152,7 +155,7 @@ def ports_of(service: Object, pod: Object) -> list[Object]:
 
 
 def _number(port: Object, pod: Object) -> int | None:
-    """A name is that of a port of a container that goes on running."""
+    """Return the port's number. A name refers to a container port; init containers count only if they are sidecars."""
     target = port.get("targetPort") or port["port"]
     if isinstance(target, int):
         return target

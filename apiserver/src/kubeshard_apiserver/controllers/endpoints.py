@@ -1,9 +1,10 @@
-"""Services: EndpointSlices and Endpoints say where their pods are.
+"""Services: maintains their EndpointSlices and Endpoints.
 
-Guaranteed: for each Service with a selector, EndpointSlices of its families with all pods that have an address,
-and Endpoints of the same name; one slice without endpoints where there are none; they go with their Service.
-Not done: hints, the annotation of the time of the last change, the limit of 1000 addresses in Endpoints, slices
-for Endpoints that somebody else wrote. Source: pkg/controller/endpointslice, pkg/controller/endpoint.
+Guaranteed: each Service with a selector has EndpointSlices for its address families with all pods that have an address,
+and an Endpoints object of the same name. A Service without pods has one empty slice. Slices and Endpoints are deleted
+with their Service. Not implemented: topology hints, the annotation with the time of the last change, the limit of 1000
+addresses in Endpoints, and mirroring Endpoints that users write.
+Source: pkg/controller/endpointslice, pkg/controller/endpoint.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ _ENDPOINTS_MANAGER = "endpoint-controller"
 
 
 class EndpointsController(Controller[Key]):
-    """The keys are those of Services."""
+    """Reconciles Services; the keys are theirs."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._slices = Account(cluster, service_account("endpointslice-controller"))
         self._endpoints = Account(cluster, service_account("endpoint-controller"))
-        # By namespace and name: a change of a pod asks them all.
+        # By namespace and name: every change of a pod is matched against all of them.
         self._selectors: dict[str, dict[str, Mapping[str, str]]] = {}
 
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:
@@ -109,7 +110,7 @@ class EndpointsController(Controller[Key]):
             used = {key_of(each) for each, _ in wanted if each}
             free = [each for each in slices if key_of(each) not in used]
             for each, part in wanted:
-                # One that is not needed any more is used again for something else.
+                # Reuse a slice that is no longer needed.
                 each = each or (free.pop(0) if free else None)
                 yield from self._write_slice(service, each, part, labels, family)
             for each in free:

@@ -1,4 +1,4 @@
-"""Events expire some time after they were last written, as with the API server's flag `--event-ttl`."""
+"""Event expiry: Events are removed some time after they were last written, as with kube-apiserver's `--event-ttl`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _EVENTS = (GroupResource("", "events"), GroupResource("events.k8s.io", "events")
 
 
 class EventExpiry(Controller[Node]):
-    """Removes them from the store itself, without admission or finalizers, as on the real server. `ttl` in seconds."""
+    """Removes Events from the store directly, without admission or finalizers, like the real server. `ttl` is in
+    seconds.
+    """
 
     def __init__(self, cluster: Cluster, ttl: float) -> None:
         super().__init__(cluster)

@@ -1,4 +1,4 @@
-"""What every namespace gets when it is created: a ServiceAccount, and the API server's certificate authority."""
+"""The objects that every namespace gets: a default ServiceAccount, and the API server's certificate authority."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DESCRIPTION = (
 
 
 class Furnishing(Controller[str]):
-    """Recreates them when they are deleted, and restores the content of the ConfigMap."""
+    """Creates these objects, recreates them after deletion, and restores the content of the ConfigMap."""
 
     def __init__(self, cluster: Cluster, root_ca: str) -> None:
         super().__init__(cluster)

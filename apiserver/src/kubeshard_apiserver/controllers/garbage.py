@@ -1,11 +1,11 @@
-"""Garbage collection: objects go with their owners.
+"""Garbage collection: objects are deleted with their owners.
 
-Guaranteed: an object whose owners are all absent is deleted; absent is an owner of another uid than the
-reference says, one in another namespace, and one that is gone. References to absent owners are taken off
-objects that have others. An owner deleted in the foreground goes after the dependents that block it
-(`blockOwnerDeletion`), one deleted as `Orphan` after its uid was taken off all dependents. An object is left
-alone while the kind of one of its owners is unknown, or while it is cluster-scoped and the kind of an owner is
-not. Source: kubernetes.io "Garbage Collection"; pkg/controller/garbagecollector.
+Guaranteed: an object is deleted once all of its owners are absent. An owner is absent if it is gone, if it is in
+another namespace, or if its uid differs from the one in the reference. References to absent owners are removed from
+objects that have other owners. An owner deleted in the foreground is removed after the dependents that block it
+(`blockOwnerDeletion`); one deleted with `Orphan` is removed after the references to it. An object is left alone while
+the kind of any of its owners is unknown, or if it is cluster-scoped and one of its owners is namespaced. Source:
+kubernetes.io "Garbage Collection"; pkg/controller/garbagecollector.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 
 class Owner(Enum):
-    """The state of the owner that a reference names."""
+    """The state of the owner named by a reference."""
 
     SOLID = "solid"
     WAITING = "is deleted in the foreground"
@@ -39,7 +39,7 @@ class GarbageCollector(Controller[Node]):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("generic-garbage-collector"))
-        # Removed objects that still have dependents: the kind itself may be gone, so looking is no way to tell.
+        # Removed objects that still have dependents. Their kind may be gone too, so a lookup could not tell.
         self._removed: dict[str, Node] = {}
         self._waiting: dict[str, Node] = {}
         self._undecided: dict[Node, None] = {}
@@ -133,8 +133,8 @@ class GarbageCollector(Controller[Node]):
         return Owner.WAITING if _waits_for_dependents(owner) else Owner.SOLID
 
     def _in_a_circle(self, obj: Object) -> bool:
-        """Whether one of the dependents waits for its own dependents, and so maybe for this object: then neither
-        would ever go.
+        """Report whether a dependent waits for its own dependents, and so perhaps for this object. Without this check
+        neither would ever be deleted.
         """
         dependents = self.cluster.ownership.dependents(obj["metadata"]["uid"])
         return any(

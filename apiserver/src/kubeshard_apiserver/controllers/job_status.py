@@ -1,4 +1,4 @@
-"""How far a Job has come: what was counted, and what is still to be. Pure."""
+"""The progress of a Job: which pods have been counted, and which are still to be counted. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROBED = ("lastProbeTime",)
 
 
 def is_tracked(pod: Object) -> bool:
-    """Whether the pod has not been counted yet."""
+    """Report whether the pod still has the tracking finalizer, that is, has not been counted yet."""
     return FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
@@ -27,7 +27,7 @@ def index_of(pod: Object) -> int | None:
 
 
 def finished_at(job: Object) -> float | None:
-    """Seconds since the epoch."""
+    """Return when the Job finished, in seconds since the epoch."""
     for condition in (job.get("status") or {}).get("conditions") or ():
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             return parse_time(condition["lastTransitionTime"])
@@ -36,13 +36,13 @@ def finished_at(job: Object) -> float | None:
 
 @dataclass
 class Progress:
-    """A Job and its pods at one moment. A pod that is deleted before it has succeeded has failed."""
+    """A Job and its pods at one moment. A pod deleted before it succeeded counts as failed."""
 
     job: Object
     pods: Sequence[Object]
     active: list[Object] = field(default_factory=list)
     counted: list[Object] = field(default_factory=list)
-    """Those that this look counts for the first time."""
+    """The pods that are counted for the first time."""
 
     def __post_init__(self) -> None:
         status = self.job.get("status") or {}
@@ -79,7 +79,7 @@ class Progress:
         return self.succeeded >= self.completions
 
     def failure(self, wall: float) -> tuple[str, str] | None:
-        """Reason and message."""
+        """Return the reason and message of a failure, or None."""
         spec, started = self.job["spec"], parse_time((self.job.get("status") or {}).get("startTime"))
         if self.failed > spec.get("backoffLimit", 6):
             return "BackoffLimitExceeded", "Job has reached the specified backoff limit"
@@ -89,7 +89,7 @@ class Progress:
         return None
 
     def missing(self) -> int:
-        """How many more pods should run; negative for too many."""
+        """Return how many more pods should run; negative if there are too many."""
         if self.completions is None:
             wanted = len(self.active) if self.succeeded else self.parallelism
         else:
@@ -101,7 +101,7 @@ class Progress:
         return [index for index in range(self.completions or 0) if index not in taken]
 
     def status(self, now: str, *, ended: tuple[str, str, str, str] | None, suspended: bool) -> Object:
-        """`ended`: two types of conditions, reason and message."""
+        """Return the Job's status. `ended`: two condition types, a reason and a message."""
         former = self.job.get("status") or {}
         conditions = former.get("conditions") or []
         if suspended:
@@ -162,5 +162,5 @@ def _written(indexes: set[int]) -> str:
             runs[-1] = [runs[-1][0], index]
         else:
             runs.append([index])
-    # Two neighbours are written as two.
+    # Two adjacent indexes are written one by one, not as a range.
     return ",".join(f"{run[0]}-{run[1]}" if run[-1] - run[0] > 1 else ",".join(map(str, run)) for run in runs)

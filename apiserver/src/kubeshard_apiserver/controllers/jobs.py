@@ -1,8 +1,8 @@
-"""Jobs: pods that end, until enough have ended well.
+"""Jobs: run pods to completion until enough have succeeded.
 
 Guaranteed: `completions` (indexed or not), `parallelism`, `backoffLimit` with the real delays between attempts,
-`activeDeadlineSeconds`, `suspend`, `ttlSecondsAfterFinished`; a pod is counted once, it keeps the finalizer
-`batch.kubernetes.io/job-tracking` until it was. Not done: `backoffLimitPerIndex`, `podFailurePolicy`,
+`activeDeadlineSeconds`, `suspend` and `ttlSecondsAfterFinished` are implemented. A pod is counted once, and keeps the
+finalizer `batch.kubernetes.io/job-tracking` until then. Not implemented: `backoffLimitPerIndex`, `podFailurePolicy`,
 `successPolicy`, `podReplacementPolicy: Failed`, `managedBy`. Source: pkg/controller/job.
 """
 
@@ -37,7 +37,7 @@ class JobController(Controller[Node]):
         self._recorder = Recorder(cluster, self._account, "job-controller")
         self._pods = PodControl(self._account, self._recorder)
         self._ttl = Account(cluster, service_account("ttl-after-finished-controller"))
-        # When the next attempt may be made, by uid.
+        # The earliest time of the next attempt, by uid.
         self._not_before: dict[str, float] = {}
 
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Node]:
@@ -65,7 +65,7 @@ class JobController(Controller[Node]):
         return (yield from self._go_on(key, obj))
 
     def _release_orphan(self, node: Node, pod: Object) -> Steps[None]:
-        """A pod whose job is gone will never be counted."""
+        """Remove the finalizer from a pod whose Job is gone: nothing will ever count that pod."""
         owner = controller_of(pod)
         if not is_tracked(pod) or (owner and owner["kind"] != "Job"):
             return
@@ -110,7 +110,7 @@ class JobController(Controller[Node]):
             yield from self._dismiss(job, progress.active)
         elif not is_deleting(job):
             again = yield from self._adjust(job, progress)
-        # Looked at again with what was written; what was counted above is counted in the same way.
+        # Read the pods again after the writes above. The pods counted before are counted again in the same way.
         progress = Progress(job, self.cluster.controlled(job, PODS))
         status = progress.status(self.cluster.now(), ended=ended, suspended=suspended)
         yield from self._account.set_status(node, status)
@@ -138,13 +138,13 @@ class JobController(Controller[Node]):
         return None
 
     def _dismiss(self, job: Object, pods: Iterable[Object]) -> Steps[None]:
-        """Deletes pods without counting them as failed."""
+        """Delete pods without counting them as failed."""
         for pod in pods:
             yield from self._account.change(Node(PODS, key_of(pod)), _counted)
             yield from self._pods.delete(job, pod)
 
     def _tell(self, job: Object, conditions: Sequence[Object]) -> Steps[None]:
-        """Emits Events for new conditions."""
+        """Emit Events for new conditions."""
         former = (job.get("status") or {}).get("conditions") or []
         for condition in conditions:
             before = condition_of(former, condition["type"]) or {}

@@ -1,9 +1,9 @@
-"""A pretended kubelet: pods bound to a node appear to run there, and deleted ones end at once.
+"""A simulated kubelet: pods bound to a node appear to run there, and deleted pods stop at once.
 
-Guaranteed: a bound pod is Running at once and Ready after a delay, unless its annotation says otherwise
-(`pretending`); a pod that was deleted gracefully is removed as soon as that was written; where there is no
-Node, one named `pretended` is created, and Nodes that nobody reports on become Ready. Not done: Leases of nodes,
-probes, volumes, what a graceful end would take.
+Guaranteed: a bound pod is Running at once and Ready after a delay, unless its annotation says otherwise (see
+`pretending`). A gracefully deleted pod is removed immediately. If the cluster has no Node, one named `pretended` is
+created, and Nodes without a reported status become Ready. Not implemented: node Leases, probes, volumes, and the
+duration of a graceful termination.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ _ROOM = {"cpu": "1000", "memory": "1Ti", "pods": "100000", "ephemeral-storage": 
 
 
 class Kubelet(Controller[Node]):
-    """The kubelet of all nodes. `ready_after` in seconds; pods that end do so that long after becoming ready."""
+    """Plays the kubelet of every node. Pods become ready after `ready_after` seconds; those that terminate do so after
+    the same time again.
+    """
 
     def __init__(self, cluster: Cluster, ready_after: float) -> None:
         super().__init__(cluster)
         self._ready_after = ready_after
         self._account = Account(cluster, node_user(PRETENDED), manager="kubelet")
         self._recorder = Recorder(cluster, self._account, "kubelet")
-        # When this kubelet first saw a pod on a node, by uid: times in objects are too coarse.
+        # When each pod was first seen on a node, by uid. The timestamps in objects are too coarse.
         self._since: dict[str, float] = {}
         self._addresses = 0
 
@@ -51,7 +53,7 @@ class Kubelet(Controller[Node]):
             return (Node(resource, event.key),)
         if resource == NODES:
             return (Node(resource, event.key) if event.new else _NO_NODE,)
-        # Every cluster has namespaces from the beginning: so this is asked once when it begins.
+        # Every cluster has namespaces from the start, so this triggers one check for a Node at startup.
         return (_NO_NODE,) if resource == NAMESPACES and event.old is None else ()
 
     def reconcile(self, key: Node) -> Steps[float | None]:
@@ -86,11 +88,11 @@ class Kubelet(Controller[Node]):
             )
 
     def _stage(self, pod: Object) -> tuple[Stage, float | None]:
-        """The stage of the pod, and the seconds until the next one."""
+        """Return the stage of the pod, and the seconds until the next stage."""
         now = self.cluster.server.clock.monotonic()
         uid, stages = pod["metadata"]["uid"], stages_of(pod)
         if uid not in self._since:
-            # One that is ready already has run before this process began.
+            # A pod that is already ready was running before this process started.
             self._since[uid] = now - self._ready_after if is_ready(pod) else now
         if stages[0] is not Stage.READY:
             return stages[0], None
@@ -115,7 +117,7 @@ class Kubelet(Controller[Node]):
         return f"10.{244 + high // 256 % 8}.{high % 256}.{low + 1}"
 
     def _note_address(self, pod: Object | None) -> None:
-        """Keeps addresses from before this process from being assigned again."""
+        """Avoid assigning addresses that were assigned before this process started."""
         parts = str(((pod or {}).get("status") or {}).get("podIP") or "").split(".")
         if len(parts) == 4 and all(part.isdecimal() for part in parts) and 244 <= int(parts[1]) < 252:
             number = ((int(parts[1]) - 244) * 256 + int(parts[2])) * 254 + int(parts[3]) - 1
@@ -141,7 +143,7 @@ class Kubelet(Controller[Node]):
 
 
 def _node_status(name: str, status: Object) -> Object:
-    """The status of the node, except for a capacity that someone else set."""
+    """Return the node's status, keeping a capacity that someone else has set."""
     said = {key: value for key, value in status.items() if value and key != "nodeInfo"}
     return {
         "capacity": _ROOM,

@@ -1,8 +1,8 @@
-"""The end of a namespace: what is in it goes, then the namespace itself.
+"""Namespace deletion: removes the contents, then the namespace itself.
 
-Guaranteed: pods go first and the rest when none of them is left (KEP-5080); objects with finalizers are
-waited for; the conditions say what is still there when the pods are gone, in the words of the real controller. Source:
-pkg/controller/namespace/deletion.
+Guaranteed: pods are deleted first, and everything else once no pod is left (KEP-5080). Objects with finalizers are
+waited for. Once the pods are gone, the conditions report what remains, worded like those of the real controller.
+Source: pkg/controller/namespace/deletion.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NamespaceController(Controller[str]):
             for resource in others:
                 yield from self._empty(resource, key)
             left = {resource: self.cluster.in_namespace(resource, key) for resource in others}
-        # As long as there are pods nothing else is counted, nor are they.
+        # While there are pods, nothing is counted, not even the pods.
         status = {**namespace["status"], "conditions": _conditions(namespace, left, self.cluster.now())}
         yield from self._account.set_status(node, status)
         if not pods_left and not any(left.values()):
@@ -79,7 +79,7 @@ def _finalized(live: Object) -> Object:
 def _conditions(
     namespace: Object, left: Mapping[GroupResource, list[Object]], now: str
 ) -> list[dict[str, str]]:
-    """As the real controller says it; a time changes with its status."""
+    """Return the conditions as the real controller words them. A transition time changes with the status only."""
     objects = sorted(
         (f"{resource.resource}.{resource.group}", len(found)) for resource, found in left.items() if found
     )

@@ -1,6 +1,6 @@
-"""Who depends on whom: an index of owner references from owner to dependents, and of objects without a controller.
+"""An index of owner references, from owner to dependents, and of objects without a controller.
 
-It is updated with every change, so the cost of a query depends on what it finds, not on what is stored.
+Every change updates it, so the cost of a query depends on the size of its result, not of the store.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ADOPTED = (
 
 
 class Node(NamedTuple):
-    """An object, by where it is stored."""
+    """An object, identified by where it is stored."""
 
     resource: GroupResource
     key: Key
@@ -35,12 +35,12 @@ def references_of(obj: Object | None) -> Sequence[Reference]:
 
 
 def controller_of(obj: Object | None) -> Reference | None:
-    """The reference of the one owner that manages the object."""
+    """Return the reference to the owner that controls the object."""
     return next((reference for reference in references_of(obj) if reference.get("controller")), None)
 
 
 def owners_key(event: Event, kind: str) -> Iterator[Key]:
-    """The keys of the controllers of this kind of the changed object, before and after the change."""
+    """Yield the keys of the changed object's controllers of this kind, before and after the change."""
     for obj in (event.new, event.old):
         owner = controller_of(obj)
         if owner is not None and owner["kind"] == kind:
@@ -49,9 +49,9 @@ def owners_key(event: Event, kind: str) -> Iterator[Key]:
 
 class Ownership:
     def __init__(self) -> None:
-        # Dictionaries instead of sets: their order is the same in every run.
+        # Dictionaries rather than sets, because their order is the same in every run.
         self._dependents: dict[str, dict[Node, None]] = {}
-        # By resource and namespace, of what may be adopted.
+        # Objects that may be adopted, by resource and namespace.
         self._orphans: dict[tuple[GroupResource, str], dict[Key, None]] = {}
 
     def change(self, resource: GroupResource, event: Event) -> None:
@@ -82,5 +82,5 @@ class Ownership:
                 del self._orphans[place]
 
     def dependents(self, uid: str) -> list[Node]:
-        """The dependents of the object with this uid, in the order in which they became dependents."""
+        """Return the dependents of the object with this uid, in the order in which they became dependents."""
         return list(self._dependents.get(uid, ()))

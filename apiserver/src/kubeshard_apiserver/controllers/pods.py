@@ -1,4 +1,4 @@
-"""What the controllers of workloads ask about pods, and how they make one. Pure."""
+"""What the workload controllers need to know about pods, and how they create them. Pure."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def has_ended(pod: Object) -> bool:
 
 
 def is_active(pod: Object) -> bool:
-    """Whether the pod counts towards a wanted number of pods."""
+    """Report whether the pod counts towards the desired number of pods."""
     return not has_ended(pod) and not is_deleting(pod)
 
 
 def ready_since(pod: Object) -> float | None:
-    """Seconds since the epoch; None while it is not ready."""
+    """Return when the pod became ready, in seconds since the epoch, or None if it is not ready."""
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition["type"] == "Ready" and condition["status"] == "True":
             return parse_time(condition.get("lastTransitionTime")) or 0.0
@@ -47,7 +47,7 @@ def is_ready(pod: Object) -> bool:
 def split_available(
     pods: Sequence[Object], min_ready: float, wall: float
 ) -> tuple[list[Object], float | None]:
-    """The pods that have been ready for `min_ready` seconds, and how long until there may be more."""
+    """Return the pods that have been ready for `min_ready` seconds, and the seconds until there may be more."""
     available, waits = [], []
     for pod in pods:
         since = ready_since(pod)
@@ -62,7 +62,7 @@ def split_available(
 
 
 def hashed(*values: Any) -> str:
-    """A short hash of a value, with the alphabet of the real hashes but not the same result."""
+    """Return a short hash of the values. It uses the alphabet of the real hashes but yields different ones."""
     number = crc32(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())
     return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(number))
 
@@ -81,7 +81,7 @@ def controller_reference(owner: Object) -> dict[str, Any]:
 def from_template(
     owner: Object, template: Object, *, name: str = "", labels: Mapping[str, str] | None = None
 ) -> Object:
-    """A pod of the owner; without a name the server makes one from the owner's."""
+    """Return a pod of the owner. Without a name, the server generates one from the owner's name."""
     given = template.get("metadata") or {}
     meta: dict[str, Any] = {
         "namespace": owner["metadata"]["namespace"],
@@ -97,12 +97,12 @@ def from_template(
 
 
 def without_zeros(status: Mapping[str, Any], *kept: str) -> Object:
-    """Leaves out zeros as Go's encoder does, except for the named fields."""
+    """Leave out zero values as Go's encoder does, except for the named fields."""
     return {name: value for name, value in status.items() if value or name in kept}
 
 
 def dispensable(pod: Object) -> tuple[Any, ...]:
-    """Orders pods by who goes first when there are too many: not bound, not running, not ready, then the
+    """Sort key for the pods to delete first when there are too many: unbound, not running, not ready, then the
     youngest.
     """
     since = ready_since(pod)

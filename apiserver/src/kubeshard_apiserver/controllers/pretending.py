@@ -1,17 +1,17 @@
-"""How a pod seems to run, without anything that runs. Pure.
+"""How a pod appears to run although nothing runs. Pure.
 
-The annotation `kubeshard.dev/pretend` of a pod says what becomes of it:
+The pod's annotation `kubeshard.dev/pretend` decides what happens to it:
 
-| value | what is seen |
+| value | behavior |
 |---|---|
-| none | it runs and becomes ready; with `restartPolicy: Never` or `OnFailure` it then ends well |
+| none | it runs and becomes ready; with `restartPolicy: Never` or `OnFailure` it then succeeds |
 | `run` | it runs and becomes ready, and never ends |
-| `never-ready` | it runs but does not become ready |
-| `crash` | its containers wait in CrashLoopBackOff |
+| `never-ready` | it runs but never becomes ready |
+| `crash` | its containers are in CrashLoopBackOff |
 | `no-image` | it stays Pending: ImagePullBackOff |
-| `succeed`, `fail` | it ends, with exit code 0 or 1 |
+| `succeed`, `fail` | it terminates with exit code 0 or 1 |
 
-A changed annotation takes effect at once, as if the cause had been repaired; what has ended stays so.
+Changing the annotation takes effect at once, as if the cause had been fixed; a terminated pod stays terminated.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PRETENDED = {
 
 
 def stages_of(pod: Object) -> tuple[Stage, ...]:
-    """What the pod becomes after STARTING, one after the other."""
+    """Return the stages that follow STARTING, in order."""
     said = (pod["metadata"].get("annotations") or {}).get(ANNOTATION, "")
     if said in _PRETENDED:
         return _PRETENDED[said]
@@ -54,7 +54,7 @@ def stages_of(pod: Object) -> tuple[Stage, ...]:
 
 
 def status_of(pod: Object, stage: Stage, ip: str, host_ip: str, now: str) -> Object:
-    """The status in this stage; times stay where nothing has changed."""
+    """Return the pod's status in this stage. Timestamps of unchanged parts are kept."""
     former = pod.get("status") or {}
     ended = stage in (Stage.SUCCEEDED, Stage.FAILED)
     phase = {Stage.PULLING: "Pending", Stage.SUCCEEDED: "Succeeded", Stage.FAILED: "Failed"}.get(
@@ -103,7 +103,7 @@ def _conditions(pod: Object, stage: Stage, now: str) -> list[Object]:
         same = before.get("status") == said["status"]
         since = before.get("lastTransitionTime") if same else now
         conditions.append({"type": type_, "lastProbeTime": None, "lastTransitionTime": since or now, **said})
-    # Conditions of others, such as readiness gates, are theirs.
+    # Conditions set by others, such as readiness gates, are left alone.
     return [*conditions, *former.values()]
 
 
@@ -147,7 +147,9 @@ def _state(former: Object, stage: Stage, now: str) -> Object:
             return {"terminated": _terminated(int(stage is Stage.FAILED), {"state": former}, now)}
     reason = stage.value
     message = (
-        "the container was said to crash" if stage is Stage.CRASHING else "the image was said to be missing"
+        "the annotation makes the container crash"
+        if stage is Stage.CRASHING
+        else "the annotation makes the image unavailable"
     )
     return {"waiting": {"reason": reason, "message": f"pretended: {message}"}}
 

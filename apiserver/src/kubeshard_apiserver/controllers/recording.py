@@ -1,8 +1,8 @@
-"""Events about what controllers did, as `kubectl describe` and `kubectl events` show them.
+"""Events about the actions of controllers, as `kubectl describe` and `kubectl events` show them.
 
-Guaranteed: a repeated Event only increases a count; Events that differ only in their message are combined from the
-tenth on; a source emits at most 25 Events about an object in a burst, and then one every five minutes. An Event that
-cannot be written is lost, as on a real cluster. Source: client-go `tools/record`.
+Guaranteed: a repeated Event only increases its count. Events that differ only in their message are combined from the
+tenth on. A source emits at most 25 Events about an object in a burst, and one every five minutes after that. An Event
+that cannot be written is lost, as on a real cluster. Source: client-go `tools/record`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Budget(NamedTuple):
 
 
 class Recorder:
-    """The Events of one source, `component`."""
+    """Records the Events of one source, `component`."""
 
     def __init__(self, cluster: Cluster, account: Account, component: str) -> None:
         self._cluster = cluster
@@ -69,7 +69,7 @@ class Recorder:
         host: str = "",
         field_path: str = "",
     ) -> Steps[None]:
-        """Emits an Event. `field_path`: the part of the object that it is about; `host`: where the source runs."""
+        """Emit an Event. `field_path` is the part of the object that it is about; `host` is where the source runs."""
         clock, now = self._cluster.server.clock.monotonic(), second_time(self._cluster.wall())
         similar = (about["metadata"].get("uid"), host, type_, reason)
         known = self._similar.get(similar, _Similar(frozenset(), clock))
@@ -104,7 +104,7 @@ class Recorder:
     def announce(
         self, about: Object, reason: str, message: str, action: str, *, type_: str = "Normal"
     ) -> Steps[None]:
-        """Emits an Event in the way of sources that use `events.k8s.io/v1`."""
+        """Emit an Event the way sources that use `events.k8s.io/v1` do."""
         body = {
             **_head(about, self._cluster.event_name(about), ""),
             "reportingComponent": self._component,
@@ -182,7 +182,7 @@ def _head(about: Object, name: str, field_path: str) -> Object:
 
 
 def _keep(memory: dict[Hashable, V], key: Hashable, value: V) -> None:
-    """Keeps it as the latest; the oldest is dropped if there are too many."""
+    """Store the value as the most recent; the oldest is dropped if there are too many."""
     memory.pop(key, None)
     memory[key] = value
     if len(memory) > _REMEMBERED:

@@ -1,4 +1,4 @@
-"""ReplicaSets: as many pods as wanted. Source: pkg/controller/replicaset."""
+"""ReplicaSets: keep the desired number of pods running. Source: pkg/controller/replicaset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ControllerRevisions: the templates that a StatefulSet or DaemonSet has had, and what their controllers share."""
+"""ControllerRevisions: the template history of a StatefulSet or DaemonSet, and the base class of their controllers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def template_of(revision: Object) -> Object:
 def revision_for(
     cluster: Cluster, account: Account, owner: Object, hash_label: str
 ) -> Steps[tuple[Object, list[Object]]]:
-    """The revision of the owner's template, and all of its revisions, the newest last.
+    """Return the revision of the owner's current template, and all revisions with the newest last.
 
-    One that is there already becomes the newest again; ones too many for `revisionHistoryLimit` are not removed
-    here: see `forget`.
+    A matching revision that already exists becomes the newest again. Revisions beyond `revisionHistoryLimit` are not
+    removed here: see `forget`.
     """
     known = sorted(cluster.controlled(owner, REVISIONS), key=lambda each: int(each["revision"]))
     template = owner["spec"]["template"]
@@ -65,7 +65,7 @@ def revision_for(
 
 
 def forget(account: Account, owner: Object, known: Sequence[Object], used: Sequence[str]) -> Steps[None]:
-    """Removes the oldest revisions beyond the limit; `used` are the names of those that pods still have."""
+    """Remove the oldest revisions beyond the limit, except those in `used`, the names that pods still refer to."""
     unused = [each for each in known if each["metadata"]["name"] not in used]
     limit = owner["spec"].get("revisionHistoryLimit", 10)
     for each in unused[: max(0, len(unused) - limit)]:
@@ -73,16 +73,16 @@ def forget(account: Account, owner: Object, known: Sequence[Object], used: Seque
 
 
 Judged = tuple[Object, float | None, Sequence[str]]
-"""A status, in how many seconds to look again, and the names of the revisions that pods still have."""
+"""A status, the seconds until the next reconcile, and the names of the revisions that pods still use."""
 
 
 class RevisionController(Controller[Key]):
-    """For a kind whose pods follow the revisions of its template. Adopts pods and revisions before it works."""
+    """Controls a kind whose pods follow the revisions of its template. Adopts pods and revisions first."""
 
     resource: GroupResource
     kind: str
     hash_label: str
-    """Of a revision: has the hash of its template."""
+    """The label of a revision that contains the hash of its template."""
     account_name: str
     component: str
     """The source of its Events."""
@@ -96,12 +96,12 @@ class RevisionController(Controller[Key]):
     def work(
         self, found: Object, newest: Object, known: Sequence[Object]
     ) -> Steps[Callable[[Object], Judged]]:
-        """Brings the pods of an object closer to the newest of its `known` revisions. What it returns judges the
-        object as it is after that. Raises ApiError.
+        """Bring the pods of an object closer to the newest of its `known` revisions. The returned function computes the
+        status of the object once that is written. Raises ApiError.
         """
 
     def suits(self, owner: Object, pod: Object) -> bool:
-        """Whether the owner may adopt this pod, beyond its selector."""
+        """Report whether the owner may adopt this pod, in addition to matching its selector."""
         return True
 
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:

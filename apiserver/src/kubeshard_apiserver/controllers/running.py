@@ -1,4 +1,4 @@
-"""What a node reports about the containers of a pod as they start, fail and end. Pure.
+"""The Events that a node reports when the containers of a pod start, fail and stop. Pure.
 
 Source: pkg/kubelet/kuberuntime, pkg/kubelet/images.
 """
@@ -14,7 +14,7 @@ _FIELDS = (("initContainers", "initContainerStatuses"), ("containers", "containe
 
 
 class Report(NamedTuple):
-    """`part`: of the pod, as a path."""
+    """An Event to report. `part` is the path of the part of the pod that it is about."""
 
     reason: str
     message: str
@@ -23,7 +23,7 @@ class Report(NamedTuple):
 
 
 def reports(pod: Object, status: Object) -> Iterator[Report]:
-    """The Events due when this becomes the status of the pod."""
+    """Yield the Events to report when this becomes the pod's status."""
     for field, statuses in _FIELDS:
         former = {each["name"]: each for each in (pod.get("status") or {}).get(statuses) or ()}
         for now in status.get(statuses) or ():
@@ -33,7 +33,7 @@ def reports(pod: Object, status: Object) -> Iterator[Report]:
 
 
 def ended_reports(pod: Object) -> Iterator[Report]:
-    """The Events due when the pod is stopped."""
+    """Yield the Events to report when the pod is stopped."""
     for field, statuses in _FIELDS:
         for each in (pod.get("status") or {}).get(statuses) or ():
             if "running" in (each.get("state") or {}):

@@ -1,8 +1,7 @@
-"""A scheduler: pods get a node.
+"""A scheduler: binds pods to nodes.
 
-It looks at what a pod's author says about nodes by name and label, and at claims that are not bound; among the
-nodes that fit it takes the one with the fewest pods. Not done: resources, taints, affinities but that of
-DaemonSets' pods, topology, priorities, preemption.
+It respects node selectors and waits for claims to be bound; among the nodes that fit it picks the one with the fewest
+pods. Not implemented: resources, taints, affinity (except that of DaemonSet pods), topology, priorities, preemption.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Scheduler(Controller[Key]):
                 self._pods_on[name] += change
 
     def _place(self, pod: Object) -> tuple[str, str]:
-        """The name of a node, or why there is none."""
+        """Return the name of a node and an empty string, or an empty string and why no node fits."""
         namespace, nodes = pod["metadata"]["namespace"], self.cluster.server.store.objects(NODES)
         for volume in pod["spec"].get("volumes") or ():
             if not (name := (volume.get("persistentVolumeClaim") or {}).get("claimName")):
@@ -113,7 +112,7 @@ def _fits(pod: Object, name: str, node: Object) -> bool:
 
 
 def named_nodes(spec: Object) -> list[str] | None:
-    """The nodes that the pod of a DaemonSet is meant for."""
+    """Return the nodes that a DaemonSet's pod is meant for."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     fields = [

@@ -1,9 +1,9 @@
-"""StatefulSets: pods with names and claims of their own, one after the other.
+"""StatefulSets: pods with stable names and claims, managed in order.
 
-Guaranteed: pods are `name-0`, `name-1`, ... (`ordinals.start`); unless the policy is `Parallel` each is created
-when the ones before are ready, and the last goes first; a new template replaces pods from the last to
-`partition`, each when the others are ready; claims of `volumeClaimTemplates` are created before their pod and
-stay unless `persistentVolumeClaimRetentionPolicy` says otherwise of scaling. Not done: `whenDeleted: Delete`,
+Guaranteed: pods are named `name-0`, `name-1`, ... (`ordinals.start`). Unless the policy is `Parallel`, each pod is
+created once those before it are ready, and the last is deleted first. A new template replaces pods from the last down
+to `partition`, each once the others are ready. Claims from `volumeClaimTemplates` are created before their pod and are
+kept unless `persistentVolumeClaimRetentionPolicy.whenScaled` says otherwise. Not implemented: `whenDeleted: Delete`,
 `maxUnavailable`. Source: pkg/controller/statefulset.
 """
 
@@ -53,7 +53,7 @@ class StatefulSetController(RevisionController):
         return lambda live: self._judged(live, current, update)
 
     def _pods(self, stateful_set: Object) -> dict[int, Object]:
-        """By ordinal, in its order."""
+        """Return the pods by ordinal, in ascending order."""
         found = {}
         for pod in self.cluster.controlled(stateful_set, PODS):
             ordinal = _ordinal(stateful_set, pod)
@@ -62,7 +62,7 @@ class StatefulSetController(RevisionController):
         return dict(sorted(found.items()))
 
     def _step(self, stateful_set: Object, current: Object, update: Object) -> Steps[None]:
-        """Proceeds until it has to wait for a pod."""
+        """Proceed until it has to wait for a pod."""
         spec, pods = stateful_set["spec"], self._pods(stateful_set)
         first = (spec.get("ordinals") or {}).get("start", 0)
         wanted = range(first, first + spec.get("replicas", 1))
@@ -90,7 +90,7 @@ class StatefulSetController(RevisionController):
     def _replace_one(
         self, stateful_set: Object, pods: Mapping[int, Object], wanted: range, update: str
     ) -> Steps[None]:
-        """Deletes the last pod with an old template if those after it are available."""
+        """Delete the last pod with an old template if all pods after it are available."""
         for ordinal in reversed(wanted[_partition(stateful_set["spec"]) :]):
             pod = pods.get(ordinal)
             if pod is None or is_deleting(pod):
@@ -141,7 +141,7 @@ class StatefulSetController(RevisionController):
         yield from self._recorder.tell(stateful_set, "SuccessfulDelete", f"Delete {names} successful")
 
     def _release_claims(self, stateful_set: Object, wanted: range) -> Steps[None]:
-        """Deletes the claims of pods that are gone, if the set asks for it."""
+        """Delete the claims of pods that are gone, if the StatefulSet requests it."""
         meta, spec = stateful_set["metadata"], stateful_set["spec"]
         policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
         if policy.get("whenScaled") != "Delete":
@@ -178,7 +178,7 @@ class StatefulSetController(RevisionController):
 
 
 def _ordinal(stateful_set: Object, pod: Object) -> int | None:
-    """None for a pod whose name is not one of the set's."""
+    """Return the pod's ordinal, or None if its name does not belong to the StatefulSet."""
     head, _, tail = str(pod["metadata"]["name"]).rpartition("-")
     return int(tail) if head == stateful_set["metadata"]["name"] and tail.isdecimal() else None
 

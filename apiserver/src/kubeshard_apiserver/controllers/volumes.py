@@ -1,7 +1,7 @@
-"""Claims are bound at once, each to a new volume that is deleted with it.
+"""Binds claims at once, each to a new volume that is deleted with the claim.
 
-This does the work of a provisioner, of the binder and of the protection of claims in use, for every storage class
-alike. A claim with a `volumeName` is bound to that volume if it exists.
+It does the work of the provisioner, the binder and the claim-protection controller, the same for every storage class.
+A claim with a `volumeName` is bound to that volume if it exists.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class VolumeController(Controller[Node]):
         yield from self._account.set_status(key, status)
 
     def _keep_volume(self, key: Node, volume: Object) -> Steps[None]:
-        """One that was made here goes with its claim."""
+        """Delete a provisioned volume together with its claim."""
         reference = volume["spec"].get("claimRef") or {}
         if is_deleting(volume):
             yield from self._account.change(key, lambda live: _without_finalizer(live, _VOLUME_PROTECTED))

@@ -1,1 +1,1 @@
-"""Who a user is and what they may do: authentication, impersonation and RBAC."""
+"""Who a user is, and what they may do: authentication, impersonation and RBAC."""

@@ -1,7 +1,7 @@
-"""Tokens of ServiceAccounts: issued for a limited time, bound to the account and optionally to a Pod, Secret or Node.
+"""ServiceAccount tokens: issued for a limited time, bound to the account and optionally to a Pod, Secret or Node.
 
-Guaranteed: a token is valid until it expires (by the server's clock) or its account or the object it is bound to is
-deleted; a recreated account or object of the same name does not make it valid again. Source: k8s.io/kubernetes
+Guaranteed: a token is valid until it expires (by the server's clock), or until its account or the object it is bound to
+is deleted. Recreating an account or object with the same name does not make it valid again. Source: k8s.io/kubernetes
 `pkg/serviceaccount`, KEP-1205, KEP-4193.
 """
 
@@ -36,11 +36,11 @@ _MOST_KEPT = 10_000
 
 
 class NotAuthentic(Exception):
-    """Why a token that this server has signed is not accepted."""
+    """Why a token signed by this server is not accepted."""
 
 
 class AccountTokens:
-    """`signing_key`: PEM of the key of an earlier start, so that its tokens stay valid."""
+    """Issues and verifies tokens. `signing_key` is the key of an earlier run in PEM, which keeps its tokens valid."""
 
     def __init__(self, model: Model, *, signing_key: bytes | None = None) -> None:
         self._model = model
@@ -50,18 +50,20 @@ class AccountTokens:
 
     @property
     def signing_key(self) -> bytes:
-        """PEM, to be kept secret. Raises ConfigurationError without the extra."""
+        """Return the private key in PEM; keep it secret. Raises ConfigurationError without the extra."""
         return self._key().pem
 
     @property
     def public_key(self) -> dict[str, str]:
-        """A JSON Web Key. Raises ConfigurationError without the extra."""
+        """Return the public key as a JSON Web Key. Raises ConfigurationError without the extra."""
         return self._key().public
 
     def issued(
         self, account: Object, audiences: Sequence[str], seconds: int, bound: Mapping[str, Object]
     ) -> str:
-        """`bound`: by kind, what the token ends with. Raises ConfigurationError without the extra."""
+        """Return a signed token. `bound` are the objects, by kind, that the token does not outlive. Raises
+        ConfigurationError without the extra.
+        """
         now, meta = int(self._model.clock.wall()), account["metadata"]
         references = {kind.lower(): _reference(obj) for kind, obj in bound.items()}
         return self._key().signed(
@@ -82,8 +84,8 @@ class AccountTokens:
         )
 
     def user_of(self, token: str, audiences: Sequence[str]) -> tuple[User, list[str]] | None:
-        """And which of the audiences it is for; None for a token that was signed by somebody else. Raises
-        NotAuthentic.
+        """Return the token's user, and those of the given audiences that it is meant for. Return None if someone else
+        signed the token. Raises NotAuthentic.
         """
         claims = self._claims(token)
         if claims is None:
@@ -149,7 +151,7 @@ class AccountTokens:
             raise NotAuthentic(f"{kind} UID ({uid}) does not match service account {claimed}")
 
     def _is_over(self, obj: Object) -> bool:
-        """Whether it was deleted, and not just now: an account that is being deleted may still clean up."""
+        """Report whether the object was deleted some time ago. An account may still clean up while being deleted."""
         deleted = parse_time(obj["metadata"].get("deletionTimestamp"))
         return deleted is not None and deleted < self._model.clock.wall() - _LEEWAY
 

@@ -1,7 +1,7 @@
-"""Aggregated cluster roles, as by kube-controller-manager's clusterrole-aggregation-controller.
+"""Aggregated cluster roles, as maintained by kube-controller-manager's clusterrole-aggregation-controller.
 
-Guaranteed: when a write of a cluster role returns, every role with an `aggregationRule` has the rules of the
-roles that it selects. On a real cluster this takes a moment.
+Guaranteed: when a write of a cluster role returns, every role with an `aggregationRule` has the rules of the roles that
+it selects. On a real cluster this takes a moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _USER = User(account_name("kube-system", MANAGER), groups=(*account_groups("kube
 
 
 def keep_aggregated(server: ApiServer, *, settled: bool = False) -> Callable[[], None]:
-    """Keeps roles aggregated from now on. `settled`: they are already. Returns a function that ends it."""
+    """Keep roles aggregated from now on. `settled`: they already are. Returns a function that stops this."""
     aggregation = _Aggregation(server)
     if not settled:
         aggregation.settle()
@@ -44,7 +44,7 @@ class _Aggregation:
             self.settle()
 
     def settle(self) -> None:
-        """Repeats rounds for roles that aggregate aggregated roles, at most as many as there are roles."""
+        """Repeat until nothing changes, since roles may aggregate aggregated roles; at most once per such role."""
         self._settling = True
         try:
             for _ in self._made():
@@ -58,7 +58,7 @@ class _Aggregation:
         return [role for role in roles.values() if role.get("aggregationRule")]
 
     def _round(self) -> bool:
-        """One round. Whether something changed."""
+        """Aggregate every role once. Report whether anything changed."""
         changed = False
         for role in self._made():
             rules = list(collected(role, self._server.store.objects(CLUSTER_ROLES).values()))
@@ -86,7 +86,7 @@ class _Aggregation:
 
 
 def collected(role: Object, roles: Iterable[Object]) -> Iterator[Rule]:
-    """The rules of those among `roles` that the role selects, each once."""
+    """Yield the rules of the selected `roles`, without duplicates."""
     seen: list[Rule] = []
     name = role["metadata"]["name"]
     by_name = sorted(roles, key=lambda other: str(other["metadata"]["name"]))

@@ -1,9 +1,9 @@
 """Authentication: by client certificate, by bearer token, or as the anonymous user.
 
-Guaranteed: every authenticated user is in `system:authenticated`; a token that is not accepted is refused and does
-not make its bearer anonymous, unless a certificate says who that is. Of a certificate, the common name is the user and
-the organizations are the groups. Whether it is to be trusted is up to TLS, not to this module. Source: k8s.io/apiserver
-`authentication/request`, `authentication/request/x509`.
+Guaranteed: every authenticated user is in `system:authenticated`. A request with a rejected token is refused rather
+than treated as anonymous, unless a client certificate authenticates it. The common name of a certificate is the user,
+and its organizations are the groups. Whether the certificate is trusted is decided by TLS, not by this module. Source:
+k8s.io/apiserver `authentication/request`, `authentication/request/x509`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kubeshard_apiserver.access.user import ANONYMOUS, AUTHENTICATED, User
 from kubeshard_apiserver.identity.account_tokens import ISSUER, AccountTokens, NotAuthentic
 
 AUDIENCES = (ISSUER,)
-"""Of this server: what tokens must be for to be taken."""
+"""The audiences of this server. A token must be meant for one of them to be accepted."""
 _INVALID = "invalid bearer token"
 _UID = "1.3.6.1.4.1.57683.2"
 
@@ -31,8 +31,8 @@ class Verdict(NamedTuple):
 
 
 class Authentication:
-    """`tokens`: users by their tokens, as in `--token-auth-file`. `anonymous`: whether to accept requests without
-    credentials.
+    """Authenticates requests. `tokens` maps tokens to users, as in `--token-auth-file`. `anonymous`: whether to accept
+    requests without credentials.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Authentication:
         self._anonymous = anonymous
 
     def user_of(self, authorization: str, certificate: bytes) -> User:
-        """Of a request with this `Authorization` header. Raises Unauthorized."""
+        """Return the user of a request with this `Authorization` header. Raises Unauthorized."""
         if certificate and (user := user_of_certificate(certificate)):
             return user.in_group(AUTHENTICATED)
         token = _bearer(authorization)
@@ -71,13 +71,13 @@ class Authentication:
 
 
 def _bearer(authorization: str) -> str:
-    """Empty for every other scheme, and for a second space before the token, as the server has it."""
+    """Return the bearer token. Like the real server, return nothing for other schemes or a second space before it."""
     scheme, _, rest = authorization.strip().partition(" ")
     return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
 
 
 def user_of_certificate(der: bytes) -> User | None:
-    """None for a certificate without a common name."""
+    """Return the certificate's user, or None if it has no common name."""
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 

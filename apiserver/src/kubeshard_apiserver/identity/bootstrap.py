@@ -30,7 +30,7 @@ _KINDS = {
 
 
 class _Template(NamedTuple):
-    """`owned`: what its first manager owns."""
+    """An object to install. `owned` are the fields that its first manager owns."""
 
     resource: GroupResource
     object: Object
@@ -38,9 +38,7 @@ class _Template(NamedTuple):
 
 
 def install(model: Model) -> bool:
-    """Puts missing roles and bindings into the store; existing ones stay as they are. Returns whether the cluster was
-    new.
-    """
+    """Add missing roles and bindings to the store; existing ones are kept. Return whether the cluster was new."""
     new, now = not model.store.objects(CLUSTER_ROLES), model.now()
     for resource, template, fields in _templates():
         key = key_of(template)
@@ -67,7 +65,7 @@ def _manager(name: str, operation: str, fields: dict[str, Any], now: str) -> dic
 
 @cache
 def _templates() -> tuple[_Template, ...]:
-    """With aggregated roles as they end up, so that a server starts without that work."""
+    """Return the objects with the aggregated rules filled in, so that a starting server need not aggregate them."""
     templates = tuple(_read())
     roles = [template.object for template in templates if template.resource == CLUSTER_ROLES]
     made = [role for role in roles if "aggregationRule" in role]

@@ -1,8 +1,8 @@
-"""Users cannot grant rights that they do not have: checks on writes beyond the right to write.
+"""Privilege escalation: users cannot grant rights that they do not have, even if they may write the object.
 
-To write a role, a user must hold every right in it or be allowed to `escalate`; to write a binding, hold the rights of
-its role or be allowed to `bind` it; to approve or sign a CertificateSigningRequest, have rights on its signer. Source:
-k8s.io/kubernetes `pkg/registry/rbac`, `plugin/pkg/admission/certificates`.
+To write a role, a user must hold every right in it or be allowed to `escalate`. To write a binding, they must hold the
+rights of its role or be allowed to `bind` it. To approve or sign a CertificateSigningRequest, they need rights on its
+signer. Source: k8s.io/kubernetes `pkg/registry/rbac`, `plugin/pkg/admission/certificates`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from kubeshard_apiserver.status import forbidden, internal, not_found, shown
 
 _PLURALS = {"Role": "roles", "ClusterRole": "clusterroles"}
 _BY_ANYBODY = ("finalizers", "ownerReferences", "managedFields", "resourceVersion")
-"""What may change without a check, so that garbage collection can go on."""
+"""Metadata that may change without a check, so that garbage collection can proceed."""
 _REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 
 
 def check_no_escalation(rbac: Rbac, user: User, target: Target, new: Object, old: Object | None) -> None:
-    """Raises Forbidden; NotFound for a binding to a missing role."""
+    """Raises Forbidden, or NotFound for a binding to a missing role."""
     if target.group_resource not in KINDS or MASTERS in user.groups:
         return
     if old is not None and _essence(new) == _essence(old):
@@ -93,7 +93,7 @@ def _essence(obj: Object) -> Object:
 
 
 def check_signer(authorizer: Authorizer, user: User, target: Target, new: Object, old: Object | None) -> None:
-    """Raises Forbidden for an approval, and for a status that changes, without the right on the signer."""
+    """Raises Forbidden for an approval or a changed status if the user lacks the right on the signer."""
     if target.group_resource != _REQUESTS or old is None or not target.subresource:
         return
     verb = "approve" if target.subresource == "approval" else "sign"

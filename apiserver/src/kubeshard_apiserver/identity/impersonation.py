@@ -1,8 +1,8 @@
-"""Acting as somebody else: `Impersonate-User`, `-Group`, `-Uid` and `-Extra-*`.
+"""Impersonation: `Impersonate-User`, `-Group`, `-Uid` and `-Extra-*`.
 
-A requestor is allowed in one of several modes, tried in this order: constrained ones (KEP-5284: one may
-impersonate a kind of users *for certain requests*), then the old one, with the verb `impersonate` alone. The
-mode that worked last for a requestor is tried first. When none works the first refusal is the answer.
+There are several modes, tried in this order: the constrained ones (KEP-5284: a user may impersonate certain users *for
+certain requests*), then the legacy one, which needs only the verb `impersonate`. The mode that last worked for a
+requestor is tried first. If none works, the first refusal is returned.
 Source: k8s.io/apiserver `endpoints/filters/impersonation`.
 """
 
@@ -31,13 +31,13 @@ _NODE_NAME = "authentication.kubernetes.io/node-name"
 _AUTHENTICATION = "authentication.k8s.io"
 _LEGACY = "impersonate"
 _MANY = 4
-"""From this many groups or extra values on, the right to impersonate all of them is asked first."""
+"""From this many groups or extra values on, the right to impersonate all of them is checked first."""
 _MOST_KEPT = 10_000
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The user that a request wants to impersonate, from its headers."""
+    """The user that a request wants to impersonate, taken from its headers."""
 
     name: str = ""
     uid: str = ""
@@ -49,7 +49,7 @@ class Wanted:
         return not (self.uid or self.groups or self.extra)
 
     def check(self) -> bool:
-        """Whether impersonation is wanted. Raises Invalid (400) without a user name."""
+        """Return whether impersonation is requested. Raises Invalid (400) if the user name is missing."""
         if not self.name and not self.by_name_only:
             problem = f"requested {self._in_go()} without impersonating a user name"
             raise bad_request(problem)
@@ -74,7 +74,7 @@ class Impersonation:
         self._worked: dict[str, str] = {}
 
     def become(self, requestor: User, wanted: Wanted, attributes: Attributes) -> User:
-        """Raises Forbidden."""
+        """Return the impersonated user. Raises Forbidden."""
         modes = _modes(requestor, wanted)
         last = self._worked.get(requestor.name)
         if last in modes:
@@ -91,7 +91,7 @@ class Impersonation:
                 self._worked[requestor.name] = mode
                 return user
         if refusal is None:
-            raise AssertionError("the old mode is always tried")
+            raise AssertionError("the legacy mode is always tried")
         raise refusal
 
     def _checked(self, mode: str, requestor: User, wanted: Wanted, attributes: Attributes) -> User:
@@ -160,7 +160,7 @@ class Impersonation:
 
 
 def _modes(requestor: User, wanted: Wanted) -> list[str]:
-    """The modes that apply to the wanted user."""
+    """Return the modes that apply to the wanted user."""
     node, account = _node_of(wanted.name), account_of(wanted.name)
     modes = []
     if wanted.by_name_only and node:

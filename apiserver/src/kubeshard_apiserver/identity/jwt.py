@@ -1,7 +1,7 @@
-"""JSON Web Tokens (RFC 7519) of one issuer: signed and verified with ECDSA on P-256 (ES256, RFC 7518 3.4).
+"""JSON Web Tokens (RFC 7519) of a single issuer, signed and verified with ECDSA on P-256 (ES256, RFC 7518 3.4).
 
-Guaranteed: a token that was not signed with this key is not read further. Not checked here: times and
-audiences. Needs the extra `certificates`.
+Guaranteed: the contents of a token are not read unless it was signed with this key. Validity times and audiences are
+not checked here. Needs the extra `certificates`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _HASH = ec.ECDSA(hashes.SHA256())
 
 
 class SigningKey:
-    """`pem`: a private key that was made before (PKCS #8); a new one by default."""
+    """A key that signs and verifies tokens. `pem` is an existing private key (PKCS #8); the default is a new one."""
 
     def __init__(self, pem: bytes | None = None) -> None:
         key = (
             serialization.load_pem_private_key(pem, None) if pem else ec.generate_private_key(ec.SECP256R1())
         )
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-            raise ValueError("the key of service account tokens must be an ECDSA key on P-256")
+            raise ValueError("the service account signing key must be an ECDSA key on P-256")
         self._key = key
         public = key.public_key().public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -59,7 +59,7 @@ class SigningKey:
         return f"{text}.{_encoded(r.to_bytes(_SIZE) + s.to_bytes(_SIZE))}"
 
     def claims(self, token: str) -> dict[str, Any] | None:
-        """None if this key has not signed the token."""
+        """Return the token's claims, or None if this key did not sign it."""
         header, _, rest = token.partition(".")
         payload, _, given = rest.partition(".")
         if header != self._header:

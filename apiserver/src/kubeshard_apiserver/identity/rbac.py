@@ -1,7 +1,7 @@
 """Role-based access control, as kube-apiserver evaluates it.
 
-Guaranteed: a decision rests on the roles and bindings as they are in the store at that moment. Rules of a
-user in a namespace are put together once and kept until a role or binding changes. Members of system:masters
+Guaranteed: a decision is based on the roles and bindings in the store at that moment. A user's rules in a namespace are
+collected once and cached until a role or binding changes. Members of system:masters
 may do everything. Source: k8s.io/kubernetes `plugin/pkg/auth/authorizer/rbac`.
 """
 
@@ -28,11 +28,11 @@ KINDS = frozenset({ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS})
 _MOST_KEPT = 10_000
 
 Subject = tuple[str, str]
-"""Kind (`User` or `Group`) and name; a ServiceAccount is the user that its tokens make."""
+"""Kind (`User` or `Group`) and name. A ServiceAccount is represented by the user name of its tokens."""
 
 
 class MissingRole(Exception):
-    """The role of a binding does not exist. The text is the server's."""
+    """The role of a binding does not exist. The message is that of the real server."""
 
 
 class _Grant(NamedTuple):
@@ -48,7 +48,7 @@ class _Grants(NamedTuple):
 class _Bound(NamedTuple):
     binding: Object
     position: int
-    """Of the subject in the binding."""
+    """The index of the subject in the binding."""
 
 
 class Rbac:
@@ -74,7 +74,7 @@ class Rbac:
         return Held([grant.rule for grant in grants.rules], grants.problem)
 
     def rules_of(self, role: Mapping[str, str], namespace: str) -> Sequence[Rule]:
-        """The rules of the role that a `roleRef` in this namespace names. Raises MissingRole."""
+        """Return the rules of the role that a `roleRef` in this namespace refers to. Raises MissingRole."""
         name = role["name"]
         if role["kind"] == "Role":
             found = self._store.get(ROLES, Key(namespace, name))
@@ -115,7 +115,7 @@ class Rbac:
         return made
 
     def _bound(self, user: User, place: str) -> Iterator[_Bound]:
-        """The bindings of a namespace, or of the cluster, that name the user, each with the first such subject."""
+        """Yield the bindings of a namespace or of the cluster that name the user, each with its first such subject."""
         if self._subjects is None:
             self._subjects = self._indexed()
         found = self._subjects.get(place)

@@ -1,4 +1,4 @@
-"""What rules allow, and which rules cover which others. Pure.
+"""What RBAC rules allow, and which rules cover others. Pure.
 
 Source: k8s.io/kubernetes `pkg/apis/rbac/v1`, `pkg/registry/rbac/validation`; k8s.io/component-helpers
 `auth/rbac/validation`.
@@ -31,7 +31,7 @@ def allows(rule: Rule, attributes: Attributes) -> bool:
 
 
 def missing(held: Iterable[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """The atoms of `wanted`, each with one verb, that no single rule of `held` covers."""
+    """Return the atoms of `wanted` (one verb each) that no single rule of `held` covers."""
     held = list(held)
     return [
         atom for rule in wanted for atom in _atoms(rule) if not any(_covers(other, atom) for other in held)
@@ -39,7 +39,7 @@ def missing(held: Iterable[Rule], wanted: Iterable[Rule]) -> list[Rule]:
 
 
 def described(rules: Iterable[Rule]) -> list[str]:
-    """Atoms as messages list them: sorted, and combined if they differ only in their verb."""
+    """Format rules as error messages list them: sorted, and merged if they differ only in their verb."""
     merged: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     alone: list[Rule] = []
     for rule in rules:
@@ -56,7 +56,7 @@ def described(rules: Iterable[Rule]) -> list[str]:
 
 
 def quoted(texts: Iterable[str]) -> str:
-    """As Go prints a list of strings."""
+    """Format a list of strings as Go prints it."""
     return f"[{' '.join(map(shown, texts))}]"
 
 
@@ -106,7 +106,7 @@ def _has(rule: Rule, field: str, value: str) -> bool:
 
 
 def _has_resource(rule: Rule, resource: str) -> bool:
-    """`*/scale` is the subresource of every resource."""
+    """Report whether the rule names the resource; `*/scale` is that subresource of every resource."""
     if _has(rule, "resources", resource):
         return True
     _, slash, subresource = resource.partition("/")

@@ -1,4 +1,4 @@
-"""Objects as rows of a table: the columns that `kubectl get` prints. Pure."""
+"""Turns objects into table rows: the columns that `kubectl get` prints. Pure."""
 
 from kubeshard_apiserver.printing.columns import Column, Printer
 from kubeshard_apiserver.printing.custom import custom_printer

@@ -1,4 +1,4 @@
-"""Columns of HorizontalPodAutoscalers and of Scale."""
+"""Columns of HorizontalPodAutoscalers and Scale."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _targets(obj: Object, _: float) -> str:
 
 
 def _target(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """The current and the target value of a metric."""
+    """Return the current and the target value of a metric."""
     type_ = spec["type"]
     source = _SOURCES.get(type_)
     if source is None:
@@ -56,20 +56,20 @@ HORIZONTAL_POD_AUTOSCALERS = Printer(
             lambda obj, _: (
                 f"{at(obj, 'spec.scaleTargetRef.kind', '')}/{at(obj, 'spec.scaleTargetRef.name', '')}"
             ),
-            "What it scales",
+            "The object that it scales",
         ),
         Column("Targets", _targets, "Current values of the metrics, and their targets"),
-        text("MinPods", "spec.minReplicas", "Fewest pods", "<unset>"),
-        integer("MaxPods", "spec.maxReplicas", "Most pods", "string"),
-        integer("Replicas", "status.currentReplicas", "Pods that there are", "string"),
+        text("MinPods", "spec.minReplicas", "Minimum number of pods", "<unset>"),
+        integer("MaxPods", "spec.maxReplicas", "Maximum number of pods", "string"),
+        integer("Replicas", "status.currentReplicas", "Current number of pods", "string"),
         AGE,
     )
 )
 SCALES = Printer(
     (
         Column("Name", NAME.cell, NAME.description),
-        integer("Desired", "spec.replicas", "Replicas that are wanted"),
-        integer("Available", "status.replicas", "Replicas that there are"),
+        integer("Desired", "spec.replicas", "Desired number of replicas"),
+        integer("Available", "status.replicas", "Current number of replicas"),
         AGE,
     )
 )

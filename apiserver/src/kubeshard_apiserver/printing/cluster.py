@@ -37,13 +37,13 @@ CONFIG_MAPS = Printer(
 SECRETS = Printer(
     (
         NAME,
-        text("Type", "type", "What it is for"),
+        text("Type", "type", "Intended use of the secret"),
         Column("Data", lambda obj, _: len(obj.get("data") or ()), "Number of entries"),
         AGE,
     )
 )
 PLAIN = Printer((NAME, AGE))
-LEASES = Printer((NAME, text("Holder", "spec.holderIdentity", "Who holds it"), AGE))
+LEASES = Printer((NAME, text("Holder", "spec.holderIdentity", "Current holder of the lease"), AGE))
 
 
 def _node_status(node: Object, _: float) -> str:
@@ -76,9 +76,9 @@ NODES = Printer(
     (
         NAME,
         Column("Status", _node_status, "Whether it accepts pods"),
-        Column("Roles", _roles, "What it is for"),
+        Column("Roles", _roles, "Roles of the node"),
         AGE,
-        text("Version", "status.nodeInfo.kubeletVersion", "Release of its kubelet"),
+        text("Version", "status.nodeInfo.kubeletVersion", "Version of its kubelet"),
         _address("Internal-IP", "InternalIP"),
         _address("External-IP", "ExternalIP"),
         text("OS-Image", "status.nodeInfo.osImage", "Its operating system", "<unknown>", wide=True),
@@ -86,7 +86,7 @@ NODES = Printer(
         text(
             "Container-Runtime",
             "status.nodeInfo.containerRuntimeVersion",
-            "Who runs it",
+            "Its container runtime",
             "<unknown>",
             wide=True,
         ),
@@ -95,7 +95,7 @@ NODES = Printer(
 
 
 def _told(event: Object, path: str, as_of_events: str, default: Any = "") -> Any:
-    """The group events.k8s.io shows the same events with other names for most fields."""
+    """Return a field of an event. The group events.k8s.io uses other names for most fields of the same events."""
     return at(event, path) or at(event, as_of_events) or default
 
 
@@ -134,15 +134,15 @@ EVENTS = Printer(
     (
         Column("Last Seen", _last_seen, "Time since it last happened"),
         text("Type", "type", "Normal or Warning"),
-        text("Reason", "reason", "What happened, in a word"),
-        Column("Object", _about, "What it happened to"),
+        text("Reason", "reason", "Short reason, in one word"),
+        Column("Object", _about, "Object that the event is about"),
         Column(
             "Subobject",
             lambda obj, _: _told(obj, "involvedObject.fieldPath", "regarding.fieldPath"),
-            "Part of the object that it concerns",
+            "Part of the object that the event is about",
             wide=True,
         ),
-        Column("Source", _source, "Who says so", wide=True),
+        Column("Source", _source, "Component that reported the event", wide=True),
         Column("Message", lambda obj, _: _told(obj, "message", "note").strip(), "What happened"),
         Column("First Seen", _first_seen, "Time since it first happened", wide=True),
         Column("Count", _times, "How often it happened", wide=True),
@@ -160,7 +160,7 @@ def _quota(limits: bool) -> Column:
             if name.startswith("limits.") == limits
         )
 
-    return Column("Limit" if limits else "Request", cell, "Used of what is allowed")
+    return Column("Limit" if limits else "Request", cell, "Usage and limit")
 
 
 RESOURCE_QUOTAS = Printer((NAME, _quota(False), _quota(True), AGE))
@@ -168,12 +168,12 @@ PRIORITY_CLASSES = Printer(
     (
         NAME,
         integer("Value", "value", "The priority"),
-        boolean("Global-Default", "globalDefault", "Whether pods without a class get it"),
+        boolean("Global-Default", "globalDefault", "Whether it applies to pods without a class"),
         AGE,
-        text("PreemptionPolicy", "preemptionPolicy", "Whether its pods push others out"),
+        text("PreemptionPolicy", "preemptionPolicy", "Whether its pods preempt others"),
     )
 )
-RUNTIME_CLASSES = Printer((NAME, text("Handler", "handler", "What runs its containers"), AGE))
+RUNTIME_CLASSES = Printer((NAME, text("Handler", "handler", "Runtime that runs its containers"), AGE))
 
 
 def _component(name: str, cell_of: str) -> Column:
@@ -183,7 +183,7 @@ def _component(name: str, cell_of: str) -> Column:
             return "Unknown" if healthy is None else "Healthy" if healthy["status"] == "True" else "Unhealthy"
         return str((healthy or {}).get(cell_of, ""))
 
-    return Column(name, cell, "Of the condition Healthy")
+    return Column(name, cell, "From the condition Healthy")
 
 
 COMPONENT_STATUSES = Printer(

@@ -1,6 +1,6 @@
-"""Columns: a definition that clients read, and a function from an object to its cell.
+"""A column: its definition, which clients read, and a function from an object to its cell.
 
-Names, types, formats and priorities are those of the real server, since clients show and select by them; the
+Names, types, formats and priorities are those of the real server, since clients display and select by them. The
 descriptions are our own.
 """
 
@@ -15,12 +15,12 @@ from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.printing.durations import since
 
 Cell = Callable[[Object, float], Any]
-"""From an object and the time in seconds since the epoch."""
+"""Takes an object and the current time in seconds since the epoch, and returns the cell's value."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """`wide`: of priority 1, shown by `-o wide` only."""
+    """A column of a table. `wide` gives it priority 1: only `-o wide` shows it."""
 
     name: str
     cell: Cell
@@ -43,8 +43,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Printer:
-    """`conditions`: those of a row, which say that a line needs no attention any more. `surplus`: columns
-    that the server fills but does not define.
+    """The columns of a kind.
+
+    `conditions` returns the row's conditions, which mark rows that no longer need attention. `surplus` are columns that
+    the server fills but does not define.
     """
 
     columns: tuple[Column, ...]
@@ -60,7 +62,7 @@ class Printer:
         return tuple(column.cell for column in (*self.columns, *self.surplus))
 
     def row(self, obj: Object, now: float) -> dict[str, Any]:
-        """Without the object itself."""
+        """Return the row, without the object itself."""
         row: dict[str, Any] = {"cells": [cell(obj, now) for cell in self._cells]}
         if self.conditions and (conditions := self.conditions(obj)):
             row["conditions"] = conditions
@@ -68,7 +70,7 @@ class Printer:
 
 
 def at(obj: Any, path: str, default: Any = None) -> Any:
-    """The value under a dotted path; `default` where it, or something above it, is absent or null."""
+    """Return the value at a dotted path, or `default` if it or any of its parents is absent or null."""
     for part in path.split("."):
         obj = obj.get(part) if isinstance(obj, Mapping) else None
         if obj is None:
@@ -97,7 +99,7 @@ def name_of(obj: Object, _: float = 0) -> str:
 
 
 def label_selector(selector: Mapping[str, Any] | None) -> str:
-    """The form that `kubectl -l` accepts; empty for a selector of everything or of nothing."""
+    """Return the selector in the form that `kubectl -l` accepts; empty if it selects everything or nothing."""
     selector = selector or {}
     requirements = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
     for expression in selector.get("matchExpressions") or ():
@@ -115,17 +117,17 @@ def labels(found: Mapping[str, Any] | None) -> str:
 
 
 def selector(path: str) -> Column:
-    """Of pods, as a label selector."""
+    """Return a column that shows a pod selector as a label selector."""
     return Column(
         "Selector",
         lambda obj, _: label_selector(at(obj, path)) or "<none>",
-        "Label selector of the pods that it concerns",
+        "Label selector of its pods",
         wide=True,
     )
 
 
 def containers(path: str) -> tuple[Column, Column]:
-    """Of the pod spec at `path`."""
+    """Return the columns that show the containers of the pod spec at `path`."""
 
     def of(name: str) -> Cell:
         return lambda obj, _: ",".join(one.get(name, "") for one in at(obj, f"{path}.containers", ()))
@@ -137,20 +139,18 @@ def containers(path: str) -> tuple[Column, Column]:
 
 
 def some(items: Sequence[str], limit: int, empty: str, total: int | None = None) -> str:
-    """The first few, and the number of the others."""
+    """Join the first few items, and append the number of the rest."""
     shown = ",".join(items[:limit])
     total = len(items) if total is None else total
     return f"{shown} + {total - limit} more..." if total > limit else shown or empty
 
 
 def condition(obj: Object, type_: str) -> Mapping[str, Any]:
-    """The status of a condition; empty if there is none of this type."""
+    """Return the condition of this type, or an empty mapping if there is none."""
     return next((one for one in at(obj, "status.conditions", ()) if one.get("type") == type_), {})
 
 
-NAME = Column(
-    "Name", name_of, "What the object is called; unique for its kind in its namespace", format="name"
-)
+NAME = Column("Name", name_of, "Name of the object, unique within its kind and namespace", format="name")
 AGE = Column(
     "Age",
     lambda obj, now: since(obj["metadata"].get("creationTimestamp"), now),

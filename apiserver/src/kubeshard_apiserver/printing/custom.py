@@ -1,4 +1,4 @@
-"""Columns of custom resources: what their definition says, or their age.
+"""Columns of custom resources: those of their definition, or else their age.
 
 Source: the table convertor of apiextensions-apiserver.
 """
@@ -27,8 +27,8 @@ _AGE: Mapping[str, Any] = {
 
 
 def custom_printer(columns: Sequence[Mapping[str, Any]] | None) -> Printer:
-    """From `additionalPrinterColumns`. What follows a column whose path cannot be read is left out, as the
-    server does.
+    """Return a printer for `additionalPrinterColumns`. As on the real server, a column with an unreadable path is left
+    out together with all columns after it.
     """
     printed = [NAME]
     for column in columns or (_AGE,):
@@ -80,7 +80,7 @@ def _string(value: Any, _: float) -> str | None:
 
 
 def _go_float(value: float) -> str:
-    """As Go's `%v` writes it, once what is a whole number has been read back from the storage as one."""
+    """Format like Go's `%v`, given that a whole number was read back from storage as an integer."""
     if value.is_integer() and abs(value) < 1 << 63:
         return str(int(value))
     _, digits, _ = (exact := Decimal(repr(value)).normalize()).as_tuple()

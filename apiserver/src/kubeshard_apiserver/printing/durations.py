@@ -1,6 +1,6 @@
-"""Ages in a readable form: at most two units, and fewer the longer it is.
+"""Human-readable ages: at most two units, and less precise the longer the duration.
 
-Source: apimachinery's `duration.HumanDuration`, whose steps these are.
+Source: apimachinery's `duration.HumanDuration`, whose thresholds are used here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _YEAR = 365 * _DAY
 
 
 def human_duration(seconds: float) -> str:
-    """A clock that is up to two seconds ahead is forgiven; more is `<invalid>`."""
+    """Format a duration. Up to two seconds in the future count as zero; anything beyond is `<invalid>`."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
@@ -36,7 +36,7 @@ def human_duration(seconds: float) -> str:
 
 
 def since(time: str | None, now: float) -> str:
-    """`time` as on the wire; `<unknown>` where there is none."""
+    """Format the time since `time`, a timestamp as on the wire; `<unknown>` if there is none."""
     then = parse_time(time)
     return "<unknown>" if then is None else human_duration(now - then)
 

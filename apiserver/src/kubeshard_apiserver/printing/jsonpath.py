@@ -1,8 +1,8 @@
 """JSONPath as used by printer columns.
 
-Covered: fields (`.a`, `['a']`, `\\.` for a dot in a name), indices and slices, `*`, `..`, unions, and filters
-`[?(@.a == "b")]`. Not covered: `range` and templates, which columns do not allow. Source: client-go's
-`util/jsonpath`, whose errors make a cell empty; so does `NotFound` here.
+Supported: fields (`.a`, `['a']`, `\\.` for a dot in a name), indices and slices, `*`, `..`, unions, and filters
+`[?(@.a == "b")]`. Not supported: `range` and templates, which columns do not allow. Source: client-go's
+`util/jsonpath`. Its errors leave a cell empty; so does `NotFound` here.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class NotFound(LookupError):
-    """The path does not go through this object: an index beyond the end, a list where none is."""
+    """The path does not fit this object: an index is out of range, or a value is not a list."""
 
 
 def parse(path: str) -> Callable[[Any], list[Any]]:
-    """What finds the values at the path, in order; none where a field is missing. Raises ValueError for what
-    is not a path; what it returns raises NotFound.
+    """Return a function that finds the values at the path, in order; it finds none where a field is missing.
+
+    Raises ValueError if the path is malformed. The returned function raises NotFound.
     """
     find = _path(path)
     return lambda obj: find([obj])
@@ -95,7 +96,7 @@ def _union(steps: list[Step]) -> Step:
 
 
 def _member(text: str) -> Step:
-    """Of what stands in brackets: a name in quotes, which may itself be a path, or a place in a list."""
+    """Parse the content of brackets: a quoted name, which may itself be a path, or a list index or slice."""
     if len(text) > 1 and text[0] == text[-1] == "'":
         return _path(f".{text[1:-1]}")
     if text != "*" and not _SLICE.match(text):
@@ -114,7 +115,7 @@ def _below(obj: Any) -> list[Any]:
 
 
 def _recursive(found: list[Any]) -> list[Any]:
-    """Everything that has something below it."""
+    """Return all values that have children, depth first."""
     everything = []
     for obj in found:
         if below := _below(obj):
@@ -187,5 +188,5 @@ def _operand(text: str) -> Callable[[Any], list[Any]]:
     try:
         number = float(text) if "." in text else int(text)
     except ValueError:
-        raise ValueError(f"no operand of a filter: {text}") from None
+        raise ValueError(f"invalid filter operand: {text}") from None
     return lambda _: [number]

@@ -1,4 +1,4 @@
-"""Columns of Services and what belongs to them, of Ingresses and network policies."""
+"""Columns of Services, endpoints, Ingresses and network policies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 3
 
 
 def _balancers(obj: Object) -> list[str]:
-    """Addresses or names of the load balancer, sorted, each once."""
+    """Return the addresses and host names of the load balancer, sorted and without duplicates."""
     ingress = at(obj, "status.loadBalancer.ingress", ())
     return sorted({one.get("ip") or one.get("hostname") for one in ingress} - {None, ""})
 
@@ -56,7 +56,7 @@ def _port(port: dict[str, Any]) -> str:
 SERVICES = Printer(
     (
         NAME,
-        text("Type", "spec.type", "How it is reached"),
+        text("Type", "spec.type", "How the service is exposed"),
         Column("Cluster-IP", _cluster_ip, "Its address in the cluster"),
         Column("External-IP", _external_ip, "Addresses outside the cluster"),
         Column("Port(s)", _ports, "Ports, node ports and protocols"),
@@ -104,7 +104,7 @@ def _slice_endpoints(obj: Object, _: float) -> str:
 ENDPOINT_SLICES = Printer(
     (
         NAME,
-        text("AddressType", "addressType", "What its addresses are"),
+        text("AddressType", "addressType", "Type of its addresses"),
         Column("Ports", _slice_ports, "Ports of every endpoint"),
         Column("Endpoints", _slice_endpoints, "Addresses"),
         AGE,
@@ -127,7 +127,7 @@ INGRESSES = Printer(
     (
         NAME,
         text("Class", "spec.ingressClassName", "Which controller it is for", "<none>"),
-        Column("Hosts", _hosts, "Host names that it serves"),
+        Column("Hosts", _hosts, "Host names that it routes"),
         Column("Address", lambda obj, _: ",".join(_balancers(obj)), "Address at which it can be reached"),
         Column("Ports", lambda obj, _: "80, 443" if at(obj, "spec.tls") else "80", "Ports that are open"),
         AGE,
@@ -153,8 +153,8 @@ def _parameters(obj: Object, _: float) -> str:
 INGRESS_CLASSES = Printer(
     (
         Column("Name", _class_name, NAME.description, format="name"),
-        text("Controller", "spec.controller", "Who serves it"),
-        Column("Parameters", _parameters, "Object with further details"),
+        text("Controller", "spec.controller", "Controller that implements it"),
+        Column("Parameters", _parameters, "Object with additional parameters"),
         AGE,
     )
 )
@@ -164,7 +164,7 @@ NETWORK_POLICIES = Printer(
         Column(
             "Pod-Selector",
             lambda obj, _: label_selector(at(obj, "spec.podSelector")) or "<none>",
-            "Label selector of the pods that it concerns",
+            "Label selector of its pods",
         ),
         AGE,
     )

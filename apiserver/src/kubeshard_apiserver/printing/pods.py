@@ -1,4 +1,4 @@
-"""Pods: their columns, and the one word for the state of a pod.
+"""Pods: their columns, and the one-word status of a pod.
 
 Source: the pod printer of kube-apiserver, whose order of precedence this follows.
 """
@@ -18,7 +18,7 @@ Status = Mapping[str, Any]
 
 
 class Restarts(NamedTuple):
-    """How often, and when last (seconds since the epoch; 0 for unknown)."""
+    """The number of restarts, and the time of the last one (seconds since the epoch; 0 if unknown)."""
 
     times: int = 0
     last: float = 0.0
@@ -57,7 +57,7 @@ def summary(pod: Object) -> Summary:
 
 
 class _Initial(NamedTuple):
-    """`reason` is empty once the init containers are through."""
+    """The state of the init containers. `reason` is empty once they have completed."""
 
     reason: str
     ready: int
@@ -163,14 +163,22 @@ PODS = Printer(
         NAME,
         Column("Ready", _ready, "Number of its containers that are ready"),
         Column(
-            "Status", lambda pod, _: summary(pod).status, "How the pod is, from the states of its containers"
+            "Status",
+            lambda pod, _: summary(pod).status,
+            "Status of the pod, derived from the states of its containers",
         ),
         Column("Restarts", _restarts, "Number of restarts of its containers, and time since the last one"),
         AGE,
-        Column("IP", _address, "Its first address", wide=True),
-        text("Node", "spec.nodeName", "Where it runs", "<none>", wide=True),
-        text("Nominated Node", "status.nominatedNodeName", "Where room is being made", "<none>", wide=True),
-        Column("Readiness Gates", _gates, "Readiness gates that are satisfied", wide=True),
+        Column("IP", _address, "Its primary IP address", wide=True),
+        text("Node", "spec.nodeName", "Node that it runs on", "<none>", wide=True),
+        text(
+            "Nominated Node",
+            "status.nominatedNodeName",
+            "Node on which other pods are preempted for it",
+            "<none>",
+            wide=True,
+        ),
+        Column("Readiness Gates", _gates, "Satisfied readiness gates", wide=True),
     ),
     _ended,
 )

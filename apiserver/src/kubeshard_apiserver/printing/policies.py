@@ -23,7 +23,7 @@ ROLE_BINDINGS = Printer(
         Column(
             "Role",
             lambda obj, _: f"{at(obj, 'roleRef.kind', '')}/{at(obj, 'roleRef.name', '')}",
-            "What they may do",
+            "Role that is granted",
         ),
         AGE,
         _subjects("Users", "User"),
@@ -31,7 +31,7 @@ ROLE_BINDINGS = Printer(
         _subjects("ServiceAccounts", "ServiceAccount"),
     )
 )
-WEBHOOK_CONFIGURATIONS = Printer((NAME, count("Webhooks", "webhooks", "How many webhooks it has"), AGE))
+WEBHOOK_CONFIGURATIONS = Printer((NAME, count("Webhooks", "webhooks", "Number of webhooks"), AGE))
 
 
 def _param_kind(obj: Object, _: float) -> str:
@@ -41,10 +41,10 @@ def _param_kind(obj: Object, _: float) -> str:
 
 _PARAM_KIND = Column("ParamKind", _param_kind, "Kind of its parameters")
 VALIDATING_POLICIES = Printer(
-    (NAME, count("Validations", "spec.validations", "How many rules"), _PARAM_KIND, AGE)
+    (NAME, count("Validations", "spec.validations", "Number of validations"), _PARAM_KIND, AGE)
 )
 MUTATING_POLICIES = Printer(
-    (NAME, count("Mutations", "spec.mutations", "How many changes"), _PARAM_KIND, AGE)
+    (NAME, count("Mutations", "spec.mutations", "Number of mutations"), _PARAM_KIND, AGE)
 )
 
 
@@ -57,7 +57,7 @@ def _param(obj: Object, _: float) -> str:
 
 
 def _go_selector(selector: dict[str, object]) -> str:
-    """As Go prints the structure; nobody reads it, but it is what the server shows."""
+    """Format the selector the way Go prints the struct. It is hard to read, but it is what the server shows."""
     pairs = selector.get("matchLabels") or {}
     assert isinstance(pairs, dict)
     written = "".join(f"{key}: {pairs[key]}," for key in sorted(pairs))
@@ -77,7 +77,7 @@ def _go_selector(selector: dict[str, object]) -> str:
 POLICY_BINDINGS = Printer(
     (
         NAME,
-        text("PolicyName", "spec.policyName", "Which policy it puts to work"),
+        text("PolicyName", "spec.policyName", "Policy that it binds"),
         Column("ParamRef", _param, "Parameters of the binding"),
         AGE,
     )
@@ -100,8 +100,8 @@ SIGNING_REQUESTS = Printer(
     (
         NAME,
         AGE,
-        text("SignerName", "spec.signerName", "Who is to sign it"),
-        text("Requestor", "spec.username", "Who asks for it"),
+        text("SignerName", "spec.signerName", "Requested signer"),
+        text("Requestor", "spec.username", "User who requested it"),
         Column("RequestedDuration", _requested_duration, "Requested lifetime of the certificate"),
         Column("Condition", _decision, "Approval, and whether a certificate was issued"),
     )

@@ -1,4 +1,4 @@
-"""The columns of each built-in kind. A kind that is not listed shows its name and creation time."""
+"""The columns of each built-in kind. A kind not listed here shows its name and creation time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFAULT = Printer(
         Column(
             "Created At",
             lambda obj, _: at(obj, "metadata.creationTimestamp", _NEVER),
-            "When it was created",
+            "Time of creation",
             "date",
         ),
     )
@@ -73,7 +73,7 @@ _PRINTERS: Mapping[str, Printer] = {
 
 
 def printer_of(resource: GroupResource, subresource: str = "") -> Printer:
-    """Of a built-in kind."""
+    """Return the printer of a built-in kind."""
     if subresource == "scale":
         return autoscaling.SCALES
     return _PRINTERS.get(str(resource), _DEFAULT)

@@ -39,21 +39,25 @@ def _claim(obj: Object, _: float) -> str:
 _STATUS = Column("Status", _phase, "Its phase")
 _VOLUME_MODE = text("VolumeMode", "spec.volumeMode", "File system or block device", "<unset>", wide=True)
 _ATTRIBUTES = text(
-    "VolumeAttributesClass", "spec.volumeAttributesClassName", "Its class of attributes", "<unset>"
+    "VolumeAttributesClass", "spec.volumeAttributesClassName", "Its volume attributes class", "<unset>"
 )
 PERSISTENT_VOLUMES = Printer(
     (
         NAME,
-        text("Capacity", "spec.capacity.storage", "How much it holds", "0"),
+        text("Capacity", "spec.capacity.storage", "Size of the volume", "0"),
         Column(
-            "Access Modes", lambda obj, _: _modes(at(obj, "spec.accessModes", [])), "How it may be mounted"
+            "Access Modes", lambda obj, _: _modes(at(obj, "spec.accessModes", [])), "Supported access modes"
         ),
-        text("Reclaim Policy", "spec.persistentVolumeReclaimPolicy", "What happens to it after its claim"),
+        text(
+            "Reclaim Policy",
+            "spec.persistentVolumeReclaimPolicy",
+            "What happens to it when its claim is deleted",
+        ),
         _STATUS,
-        Column("Claim", _claim, "Whose it is"),
+        Column("Claim", _claim, "Claim that it is bound to"),
         Column("StorageClass", _class, "Its storage class"),
         _ATTRIBUTES,
-        text("Reason", "status.reason", "Why it is in its phase"),
+        text("Reason", "status.reason", "Reason for its phase"),
         AGE,
         _VOLUME_MODE,
     )
@@ -68,7 +72,7 @@ PERSISTENT_VOLUME_CLAIMS = Printer(
     (
         NAME,
         _STATUS,
-        text("Volume", "spec.volumeName", "The volume that it got"),
+        text("Volume", "spec.volumeName", "Volume that it is bound to"),
         Column(
             "Capacity",
             lambda obj, _: str(at(obj, "status.capacity.storage", "0")) if _bound(obj) else "",
@@ -77,7 +81,7 @@ PERSISTENT_VOLUME_CLAIMS = Printer(
         Column(
             "Access Modes",
             lambda obj, _: _modes(at(obj, "status.accessModes", [])) if _bound(obj) else "",
-            "Ways in which the volume can be mounted",
+            "Access modes of the volume",
         ),
         Column("StorageClass", _class, "Its storage class"),
         _ATTRIBUTES,
@@ -96,27 +100,31 @@ def _class_name(obj: Object, _: float) -> str:
 STORAGE_CLASSES = Printer(
     (
         Column("Name", _class_name, NAME.description, format="name"),
-        text("Provisioner", "provisioner", "Who makes its volumes"),
-        text("ReclaimPolicy", "reclaimPolicy", "What happens to a volume after its claim", "Delete"),
-        text("VolumeBindingMode", "volumeBindingMode", "When claims get volumes", "Immediate"),
-        boolean("AllowVolumeExpansion", "allowVolumeExpansion", "Whether volumes may grow", type_="string"),
+        text("Provisioner", "provisioner", "Provisioner of its volumes"),
+        text(
+            "ReclaimPolicy", "reclaimPolicy", "What happens to a volume when its claim is deleted", "Delete"
+        ),
+        text("VolumeBindingMode", "volumeBindingMode", "When claims are bound to volumes", "Immediate"),
+        boolean(
+            "AllowVolumeExpansion", "allowVolumeExpansion", "Whether volumes can be expanded", type_="string"
+        ),
         AGE,
     )
 )
 VOLUME_ATTRIBUTES_CLASSES = Printer(
-    (NAME, text("DriverName", "driverName", "Whose attributes they are"), AGE)
+    (NAME, text("DriverName", "driverName", "Driver that the attributes belong to"), AGE)
 )
 VOLUME_ATTACHMENTS = Printer(
     (
         NAME,
-        text("Attacher", "spec.attacher", "Who attaches it", format="name"),
-        text("PV", "spec.source.persistentVolumeName", "What is attached"),
+        text("Attacher", "spec.attacher", "Driver that attaches it", format="name"),
+        text("PV", "spec.source.persistentVolumeName", "Attached volume"),
         text("Node", "spec.nodeName", "Where"),
-        boolean("Attached", "status.attached", "Whether it is"),
+        boolean("Attached", "status.attached", "Whether it is attached"),
         AGE,
     )
 )
-CSI_NODES = Printer((NAME, count("Drivers", "spec.drivers", "Drivers on the node"), AGE))
+CSI_NODES = Printer((NAME, count("Drivers", "spec.drivers", "Number of drivers on the node"), AGE))
 
 
 def _audiences(obj: Object, _: float) -> str:
@@ -127,15 +135,22 @@ def _audiences(obj: Object, _: float) -> str:
 CSI_DRIVERS = Printer(
     (
         NAME,
-        boolean("AttachRequired", "spec.attachRequired", "Whether volumes are attached first", default=True),
-        boolean("PodInfoOnMount", "spec.podInfoOnMount", "Whether it is told of the pod"),
-        boolean("StorageCapacity", "spec.storageCapacity", "Whether it tells how much is left"),
+        boolean(
+            "AttachRequired",
+            "spec.attachRequired",
+            "Whether volumes must be attached before use",
+            default=True,
+        ),
+        boolean("PodInfoOnMount", "spec.podInfoOnMount", "Whether it receives information about the pod"),
+        boolean("StorageCapacity", "spec.storageCapacity", "Whether it reports the remaining capacity"),
         Column("TokenRequests", _audiences, "Audiences of the tokens that it receives"),
-        boolean("RequiresRepublish", "spec.requiresRepublish", "Whether it is called again and again"),
+        boolean(
+            "RequiresRepublish", "spec.requiresRepublish", "Whether it is called periodically to republish"
+        ),
         Column(
             "Modes",
             lambda obj, _: ",".join(at(obj, "spec.volumeLifecycleModes", ())) or "<none>",
-            "Kinds of volumes that it supports",
+            "Supported kinds of volumes",
         ),
         AGE,
     )

@@ -1,4 +1,4 @@
-"""Columns of the kinds that create pods, and of those that guard them."""
+"""Columns of the kinds that create pods, and of those that protect them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ def _ready(obj: Object, _: float) -> str:
     return f"{at(obj, 'status.readyReplicas', 0)}/{at(obj, 'spec.replicas', 0)}"
 
 
-_READY = Column("Ready", _ready, "Ready pods of the desired ones")
+_READY = Column("Ready", _ready, "Ready and desired pods")
 
 DEPLOYMENTS = Printer(
     (
         NAME,
         _READY,
-        integer("Up-to-date", "status.updatedReplicas", "Pods of the current template", "string"),
-        integer("Available", "status.availableReplicas", "Pods that are ready for long enough", "string"),
+        integer("Up-to-date", "status.updatedReplicas", "Pods with the current template", "string"),
+        integer(
+            "Available", "status.availableReplicas", "Pods that have been ready for long enough", "string"
+        ),
         AGE,
         *TEMPLATE,
         Column(
@@ -52,8 +54,8 @@ DEPLOYMENTS = Printer(
 STATEFUL_SETS = Printer((NAME, _READY, AGE, *TEMPLATE))
 _REPLICAS = (
     NAME,
-    integer("Desired", "spec.replicas", "Pods that are wanted"),
-    integer("Current", "status.replicas", "Pods that there are"),
+    integer("Desired", "spec.replicas", "Desired number of pods"),
+    integer("Current", "status.replicas", "Current number of pods"),
     integer("Ready", "status.readyReplicas", "Pods that are ready"),
     AGE,
     *TEMPLATE,
@@ -74,10 +76,10 @@ DAEMON_SETS = Printer(
     (
         NAME,
         integer("Desired", "status.desiredNumberScheduled", "Nodes that should run its pod"),
-        integer("Current", "status.currentNumberScheduled", "Nodes that should run its pod, and do"),
+        integer("Current", "status.currentNumberScheduled", "Nodes that should run its pod and do"),
         integer("Ready", "status.numberReady", "Pods that are ready"),
-        integer("Up-to-date", "status.updatedNumberScheduled", "Pods of the current template"),
-        integer("Available", "status.numberAvailable", "Pods that are ready for long enough"),
+        integer("Up-to-date", "status.updatedNumberScheduled", "Pods with the current template"),
+        integer("Available", "status.numberAvailable", "Pods that have been ready for long enough"),
         Column(
             "Node Selector",
             lambda obj, _: labels(at(obj, "spec.template.spec.nodeSelector")),
@@ -121,8 +123,8 @@ JOBS = Printer(
     (
         NAME,
         Column("Status", _job_status, "State of the job"),
-        Column("Completions", _completions, "Succeeded pods of the desired ones"),
-        Column("Duration", _duration, "How long it took, or has taken so far"),
+        Column("Completions", _completions, "Succeeded and desired pods"),
+        Column("Duration", _duration, "How long it took, or has been running"),
         AGE,
         *TEMPLATE,
         _SELECTOR,
@@ -142,11 +144,11 @@ def _suspend(obj: Object, _: float) -> str:
 CRON_JOBS = Printer(
     (
         NAME,
-        text("Schedule", "spec.schedule", "When jobs are made, as cron says it"),
-        text("Timezone", "spec.timeZone", "Whose clock that is", "<none>"),
+        text("Schedule", "spec.schedule", "When jobs are created, in cron format"),
+        text("Timezone", "spec.timeZone", "Time zone of the schedule", "<none>"),
         Column("Suspend", _suspend, "Whether it is suspended", "boolean"),
-        count("Active", "status.active", "Jobs that run"),
-        Column("Last Schedule", _last_schedule, "Time since a job was last created"),
+        count("Active", "status.active", "Number of running jobs"),
+        Column("Last Schedule", _last_schedule, "Time since the last job was created"),
         AGE,
         *containers("spec.jobTemplate.spec.template.spec"),
         selector("spec.jobTemplate.spec.selector"),
@@ -167,7 +169,7 @@ CONTROLLER_REVISIONS = Printer(
     (
         NAME,
         Column("Controller", _controller, "Owner of the revision"),
-        integer("Revision", "revision", "Which one; the newest has the highest", "string"),
+        integer("Revision", "revision", "Number of the revision; the newest has the highest", "string"),
         AGE,
     )
 )
@@ -176,15 +178,15 @@ POD_TEMPLATES = Printer(
         NAME,
         *(Column(column.name, column.cell, column.description) for column in containers("template.spec")),
         Column(
-            "Pod Labels", lambda obj, _: labels(at(obj, "template.metadata.labels")), "Labels that pods get"
+            "Pod Labels", lambda obj, _: labels(at(obj, "template.metadata.labels")), "Labels of its pods"
         ),
     )
 )
 POD_DISRUPTION_BUDGETS = Printer(
     (
         NAME,
-        text("Min Available", "spec.minAvailable", "Pods that must stay", "N/A"),
-        text("Max Unavailable", "spec.maxUnavailable", "Pods that may be missing", "N/A"),
+        text("Min Available", "spec.minAvailable", "Pods that must remain available", "N/A"),
+        text("Max Unavailable", "spec.maxUnavailable", "Pods that may be unavailable", "N/A"),
         integer("Allowed Disruptions", "status.disruptionsAllowed", "Pods that may be evicted now"),
         AGE,
     )

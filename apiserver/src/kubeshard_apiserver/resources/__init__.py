@@ -1,4 +1,4 @@
-"""Kinds: what each adds to the rules for all.
+"""The kinds, each with the rules that it adds to those common to all.
 
-`Strategy` is the contract; one module per kind that has rules of its own; `registry` knows what is served.
+`Strategy` is the contract. Each kind with rules of its own has its own module. `registry` lists what is served.
 """

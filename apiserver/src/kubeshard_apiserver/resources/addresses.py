@@ -1,4 +1,4 @@
-"""IP addresses and blocks of them as fields of objects, in the server's words.
+"""Validation of IP addresses and CIDRs in fields, with the server's messages.
 
 Source: k8s.io/apimachinery `util/validation`, with StrictIPCIDRValidation; k8s.io/kubernetes
 `pkg/apis/core/validation`.
@@ -26,7 +26,7 @@ _PREFIX = re.compile(r"[0-9]+")
 
 
 def parsed_address(text: str) -> Address | None:
-    """None for a text that is not an address; leading zeros are accepted."""
+    """Parse an address, or return None if it is malformed. Leading zeros are accepted."""
     try:
         return None if "%" in text else ip_address(_LEADING_ZEROS.sub("", text))
     except ValueError:
@@ -34,7 +34,7 @@ def parsed_address(text: str) -> Address | None:
 
 
 def is_standard(text: str) -> bool:
-    """Whether an address has no leading zeros and is not an IPv4 address in the form of IPv6."""
+    """Report whether an address has no leading zeros and is not an IPv4-mapped IPv6 address."""
     found = parsed_address(text)
     return not _LEADING_ZEROS.search(text) and not (isinstance(found, IPv6Address) and found.ipv4_mapped)
 
@@ -48,7 +48,7 @@ def parsed_block(text: str) -> Block | None:
 
 
 def address_errors(path: str, text: str, before: Collection[str] = ()) -> list[FieldError]:
-    """`before`: what is there already may stay."""
+    """Validate an address. Those in `before` were already there and are not checked again."""
     if text in before:
         return []
     found = parsed_address(text)
@@ -87,7 +87,7 @@ def block_errors(path: str, text: str, before: Collection[str] = ()) -> list[Fie
 
 
 def endpoint_errors(path: str, text: str) -> list[FieldError]:
-    """Addresses that traffic cannot go to."""
+    """Reject addresses that cannot receive traffic."""
     found = parsed_address(text)
     if found is None:
         return [invalid_value(path, text, "must be a valid IP address")]

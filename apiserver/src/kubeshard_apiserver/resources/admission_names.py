@@ -1,4 +1,4 @@
-"""What the expressions of policies and match conditions may name, with the types that the server declares.
+"""The names that expressions of policies and match conditions may use, with the types that the server declares.
 
 Source: k8s.io/apiserver `admission/plugin/cel`.
 """
@@ -55,12 +55,12 @@ _PRESENCE = re.compile(
 
 
 def asks_for_presence(expression: str) -> bool:
-    """Whether it asks if a member of a name with declared members is there."""
+    """Report whether the expression tests the presence of a member of a variable with declared members."""
     return _PRESENCE.search(expression) is not None
 
 
 def undefined_field(expression: str, names: Iterable[str]) -> str:
-    """The compiler's words for the first member that is not there; empty if all are."""
+    """Return the compiler's message for the first undefined member, or an empty string if all are defined."""
     composed = {
         name.partition(": ")[0].removeprefix("variables.") for name in names if name.startswith("variables.")
     }

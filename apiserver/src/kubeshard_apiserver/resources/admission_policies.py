@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicy and its binding: defaults and validation, expressions compiled.
+"""ValidatingAdmissionPolicy and its binding: defaults and validation, including the compilation of expressions.
 
 Source: k8s.io/kubernetes `pkg/apis/admissionregistration/validation`.
 """
@@ -155,7 +155,7 @@ def _variable_errors(path: str, variable: Given, names: tuple[str, ...]) -> list
 
 
 def _composed(variable: Given, names: tuple[str, ...]) -> str:
-    """The variable as later expressions refer to it."""
+    """Declare the variable the way later expressions refer to it."""
     name = f"variables.{variable.get('name') or ''}"
     try:
         return f"{name}: {compile_expression(variable.get('expression') or '', names).returns}"

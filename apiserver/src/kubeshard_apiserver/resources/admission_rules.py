@@ -1,4 +1,4 @@
-"""What the kinds of admissionregistration have in common: rules, match conditions, expressions.
+"""What the kinds of admissionregistration share: rules, match conditions, expressions.
 
 Source: k8s.io/kubernetes `pkg/apis/admissionregistration/validation`.
 """
@@ -76,10 +76,10 @@ def expression_errors(
     names: tuple[str, ...],
     returns: tuple[str, ...] = (),
 ) -> list[FieldError]:
-    """`names` may be mentioned; `returns` are the types it may have, any for none."""
+    """Validate an expression. It may use `names` and must return one of the types in `returns`, if there are any."""
     declared = names
     if asks_for_presence(expression):
-        # The library takes a member that has a name of its own for present.
+        # To the library, a member that has a name of its own is always present.
         names = tuple(name for name in names if "." not in name)
         returns = (*returns, "dyn") if returns else ()
     try:

@@ -1,4 +1,4 @@
-"""Validation of HorizontalPodAutoscalers, in terms of v2. Source: k8s.io/kubernetes `pkg/apis/autoscaling`."""
+"""Validation of HorizontalPodAutoscalers in their v2 form. Source: k8s.io/kubernetes `pkg/apis/autoscaling`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SOURCES = {
     "Pods": "pods",
     "Resource": "resource",
 }
-"""By type: the field where the metric is."""
+"""The field with the metric, by type."""
 _IN_ORDER = ("object", "external", "pods", "resource", "containerResource")
 _MEASURED = "autoscaling.v2.PodsMetricSource"
 _PERCENT = {"type": "Percent", "value": 100, "periodSeconds": 15}
@@ -48,7 +48,7 @@ def default_autoscaler(spec: Object) -> None:
 
 
 def autoscaler_errors(spec: Given, old: Given | None) -> list[FieldError]:
-    """`old`: the spec before the update."""
+    """Validate a spec. `old` is the spec before an update."""
     fewest, most, target = spec.get("minReplicas"), spec.get("maxReplicas", 0), spec["scaleTargetRef"]
     lowest = 0 if old is not None and old.get("minReplicas") == 0 else 1
     errors: list[FieldError] = []

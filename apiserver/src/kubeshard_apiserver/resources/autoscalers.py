@@ -1,6 +1,6 @@
-"""HorizontalPodAutoscalers in both versions. What v1 cannot express is kept in annotations.
+"""HorizontalPodAutoscalers in v1 and v2. Annotations keep what v1 cannot express.
 
-Unlike on the real server, the annotations contain v2 fields.
+Unlike on the real server, these annotations contain v2 fields.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kubeshard_apiserver.status import FieldError
 _USUAL_SHARE = 80
 _PREFIX = "autoscaling.alpha.kubernetes.io/"
 _KEPT = {"metrics": "spec", "behavior": "spec", "conditions": "status", "current-metrics": "status"}
-"""By annotation: where in v2 the field is."""
+"""Where the field is in v2, by annotation."""
 
 
 class Autoscalers(Typed):
-    """Stored in the version of the last write and converted on reads."""
+    """HorizontalPodAutoscalers, stored in the version of the last write and converted when read."""
 
     def set_defaults(self, obj: Object) -> None:
         if self.kind.version == "v2":
@@ -83,7 +83,7 @@ def _to_v2(obj: Object) -> Object:
 
 
 def _cpu(metrics: list[Any] | None, what: str) -> dict[str, Any] | None:
-    """The metric that v1 knows."""
+    """Return the CPU metric, the only one that v1 knows."""
     for metric in metrics or ():
         resource = metric.get("resource") or {}
         if resource.get("name") == "cpu" and (resource.get(what) or {}).get("averageUtilization") is not None:

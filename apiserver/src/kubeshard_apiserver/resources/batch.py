@@ -1,6 +1,6 @@
 """Jobs and CronJobs. Source: k8s.io/kubernetes `pkg/apis/batch`, `pkg/registry/batch`.
 
-Not covered: success policies, and the indexes that statuses of indexed jobs name.
+Not covered: success policies, and the indexes in the status of an indexed Job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNLIMITED = 2**31 - 1
 
 
 class Jobs(Workload):
-    """The selector and the labels of its pods are generated from the uid, unless `manualSelector` is set."""
+    """Jobs. The selector and the pod labels are generated from the uid, unless `manualSelector` is set."""
 
     selectable = ("metadata.name", "metadata.namespace", "status.successful")
 
@@ -55,7 +55,7 @@ class Jobs(Workload):
             return
         template = spec["template"]["metadata"]
         labels = template.setdefault("labels", {})
-        # Labels taken over from the template stay one with them, as in the server.
+        # Labels copied from the template get the additions too, as on the real server.
         shared = meta.get("labels") == labels
         for names, value in ((_NAME_LABELS, meta.get("name", "")), (_UID_LABELS, meta["uid"])):
             for name in names:
@@ -186,7 +186,7 @@ def _completions_errors(after: Given, before: Given) -> list[FieldError]:
 
 
 def _fixed(template: Given, old: Given) -> Given:
-    """The template without the fields that may change; those of a suspended job include where it runs."""
+    """Return the template without the mutable fields. For a suspended job these include the scheduling fields."""
     status = old["status"]
     suspended = any(
         condition.get("type") == "Suspended" and condition.get("status") == "True"

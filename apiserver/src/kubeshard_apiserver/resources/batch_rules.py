@@ -1,4 +1,4 @@
-"""Rules for the specs and statuses of jobs. Source: k8s.io/kubernetes `pkg/apis/batch/validation`."""
+"""Validation of the specs and statuses of Jobs. Source: k8s.io/kubernetes `pkg/apis/batch/validation`."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def _holds(status: Given, kind: str) -> bool:
 
 
 def _scales_down(counter: str, spec: Given) -> bool:
-    """Whether fewer may have succeeded than before."""
+    """Report whether the counter may decrease because the Job can be scaled down."""
     indexed = spec.get("completionMode") == "Indexed"
     return counter == "succeeded" and indexed and spec.get("completions") == spec.get("parallelism")
 

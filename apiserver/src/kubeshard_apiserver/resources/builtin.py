@@ -1,7 +1,7 @@
-"""The built-in kinds: what discovery says of them, and which class has their rules.
+"""The built-in kinds: their discovery data, and the class that implements their rules.
 
-A kind without a class in `_RULES` is `Typed`: its names, types, labels, generations, finalizers and subresources
-are right, but it has no defaults and no validation beyond its types.
+A kind without a class in `_RULES` is `Typed`: its names, types, labels, generations, finalizers and subresources are
+right, but it has no defaults, and no validation except for its types.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ _RULES: Mapping[GroupKind, type[Typed]] = {
     GroupKind("rbac.authorization.k8s.io", "RoleBinding"): Bindings,
     GroupKind("rbac.authorization.k8s.io", "ClusterRoleBinding"): Bindings,
 }
-"""The class of a kind with rules of its own, in all versions."""
+"""The class of each kind with rules of its own, for all versions."""
 
 
 def builtin_resources(stored: Stored) -> Iterator[Resource]:
-    """In the order of the server's discovery."""
+    """Yield the resources in the server's discovery order."""
     for served in served_kinds():
         strategy = _RULES.get(served.kind.group_kind, Typed)(served.kind, stored)
         entry = served.entry

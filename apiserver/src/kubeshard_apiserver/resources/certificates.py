@@ -1,4 +1,4 @@
-"""CertificateSigningRequests. There is no signer: a test of one brings its own.
+"""CertificateSigningRequests. There is no signer: a test that needs one provides it.
 
 Source: k8s.io/kubernetes `pkg/apis/certificates/validation`, `pkg/registry/certificates/certificates`,
 `plugin/pkg/admission/certificates/subjectrestriction`.
@@ -119,7 +119,7 @@ def _of_type(conditions: Sequence[dict[str, Any]], kind: str) -> list[dict[str, 
 
 
 def _with_decisions(new: list[dict[str, Any]], old: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Keeps earlier decisions in a status unchanged; validation reports those that were removed."""
+    """Keep earlier decisions unchanged in the status. Validation reports decisions that were removed."""
     for kind in _DECIDED:
         kept = _of_type(old, kind)
         if len(kept) == len(_of_type(new, kind)):

@@ -28,7 +28,7 @@ from kubeshard_apiserver.status import (
 
 Given = Mapping[str, Any]
 PROTECTION = "kubernetes.io/pvc-protection"
-"""The finalizer that admission gives to every new claim."""
+"""The finalizer that admission adds to every new claim."""
 STORAGE_CLASSES = GroupResource("storage.k8s.io", "storageclasses")
 _GENERAL = "storageclass.kubernetes.io/is-default-class"
 _CLAIMS = GroupResource("", "persistentvolumeclaims")
@@ -36,7 +36,7 @@ _SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSn
 
 
 class Claims(Typed):
-    """A new claim gets the default storage class, and only a storage class allows a bound claim to grow."""
+    """Claims. A new claim gets the default storage class. Whether a bound claim may grow depends on its class."""
 
     def set_defaults(self, obj: Object) -> None:
         default_claim_spec(obj["spec"])
@@ -80,7 +80,7 @@ class Claims(Typed):
         return errors
 
     def _general_class(self) -> str:
-        """The newest, if there are several; empty for none."""
+        """Return the default storage class: the newest if there are several, or an empty string if there is none."""
         general = [
             (one["metadata"]["creationTimestamp"], one["metadata"]["name"])
             for one in self.stored(STORAGE_CLASSES).values()
@@ -94,7 +94,7 @@ class Claims(Typed):
 
 
 def _same_source(spec: Object) -> None:
-    """Keeps the two fields for a data source in step; the newer one also allows other kinds."""
+    """Keep the two data source fields in sync. The newer field also allows other kinds."""
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and reference is None:
         given = (source.get("apiGroup") or "", source.get("kind", ""))
@@ -123,7 +123,7 @@ def claim_spec_errors(path: str, spec: Given) -> list[FieldError]:
 
 
 def claim_update_errors(new: Given, old: Given) -> list[FieldError]:
-    """Nothing of a claim may change, except for the size and the attributes class of a bound one."""
+    """Reject any change of a claim, except to the size and the attributes class of a bound claim."""
     before, after = old["spec"], dict(new["spec"])
     errors: list[FieldError] = []
     bound = new["status"].get("phase") == "Bound"

@@ -1,7 +1,7 @@
 """ConfigMaps, Secrets and ServiceAccounts. Source: k8s.io/kubernetes `pkg/apis/core/validation`,
 `pkg/registry/core/serviceaccount`.
 
-Some messages about credentials that are not valid JSON differ from the server's.
+Some messages about malformed JSON credentials differ from the server's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DOCUMENTS = {
     "kubernetes.io/dockercfg": ".dockercfg",
     "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
 }
-"""By type: the key of a JSON document."""
+"""The key that contains a JSON document, by type."""
 
 
 class ConfigMaps(Typed):
@@ -88,7 +88,7 @@ def _keys(field: str, data: Mapping[str, str]) -> list[FieldError]:
 
 
 def _size(blobs: Mapping[str, str]) -> int:
-    """The size of the decoded values."""
+    """Return the total size of the decoded values."""
     return sum(len(text) * 3 // 4 - text[-2:].count("=") for text in blobs.values())
 
 
@@ -123,7 +123,7 @@ def _frozen(new: Object, old: Object, fields: tuple[str, ...]) -> list[FieldErro
 
 
 class ServiceAccounts(Typed):
-    """Of references to secrets only the name is kept."""
+    """ServiceAccounts. References to secrets keep only the name."""
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)

@@ -1,9 +1,9 @@
-"""Schedules of CronJobs: parsing them, with the messages of the server's parser, and when they are due.
+"""CronJob schedules: parsing, with the messages of the server's parser, and the next scheduled time.
 
-Five fields - minute, hour, day of the month, month, day of the week - or a name as `@daily` or `@every 1h30m`.
-A time is due when the clock of its zone shows it: never on a day on which the clock skips that hour, and twice on one
-on which the clock repeats it. Source: github.com/robfig/cron/v3, which Kubernetes uses; k8s.io/kubernetes
-`pkg/apis/batch/validation`; IANA's time zones as this machine has them.
+A schedule has five fields - minute, hour, day of the month, month, day of the week - or is a name such as `@daily` or
+`@every 1h30m`. A time is due when the clock of its zone shows it: never on a day on which that hour is skipped, and
+twice on a day on which it is repeated. Source: github.com/robfig/cron/v3, which Kubernetes uses; k8s.io/kubernetes
+`pkg/apis/batch/validation`; the IANA time zones installed on this machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DURATION = re.compile(r"[-+]?(?:0|(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|\u00b5s|\u03bc
 _DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
 _SECONDS: Mapping[str, float] = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _YEARS = 5
-"""How far ahead a time is looked for."""
+"""How many years ahead to search."""
 _ZONE_PART = re.compile(r"[A-Za-z.\-_0-9+]{1,14}")
 
 
@@ -56,19 +56,19 @@ _FIELDS = (
 class _Field:
     values: frozenset[int]
     is_any: bool
-    """A star: of two fields for days, only one of which says something, that one counts."""
+    """Whether the field is a star. If one of the two day fields is a star, only the other one restricts the days."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """`every`: seconds instead of fields. `zone`: the one in the schedule itself."""
+    """A parsed schedule. `every` is an interval in seconds that replaces the fields. `zone` is the schedule's own."""
 
     fields: tuple[_Field, ...] = ()
     every: float = 0.0
     zone: tzinfo | None = None
 
     def next(self, after: float, zone: tzinfo = UTC) -> float | None:
-        """The first time after this one, in seconds since the epoch; None for one that does not come."""
+        """Return the first time after `after`, in seconds since the epoch, or None if there is none."""
         if self.every:
             return after // 1 + self.every
         minutes, hours, _, months, _ = (each.values for each in self.fields)
@@ -96,7 +96,7 @@ class Schedule:
 
 
 def parse_schedule(schedule: str) -> Schedule:
-    """Raises ValueError for what is not a schedule."""
+    """Parse a schedule. Raises ValueError if it is malformed."""
     zone: tzinfo | None = None
     if schedule.startswith(("TZ=", "CRON_TZ=")):
         name, _, schedule = schedule.partition(" ")
@@ -131,7 +131,7 @@ def _start(day: date, zone: tzinfo) -> float:
 
 
 def _interval(schedule: str) -> float:
-    """Whole seconds, at least one."""
+    """Parse an interval. It is rounded to whole seconds and at least one."""
     duration = schedule.removeprefix(_EVERY)
     if not _DURATION.fullmatch(duration):
         raise ValueError(f'failed to parse duration {schedule}: time: invalid duration "{duration}"')
@@ -191,7 +191,7 @@ def _number(text: str, bounds: _Bounds | None) -> int:
 
 
 def schedule_errors(path: str, schedule: str, zone: str | None, *, allows_zone: bool) -> list[FieldError]:
-    """`allows_zone`: the schedule had a zone in it before this was forbidden."""
+    """Validate a schedule. `allows_zone`: it contained a zone before this was forbidden."""
     problems = []
     try:
         parse_schedule(schedule)

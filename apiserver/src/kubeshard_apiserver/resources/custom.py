@@ -1,4 +1,4 @@
-"""Custom resources: objects of a kind that a CustomResourceDefinition declares, in one of its versions."""
+"""Custom resources: the objects of a kind declared by a CustomResourceDefinition, in one of its versions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kubeshard_apiserver.status import FieldError, bad_request, shown
 
 
 class CustomResources(Strategy):
-    """Pruned and defaulted when decoded, validated by the schema; `status` belongs to the subresource where
-    there is one.
+    """Custom resources are pruned and defaulted when decoded, and validated against the schema. If there is a status
+    subresource, only it can change `status`.
     """
 
     unconditional_update = False
@@ -41,7 +41,7 @@ class CustomResources(Strategy):
         scales: ScalePaths | None = None,
         stored: Mapping[str, Any] | None = None,
     ) -> None:
-        """`stored`: the schema of the storage version, where objects may have been written by another one."""
+        """`stored` is the schema of the storage version, if objects may have been written with another schema."""
         super().__init__(kind, schema, subresources=subresources)
         self.scales = scales
         self.selectable = (*Strategy.selectable, *selectable)
@@ -87,7 +87,7 @@ class CustomResources(Strategy):
         return super().resets(subresource, path)
 
     def read(self, obj: Object) -> Object:
-        """The stored object under the present schemas: defaulted by the storage version's, pruned by both."""
+        """Return the stored object, defaulted by the schema of the storage version and pruned by both schemas."""
         fields = private(_fields(obj))
         if self._stored is not None:
             prune(self._stored, fields)
@@ -105,7 +105,7 @@ class CustomResources(Strategy):
         return errors + self._rule_errors(errors, obj, NOTHING)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        """Errors in unchanged parts are ignored."""
+        """Validate an update. Errors in unchanged parts are ignored."""
         after, before = _fields(new), _fields(old)
         if subresource == "status":
             errors = []
@@ -128,7 +128,7 @@ class CustomResources(Strategy):
         return [] if self.scales is None else scale_value_errors(obj, self.scales, parts)
 
     def warnings(self, new: Object, old: Object | None) -> list[str]:
-        """Finalizers without a domain."""
+        """Warn of finalizers without a domain."""
         before = (old or {}).get("metadata", {}).get("finalizers") or ()
         return [
             told

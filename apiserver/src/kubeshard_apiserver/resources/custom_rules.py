@@ -1,9 +1,9 @@
-"""Rules of custom resources: `x-kubernetes-validations` of a schema, compiled once, asked at every write.
+"""Validation rules of custom resources: a schema's `x-kubernetes-validations`, compiled once, checked on every write.
 
-A rule sees `self`, the value at its place, typed by its schema: numbers are doubles, formatted strings are times and
-durations, and names of fields are escaped. Rules with `oldSelf` are evaluated only where there is an old value. The
-library bounds the work of a rule (10 000 steps of comprehensions); the real server also estimates costs and refuses
-definitions whose costs may get too high.
+A rule sees `self`, the value it is attached to, with the type from its schema: numbers are doubles, formatted strings
+are timestamps and durations, and field names are escaped. Rules with `oldSelf` are evaluated only if there is an old
+value. The library bounds the work of a rule (10 000 comprehension steps); the real server also estimates costs and
+refuses definitions whose costs may become too high.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/cel`; KEP-2876.
 """
@@ -53,11 +53,11 @@ class _Rule:
     uses_old: bool
     optional: bool
     below: str
-    """The path of the field that the rule is about, from its place."""
+    """The path of the field that the rule reports, relative to the rule."""
 
 
 class OverBudget(Exception):
-    """No further rule is evaluated."""
+    """The cost budget is used up; no further rule is evaluated."""
 
 
 class Rules:
@@ -78,12 +78,12 @@ class Rules:
 
 
 def is_blocking(errors: list[FieldError]) -> bool:
-    """Whether the errors mean that rules could not handle the values."""
+    """Report whether the errors mean that the rules could not handle the values."""
     return any(error.reason in _BLOCKING for error in errors)
 
 
 class _Node:
-    """A schema with rules, or with one below."""
+    """A schema that has rules, or contains schemas with rules."""
 
     def __init__(self, schema: Schema, *, is_root: bool) -> None:
         self.schema = schema
@@ -110,7 +110,9 @@ class _Node:
         return bool(self.rules or self.items or self.additional or self.properties)
 
     def check(self, value: Any, old: Any, path: str, pair: tuple[Any, Any], errors: list[FieldError]) -> None:
-        """`pair`: this value and the old one, or those of the nearest place above that has both."""
+        """Check a value and everything below it. `pair`: this value and the old one, or those of the nearest ancestor
+        that has both.
+        """
         if value is None:
             return
         if self.rules:
@@ -200,7 +202,7 @@ def _pair(value: Any, old: Any, above: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def _compiled(said: Mapping[str, Any], schema: Schema) -> _Rule:
-    """Raises CelError for one that another program has stored."""
+    """Compile a rule. Raises CelError for an invalid rule that another program has stored."""
     names = ("self", "oldSelf", "old_self_", "has_old_")
     rule, optional = said["rule"], bool(said.get("optionalOldSelf"))
     before, after = OPTIONAL
@@ -238,7 +240,7 @@ def _failure(error: str, rule: _Rule) -> str:
 
 
 def _said(rule: _Rule, variables: Mapping[str, Any]) -> str:
-    """Why a rule does not hold. If the message expression fails, the fixed message is used."""
+    """Return why a rule is violated. If the message expression fails, the fixed message is used."""
     if rule.message is not None:
         try:
             made = rule.message.evaluate(variables)

@@ -1,6 +1,6 @@
-"""The life of a definition: its names are accepted or already in use, its kind is served, it is deleted.
+"""The lifecycle of a definition: its names are accepted or conflict, its kind is served, the definition is deleted.
 
-On a real cluster controllers do this, a moment later. Source: k8s.io/apiextensions-apiserver `pkg/controller/status`,
+On a real cluster controllers do this, slightly later. Source: k8s.io/apiextensions-apiserver `pkg/controller/status`,
 `establish`, `finalizer`.
 """
 
@@ -21,7 +21,7 @@ def is_established(definition: Object) -> bool:
 
 
 def established(definition: Object, others: Iterable[Object], now: str) -> Object:
-    """The definition with its names checked. `others` are the definitions of the same group."""
+    """Return the definition with its names checked. `others` are the definitions of the same group."""
     spec, status = definition["spec"], definition["status"]
     accepted, problem = _judged(spec["names"], status.get("acceptedNames") or {}, list(others))
     definition = {**definition, "status": {**status, "acceptedNames": accepted}}
@@ -40,7 +40,7 @@ def established(definition: Object, others: Iterable[Object], now: str) -> Objec
 
 
 def with_approval(definition: Object, now: str) -> Object:
-    """Says whether a group of the community was approved; the definition itself if there is nothing to say."""
+    """Set the condition that reports whether a community group was approved; other groups are left unchanged."""
     if not is_protected(definition):
         return definition
     kind, message = approval(definition)
@@ -49,7 +49,7 @@ def with_approval(definition: Object, now: str) -> Object:
 
 
 def terminating(definition: Object, now: str) -> Object:
-    """With the finalizer that keeps it until the objects of its kind are gone."""
+    """Add the deletion timestamp, and the finalizer that keeps the definition until its objects are gone."""
     finalizers = [*(definition["metadata"].get("finalizers") or ()), CLEANUP_FINALIZER]
     return with_metadata(definition, deletionTimestamp=now, finalizers=list(dict.fromkeys(finalizers)))
 
@@ -88,7 +88,7 @@ def _is_true(definition: Object, type_: str) -> bool:
 def _judged(
     wanted: Mapping[str, Any], held: Mapping[str, Any], others: list[Object]
 ) -> tuple[dict[str, Any], tuple[str, str] | None]:
-    """The accepted names, and the last conflict."""
+    """Return the accepted names, and the last conflict."""
     taken = [other["status"].get("acceptedNames") or {} for other in others]
     resources = {names.get(name) for names in taken for name in ("plural", "singular")}
     resources |= {name for names in taken for name in names.get("shortNames") or ()}

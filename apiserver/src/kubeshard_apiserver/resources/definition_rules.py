@@ -1,4 +1,4 @@
-"""Validation of a definition except for its schemas: groups, names, versions, columns, paths, conversion.
+"""Validation of a definition other than its schemas: groups, names, versions, columns, paths, conversion.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apis/apiextensions/validation`.
 """
@@ -33,7 +33,7 @@ _ABOUT_APPROVAL = "see https://github.com/kubernetes/enhancements/pull/1111"
 
 
 def spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Everything but the versions."""
+    """Validate everything but the versions."""
     group, names = spec.get("group") or "", spec["names"]
     if not group:
         yield required("spec.group")
@@ -87,7 +87,7 @@ def stored_version_errors(stored: Sequence[str] | None, versions: Sequence[Versi
 
 
 def approval_errors(definition: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldError]:
-    """Groups of the community need a link to where they were approved."""
+    """Require community groups to link to their approval."""
     if not is_protected(definition):
         return
     given = (definition["metadata"].get("annotations") or {}).get(_APPROVED) or ""
@@ -106,7 +106,7 @@ def is_protected(definition: Mapping[str, Any]) -> bool:
 
 
 def approval(definition: Mapping[str, Any]) -> tuple[str, str]:
-    """`Approved`, `Unapproved`, `Missing` or `Invalid`, and the message."""
+    """Return `Approved`, `Unapproved`, `Missing` or `Invalid`, and the message."""
     given = (definition["metadata"].get("annotations") or {}).get(_APPROVED) or ""
     said = f'protected groups must have approval annotation "{_APPROVED}"'
     if not given:
@@ -159,7 +159,7 @@ def selectable_errors(
     path: str,
     find: Callable[[str], tuple[tuple[str, ...], Mapping[str, Any]]],
 ) -> Iterator[FieldError]:
-    """`find` follows a path in the schema, and raises ValueError."""
+    """Validate selectable fields. `find` follows a path in the schema and raises ValueError."""
     seen: set[tuple[str, ...]] = set()
     for index, field in enumerate(fields):
         given, where = field.get("jsonPath") or "", f"{path}[{index}].jsonPath"

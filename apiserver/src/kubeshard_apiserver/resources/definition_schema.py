@@ -1,7 +1,7 @@
-"""Validation of the schemas of definitions: that they are structural, and which keywords they may use.
+"""Validation of the schemas in definitions: they must be structural and use only supported keywords.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/validation.go` (structure),
-`pkg/apis/apiextensions/validation` (words).
+`pkg/apis/apiextensions/validation` (keywords).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NESTED = (
 
 
 def root_errors(schema: Schema, path: str, *, has_status: bool) -> Iterator[FieldError]:
-    """Where there is a subresource status, its part of the schema has to stand alone."""
+    """Validate the root. With a status subresource, the schema's root may contain only certain fields."""
     if has_status:
         if schema.get("type") != "object":
             problem = (
@@ -72,7 +72,7 @@ def root_errors(schema: Schema, path: str, *, has_status: bool) -> Iterator[Fiel
 
 
 def structural_errors(schema: Schema, path: str) -> list[FieldError]:
-    """Sorted by text, as on the server."""
+    """Return the errors sorted by text, as on the real server."""
     return sorted(_structural(schema, path, "root"), key=str)
 
 
@@ -140,7 +140,7 @@ def _is_plain_metadata(schema: Schema) -> bool:
 
 
 def _values(schema: Schema, path: str, *, nested: bool = False) -> Iterator[FieldError]:
-    """The parts that only check values: they add nothing to the structure."""
+    """Check the parts that only validate values and add nothing to the structure."""
     all_of = schema.get("allOf") or ()
     if nested or schema.get("anyOf") != _EITHER:
         for index, inner in enumerate(schema.get("anyOf") or ()):
@@ -177,8 +177,8 @@ def _nested(schema: Schema, path: str) -> Iterator[FieldError]:
 
 
 class Place(NamedTuple):
-    """Where a schema stands. `undefaulted`: why defaults are not allowed here. `uncorrelated`: the path below which
-    an old value cannot be found.
+    """The location of a schema. `undefaulted`: why defaults are not allowed here. `uncorrelated`: the path below which
+    old values cannot be found.
     """
 
     undefaulted: str = ""
@@ -187,7 +187,7 @@ class Place(NamedTuple):
 
 
 def word_errors(schema: Schema, path: str, place: Place, *, is_root: bool = False) -> Iterator[FieldError]:
-    """Errors in keywords, here and below."""
+    """Validate the keywords of a schema and everything below it."""
     type_ = schema.get("type") or ""
     properties, items = schema.get("properties") or {}, schema.get("items")
     additional = schema.get("additionalProperties")

@@ -1,5 +1,5 @@
-"""Validation of the rules and defaults in a definition: rules have to compile with the types of the schema, and
-defaults have to be values of their schema that satisfy its rules.
+"""Validation of the rules and defaults in a definition: rules must compile against the types of the schema, and
+defaults must conform to the schema and satisfy its rules.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apis/apiextensions/validation`, `pkg/apiserver/schema/defaulting`.
 """
@@ -25,7 +25,7 @@ _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "
 
 
 def form_errors(schema: Schema, path: str) -> Iterator[FieldError]:
-    """Errors in the rules of a schema and those below it, before they are compiled."""
+    """Validate the form of the rules in a schema and below it, before they are compiled."""
     for index, said in enumerate(schema.get(RULES) or ()):
         yield from _form(said, schema, f"{path}.{RULES}[{index}]")
     for inner, below in _below(schema, path):
@@ -65,7 +65,7 @@ def _has_breaks(text: str) -> bool:
 def compile_errors(
     schema: Schema, path: str, *, is_root: bool = True, uncorrelated: str = ""
 ) -> Iterator[FieldError]:
-    """`uncorrelated`: the path below which old values cannot be found."""
+    """Compile the rules. `uncorrelated` is the path below which old values cannot be found."""
     rules = schema.get(RULES) or ()
     if rules:
         try:
@@ -118,7 +118,7 @@ def _compile_message(said: Mapping[str, Any], scope: TypedScope, path: str) -> I
 
 
 def in_go(said: Mapping[str, Any]) -> dict[str, Any]:
-    """A rule as messages show it."""
+    """Format a rule as messages show it."""
     return {
         "Rule": said.get("rule") or "",
         "Message": said.get("message") or "",

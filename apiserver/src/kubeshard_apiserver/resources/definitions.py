@@ -1,6 +1,6 @@
-"""CustomResourceDefinitions: their own rules, and the kinds they add.
+"""CustomResourceDefinitions: their own rules, and the kinds that they add.
 
-Not covered: the costs of rules, and conversion by webhooks: versions differ in nothing but their name.
+Not covered: rule costs, and conversion webhooks. The versions of a kind differ only in their name.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Definitions(Typed):
         return errors
 
     def warnings(self, new: Object, old: Object | None) -> list[str]:
-        """Warns of unknown formats."""
+        """Warn of unknown formats."""
         before = set(_unknown_formats(old)) if old is not None else set()
         return [f'unrecognized format "{name}"' for name in _unknown_formats(new) if name not in before]
 
@@ -92,13 +92,13 @@ class Definitions(Typed):
         obj["metadata"].pop("deletionGracePeriodSeconds", None)
 
     def is_held(self, obj: Object) -> bool:
-        """Always at first: the objects of the kind go before it."""
+        """A definition is always held at first: the objects of its kind are deleted before it."""
         meta = obj["metadata"]
         return not meta.get("deletionTimestamp") or bool(meta.get("finalizers"))
 
 
 def kinds_of(definition: Object) -> Iterator[Resource]:
-    """The served versions, the storage version first."""
+    """Yield the served versions, the storage version first."""
     spec = definition["spec"]
     names = {**spec["names"], **(definition["status"].get("acceptedNames") or {})}
     stored = _stored_schema(definition)
@@ -131,7 +131,9 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
 
 
 def _stored_schema(definition: Object) -> dict[str, Any] | None:
-    """Of the storage version; None while all objects were certainly written by what is there now."""
+    """Return the schema of the storage version, or None if all objects are known to have been written with the current
+    schema.
+    """
     versions = definition["spec"]["versions"]
     if definition["metadata"].get("generation", 1) == 1 and all(
         version.get("schema") == versions[0].get("schema") for version in versions
@@ -146,7 +148,7 @@ def resource_of(definition: Object) -> GroupResource:
 
 
 def _deprecation(spec: Mapping[str, Any], version: Mapping[str, Any]) -> str:
-    """The warning that answers of this version carry."""
+    """Return the warning that responses in this version contain."""
     if not version.get("deprecated"):
         return ""
     if (said := version.get("deprecationWarning")) is not None:
@@ -162,7 +164,7 @@ def _deprecation(spec: Mapping[str, Any], version: Mapping[str, Any]) -> str:
 
 
 def priority(version: str) -> tuple[int, int, int, str]:
-    """v2 before v1 before v1beta1 before v1alpha1, and all of them before other names."""
+    """Sort key: v2 before v1 before v1beta1 before v1alpha1, and all of these before other names."""
     found = re.fullmatch(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?", version)
     if found is None:
         return 0, 0, 0, "".join(chr(0x10FFFF - ord(char)) for char in version)
@@ -190,7 +192,7 @@ def _errors(definition: Object, old: Object | None) -> list[FieldError]:
 
 
 def _version_errors(versions: list[dict[str, Any]]) -> Iterator[FieldError]:
-    """The server reports what all versions have in common once, by its path in v1beta1."""
+    """Validate the versions. What they all have in common is reported once, at its v1beta1 path, like on the server."""
     alike = {
         name
         for name in ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
@@ -231,7 +233,7 @@ def _selected(schema: Mapping[str, Any], path: str) -> tuple[tuple[str, ...], Ma
 
 
 def schema_errors(schema: Mapping[str, Any], path: str, *, has_status: bool) -> list[FieldError]:
-    """Rules are compiled only in an otherwise valid schema."""
+    """Validate a schema. Rules are compiled only if it is otherwise valid."""
     errors = list(root_errors(schema, path, has_status=has_status))
     structure = structural_errors(schema, path)
     words = [*word_errors(schema, path, Place(), is_root=True), *form_errors(schema, path)]

@@ -1,4 +1,4 @@
-"""`x-kubernetes-embedded-resource`: whole objects inside of custom resources have the same metadata as any.
+"""`x-kubernetes-embedded-resource`: complete objects inside custom resources, with ordinary object metadata.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/objectmeta`.
 """
@@ -21,14 +21,14 @@ Walk = Callable[[Any, str, Visit], None]
 
 
 class Embedded:
-    """The embedded objects of one schema."""
+    """The embedded objects in one schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._walk = _walk(schema)
 
     def coerce(self, obj: dict[str, Any], kind: Kind) -> list[str]:
-        """Brings the metadata into shape, in place; the paths of what is dropped. `kind` is that of the object
-        around. Raises Invalid (400).
+        """Decode the embedded metadata in place. Return the paths of dropped fields. `kind` is that of the outer
+        object. Raises Invalid (400).
         """
         dropped: list[str] = []
         if self._walk is not None:
@@ -44,7 +44,7 @@ class Embedded:
 
 
 def _walk(schema: Mapping[str, Any]) -> Walk | None:
-    """What visits all embedded objects below a value."""
+    """Return a function that visits all embedded objects in a value."""
     of_items = _walk(schema["items"]) if isinstance(schema.get("items"), Mapping) else None
     properties = {
         name: found

@@ -1,7 +1,7 @@
 """Endpoints and EndpointSlices. Source: k8s.io/kubernetes `pkg/apis/core/validation`, `pkg/apis/discovery`,
 `pkg/registry/discovery/endpointslice`.
 
-Not covered: topology of `v1beta1`, which `v1` cannot say any more.
+Not covered: the topology of `v1beta1`, which `v1` cannot express.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Endpoints(Typed):
 
 
 class EndpointSlices(Typed):
-    """Labels count as a change of generation, too."""
+    """EndpointSlices. A change of the labels also increases the generation."""
 
     def set_defaults(self, obj: Object) -> None:
         for port in obj.get("ports") or ():

@@ -1,5 +1,5 @@
-"""Validation of Events, stricter for `events.k8s.io` than for the core group. Fields have the names of the core group
-here. Source: k8s.io/kubernetes `pkg/apis/core/validation`; KEP-383.
+"""Validation of Events, which is stricter for `events.k8s.io` than for the core group. Fields have their core group
+names here. Source: k8s.io/kubernetes `pkg/apis/core/validation`; KEP-383.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SOURCE = {"Component": "component", "Host": "host"}
 
 
 def common_errors(event: Given, reporter: str) -> list[FieldError]:
-    """`reporter` is the group's name for the field with the reporting controller."""
+    """Validate an Event. `reporter` is what the group calls the field with the reporting controller."""
     namespace, about = event["metadata"]["namespace"], event["involvedObject"].get("namespace", "")
     timed = bool(event.get("eventTime"))
     homeless = ("default", "kube-system") if timed else ("default",)
@@ -52,7 +52,7 @@ def common_errors(event: Given, reporter: str) -> list[FieldError]:
 
 
 def new_event_errors(event: Given) -> list[FieldError]:
-    """Errors in a new one in `events.k8s.io`."""
+    """Validate a new Event in `events.k8s.io`."""
     errors, kind = _series(event), event.get("type", "")
     if not event.get("eventTime"):
         errors.append(required("eventTime"))
@@ -66,7 +66,7 @@ def new_event_errors(event: Given) -> list[FieldError]:
 
 
 def unchanged_errors(event: Given, old: Given) -> list[FieldError]:
-    """Errors in an update in `events.k8s.io`: only the series may change."""
+    """Validate an update in `events.k8s.io`: only the series may change."""
     errors = _series(event) if event.get("series") != old.get("series") else []
     for field, names in (("involvedObject", _REFERENCE), ("related", _REFERENCE), ("source", _SOURCE)):
         given = event.get(field)

@@ -1,4 +1,4 @@
-"""Events: one resource served as a kind of two groups, with different names for the same fields."""
+"""Events: one resource served by two groups, with different names for the same fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubeshard_apiserver.schema.decoding import Run
 from kubeshard_apiserver.status import FieldError, invalid
 
 EVENTS = (GroupResource("", "events"), GroupResource("events.k8s.io", "events"))
-"""The resource where both are kept, and the other one."""
+"""The resource under which all Events are stored, and its alias."""
 _NAMES = {
     "involvedObject": "regarding",
     "message": "note",
@@ -24,12 +24,12 @@ _NAMES = {
     "lastTimestamp": "deprecatedLastTimestamp",
     "reportingComponent": "reportingController",
 }
-"""In the core group, and in `events.k8s.io`."""
+"""Field names in the core group, mapped to those in `events.k8s.io`."""
 _REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
 class Events(Typed):
-    """Stored in the group of the last write and converted on reads."""
+    """Events, stored in the group of the last write and converted when read."""
 
     def __init__(self, kind: Kind, stored: Stored) -> None:
         super().__init__(kind, stored)
@@ -53,7 +53,7 @@ class Events(Typed):
     def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
         super().prepare_update(new, old, subresource)
         managed = new["metadata"].get("managedFields") or ()
-        # Names of fields in another group mean nothing here.
+        # Field names of the other group have no meaning here.
         left = [entry for entry in managed if entry.get("apiVersion") == self.kind.api_version]
         new["metadata"]["managedFields"] = left
 
@@ -71,7 +71,7 @@ class Events(Typed):
         return _in_words_of_core(event, errors + unchanged_errors(event, self._in_core(old)))
 
     def _in_core(self, obj: Object) -> Object:
-        """With the names of the core group."""
+        """Return the event with core group field names."""
         names = {own: other for other, own in self._renamed.items()} if self.kind.group else {}
         return {names.get(name, name): value for name, value in obj.items()}
 
@@ -87,7 +87,7 @@ class Events(Typed):
 
 
 def _in_words_of_core(event: Object, errors: list[FieldError]) -> list[FieldError]:
-    """In both groups a refusal is one of the core group's kind. Raises it."""
+    """Raise any errors. In both groups the refusal is about an Event of the core group."""
     if errors:
         raise invalid(GroupKind("", "Event"), event["metadata"].get("name", ""), errors)
     return errors

@@ -1,11 +1,11 @@
-"""What holds for single fields, whatever the rest of the object says: required, enumerations, forms, ranges, lengths.
+"""Rules for single fields, independent of the rest of the object: required, enums, formats, ranges, lengths.
 
-These facts are data, in `schema/facts.json` beside the types: by the type of the struct, in the order in which the
-server reports them. Here they are checked, in one walk along the facts of a struct and into the structs below it. What
-depends on a second field or on the old object is logic, and is in the module of the kind.
+These facts are data. They are in `schema/facts.json`, next to the types: by struct type, in the order in which the
+server reports them. This module checks them in one pass over a struct's facts and the structs below it. Rules that
+depend on a second field or on the old object are code, in the module of the kind.
 
-A type stands for those that have the same fields under another name. What follows a `#` names a part of its facts,
-where other rules come in between.
+One type may stand for others that have the same fields under a different name. The text after a `#` names a subset of a
+type's facts, for types whose other rules come in between.
 """
 
 from __future__ import annotations
@@ -55,28 +55,28 @@ RULES: Mapping[str, Callable[[str, Any], list[FieldError]]] = {
     "share_up_to_all": values.bounded_share_errors,
     "toleration": values.toleration_errors,
 }
-"""What a fact can name as its `rule`."""
+"""The functions that a fact can name as its `rule`."""
 _EMPTY: tuple[Any, ...] = (None, "", 0, [])
 
 
 class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one field, or of each of several. A field that is not given is `absent`; where that is None, nothing else
-    holds for it.
+    """A rule for one field, or for several. A missing field has the value `absent`; if that is None, nothing else is
+    checked.
 
-    * `needed`: it must be there and not be empty; nothing else is reported of one that is not.
-    * `most`: how many items a list may have; nothing else is reported of one with more.
-    * `longest`: how many characters a text may have; nothing else is reported of a longer one.
-    * `among`: its value, or each one of a list.
-    * `form`: what its text, or each one of a list, must look like: the name of a rule of `pod_names`.
-    * `within`: the lowest and the highest value, or None for no such bound.
-    * `rule`: a rule for its value, or for each one of a list: a name in `RULES`.
-    * `unique`: no other item before this one has the same value: of a field in a list of structs, or of a list.
-    * `blank`: an empty text is allowed, whatever else holds.
-    * `words`: the server's own, for a missing value, for too many items or for a number out of range.
-    * `told`: the server's own words for a value that is not `among` these.
-    * `whole`: an item is reported by the path of the list, not by its own.
-    * `of`: the type of the struct, or of the structs in the list, whose facts hold in it.
-    * `stops`: if this does not hold, the remaining facts of the struct are not checked.
+    * `needed`: the field must be present and not empty; otherwise nothing else is reported about it.
+    * `most`: the maximum number of items in a list; nothing else is reported about a longer list.
+    * `longest`: the maximum number of characters in a string; nothing else is reported about a longer string.
+    * `among`: the allowed values, of the field or of each item in a list.
+    * `form`: the required format of the string, or of each string in a list: the name of a rule in `pod_names`.
+    * `within`: the lowest and the highest value, or None for an open end.
+    * `rule`: a rule for the value, or for each item in a list: a name in `RULES`.
+    * `unique`: no earlier item has the same value. Applies to a field in a list of structs, or to the items of a list.
+    * `blank`: an empty string is always allowed.
+    * `words`: the server's message for a missing value, too many items, or a number out of range.
+    * `told`: the server's message for a value that is not in `among`.
+    * `whole`: errors in an item are reported at the path of the list instead of the item's.
+    * `of`: the type of the struct, or of the structs in the list, whose facts apply to it.
+    * `stops`: if this rule is violated, the remaining facts of the struct are not checked.
     """
 
     fields: str
@@ -100,8 +100,8 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def fact_errors(
     type_: str, path: str, given: Given, seen: dict[str, set[Any]] | None = None
 ) -> list[FieldError]:
-    """`path` is empty for a whole object. `seen`: of unique fields, what the earlier items of the list have; what this
-    one has is added.
+    """Check the facts of one struct. `path` is empty for a whole object. `seen` contains the values that the unique
+    fields of earlier list items have; those of this item are added.
     """
     errors: list[FieldError] = []
     get = given.get
@@ -111,7 +111,7 @@ def fact_errors(
             if not needed:
                 continue
         elif type(value) is not list and holds(value) and (value or not needed):
-            continue  # as nearly always: not even the path is made
+            continue  # the usual case: do not even build the path
         at = f"{path}.{field}" if path else field
         taken = seen.setdefault(field, set()) if fact.unique and seen is not None else None
         found = _field_errors(fact, at, value, taken, holds)
@@ -122,7 +122,7 @@ def fact_errors(
 
 
 def list_errors(type_: str, path: str, items: Sequence[Given]) -> list[FieldError]:
-    """The facts of each item."""
+    """Check the facts of each item in a list."""
     seen: dict[str, set[Any]] = {}
     return [
         error
@@ -134,7 +134,7 @@ def list_errors(type_: str, path: str, items: Sequence[Given]) -> list[FieldErro
 def changed_errors(
     path: str, fields: Collection[str], new: Given, old: Given, *, absent: Any = None
 ) -> list[FieldError]:
-    """Of fields that never change."""
+    """Reject changes of immutable fields."""
     return [
         immutable(f"{path}.{field}" if path else field, new.get(field, absent))
         for field in fields
@@ -198,7 +198,7 @@ class _Check(NamedTuple):
     absent: str | int | None
     needed: bool
     holds: Callable[[Any], bool]
-    """Whether a value is known to be right; of most it is known at once."""
+    """A quick check that a value is valid. If it fails, the value is checked in full."""
     fact: Fact
 
 
@@ -238,6 +238,6 @@ def _text_holds(fact: Fact) -> Callable[[Any], bool]:
 
 @cache
 def facts() -> Mapping[str, list[Fact]]:
-    """All of them, by type."""
+    """Return all facts, by type."""
     text = (files(schema) / "facts.json").read_bytes()
     return msgspec.json.decode(text, type=dict[str, list[Fact]])

@@ -1,4 +1,4 @@
-"""Paths of fields by their schema: `.spec.replicas`, `.spec.labels['a.b']`.
+"""Field paths within a schema: `.spec.replicas`, `.spec.labels['a.b']`.
 
 Source: `ValidFieldPath` in k8s.io/apiextensions-apiserver `pkg/apiserver/schema/cel`.
 """
@@ -17,7 +17,7 @@ _NO_FIELD = "does not refer to a valid field"
 
 
 def find_field(text: str, schema: Schema, *, brackets: bool = True) -> tuple[tuple[str, ...], str, Schema]:
-    """The names, the path as messages write it, and the schema there. Raises ValueError with what is wrong."""
+    """Return the names, the path as messages write it, and the schema found there. Raises ValueError with a message."""
     parts = _PART.findall(text)
     names: list[str] = []
     shown = ""

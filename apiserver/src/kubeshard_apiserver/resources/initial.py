@@ -1,4 +1,4 @@
-"""What every cluster has from its beginning, beside namespaces, roles and bindings.
+"""The objects that every new cluster has, in addition to namespaces, roles and bindings.
 
 Source: k8s.io/kubernetes `pkg/registry/scheduling/rest`, `pkg/controlplane/controller/kubernetesservice`.
 """

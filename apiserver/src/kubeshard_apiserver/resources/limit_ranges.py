@@ -1,4 +1,4 @@
-"""What LimitRanges do to new pods and claims: default requests and limits for containers, and bounds.
+"""The effects of LimitRanges on new pods and claims: default requests and limits for containers, and bounds.
 
 Not covered: limits of type Pod. Source: k8s.io/kubernetes `plugin/pkg/admission/limitranger`.
 """
@@ -21,7 +21,7 @@ _CONTAINERS = (("containers", "container"), ("initContainers", "init container")
 
 
 def fill_limits(pod: Object, ranges: Mapping[Key, Object]) -> None:
-    """In place; an annotation lists what was filled in."""
+    """Fill in default requests and limits in place. An annotation lists what was added."""
     told: list[str] = []
     for limit in _limits(pod, ranges, "Container"):
         for field, kind in _CONTAINERS:
@@ -34,7 +34,7 @@ def fill_limits(pod: Object, ranges: Mapping[Key, Object]) -> None:
 
 
 def check_pod_limits(pod: Object, ranges: Mapping[Key, Object]) -> None:
-    """Raises Forbidden."""
+    """Raises Forbidden if a container violates a limit."""
     for limit in _limits(pod, ranges, "Container"):
         problems: list[str] = []
         for field, _ in _CONTAINERS:
@@ -44,7 +44,7 @@ def check_pod_limits(pod: Object, ranges: Mapping[Key, Object]) -> None:
 
 
 def check_claim_limits(claim: Object, ranges: Mapping[Key, Object]) -> None:
-    """Raises Forbidden."""
+    """Raises Forbidden if the claim violates a limit."""
     requests = (claim["spec"].get("resources") or {}).get("requests") or {}
     for limit in _limits(claim, ranges, "PersistentVolumeClaim"):
         problems: list[str] = []

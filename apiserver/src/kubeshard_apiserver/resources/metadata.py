@@ -1,4 +1,4 @@
-"""The rules for `metadata` that hold for every kind: names, labels, owners, and what an update may change.
+"""The `metadata` rules that apply to every kind: names, labels, owners, and what an update may change.
 
 Source: k8s.io/apimachinery `api/validation`, `util/validation`; k8s.io/apiserver `registry/rest`.
 """
@@ -21,7 +21,7 @@ from kubeshard_apiserver.status import (
 )
 
 NameRule = Callable[[str], str | None]
-"""What is wrong with a name, or None."""
+"""Returns what is wrong with a name, or None."""
 
 _SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
@@ -54,7 +54,7 @@ def label_name(name: str) -> str | None:
 
 
 def generated_name(prefix: str, token: str) -> str:
-    """`prefix` and five characters drawn from the token (a UUID's text)."""
+    """Return `prefix` with five characters derived from the token (the text of a UUID) appended."""
     number = int(token.replace("-", ""), 16)
     suffix = ""
     for _ in range(5):
@@ -66,7 +66,7 @@ def generated_name(prefix: str, token: str) -> str:
 def validate_metadata(
     obj: Object, name_rule: NameRule, *, namespaced: bool, qualified_finalizers: bool
 ) -> list[FieldError]:
-    """Of an object to be stored. The core group insists on finalizers with a domain."""
+    """Validate the metadata of an object to be stored. The core group requires finalizers to have a domain."""
     meta = obj["metadata"]
     errors: list[FieldError] = []
     name, prefix = meta.get("name") or "", meta.get("generateName") or ""
@@ -111,7 +111,7 @@ def validate_metadata_update(new: Object, old: Object) -> list[FieldError]:
 
 
 def keep_servers_own(new: Object, old: Object) -> None:
-    """Restores what a request may leave out or cannot change; in place."""
+    """Restore in place what a request may omit or cannot change."""
     after, before = new["metadata"], old["metadata"]
     after.setdefault("uid", before["uid"])
     after["creationTimestamp"] = before["creationTimestamp"]
@@ -124,7 +124,7 @@ def keep_servers_own(new: Object, old: Object) -> None:
 
 
 def without_empty(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """As the server writes metadata: nothing empty, nothing null."""
+    """Return metadata the way the server writes it: without empty or null values."""
     return {
         name: value for name, value in meta.items() if value not in (None, "", {}, [], 0) or name == _GRACE
     }

@@ -1,4 +1,4 @@
-"""Namespaces: their own life, and what it means to those who write into them."""
+"""Namespaces: their lifecycle, and its effect on writes into them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ _FINALIZER = "kubernetes"
 
 
 class Namespaces(Typed):
-    """A deletion waits until `spec.finalizers` was emptied through the subresource `finalize`, which is a
-    controller's work.
-    """
+    """Namespaces. Deletion waits until a controller empties `spec.finalizers` through the subresource `finalize`."""
 
     name_rule = staticmethod(label_name)
     selectable = ("metadata.name", "metadata.namespace", "name", "status.phase")

@@ -36,7 +36,7 @@ _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
 class Ingresses(Typed):
-    """A new one without a class gets the default class."""
+    """Ingresses. A new Ingress without a class gets the default class."""
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)
@@ -187,7 +187,7 @@ def _parameters(path: str, parameters: Given | None) -> list[FieldError]:
 
 
 def _policy_errors(spec: Given, before: tuple[str, ...]) -> list[FieldError]:
-    """`before`: blocks that are there already."""
+    """Validate a spec. The CIDRs in `before` were already there."""
     errors = fact_errors("networking.v1.NetworkPolicySpec#pods", "spec", spec)
     for field, peers in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(spec.get(field) or ()):

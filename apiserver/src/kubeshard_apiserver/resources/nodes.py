@@ -1,5 +1,5 @@
 """Nodes and RuntimeClasses. Source: k8s.io/kubernetes `pkg/apis/core/validation`, `pkg/registry/core/node`,
-`pkg/apis/node/validation`; the admission plugins TaintNodesByCondition and RuntimeClass are not here.
+`pkg/apis/node/validation`. The admission plugins TaintNodesByCondition and RuntimeClass are not implemented.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Given = Mapping[str, Any]
 
 
 class Nodes(Typed):
-    """A new node may bring its status."""
+    """Nodes. A new node may have a status."""
 
     selectable = ("metadata.name", "spec.unschedulable")
 

@@ -1,4 +1,4 @@
-"""The rules for containers of a pod. Source: k8s.io/kubernetes `pkg/apis/core/validation`."""
+"""Validation of the containers of a pod. Source: k8s.io/kubernetes `pkg/apis/core/validation`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NOT_OF_EPHEMERAL = (
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the rules for a container need to know of its pod."""
+    """What the validation of a container needs to know about its pod."""
 
     volumes: Given
     claims: frozenset[str]
@@ -113,7 +113,7 @@ def ephemeral_container_errors(
 
 
 def image_errors(path: str, container: Given) -> list[FieldError]:
-    """Rules for images that do not apply to templates."""
+    """Validate the image. These rules do not apply to templates."""
     image = container.get("image", "")
     if image == image.strip():
         return []

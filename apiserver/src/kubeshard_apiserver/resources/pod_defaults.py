@@ -1,7 +1,7 @@
-"""Defaults of pods and pod templates. Everything here works in place.
+"""Defaults of pods and pod templates. Everything here modifies its argument in place.
 
 Source: k8s.io/kubernetes `pkg/apis/core/v1` (defaults and conversion), and the admission plugins
-DefaultTolerationSeconds and Priority, which are on by default. Not added: requests of whole pods.
+DefaultTolerationSeconds and Priority, which are on by default. Not implemented: pod-level resource requests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TOKEN_SECONDS = 3600
 _TOLERATED_SECONDS = 300
 _TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""The classes of priority that every cluster has."""
+"""The priority classes that every cluster has."""
 
 
 def default_pod(pod: Object) -> None:
@@ -55,7 +55,7 @@ def default_pod_spec(spec: Object) -> None:
 
 
 def admit_pod(spec: Object, before: Object | None = None) -> None:
-    """What admission adds to a pod; `before` is the spec of a pod that is changed."""
+    """Add what admission adds to a pod. `before` is the spec of the pod before an update."""
     tolerations = list(spec.get("tolerations") or ())
     for taint in _TAINTS:
         if not any(
@@ -82,7 +82,7 @@ def default_claim_spec(spec: Object) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """By the tag: `latest`, said or not, is pulled always."""
+    """Return the pull policy. An image tagged `latest`, explicitly or by default, is always pulled."""
     name, digest, _ = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
@@ -167,7 +167,7 @@ def _default_files(source: Any) -> None:
 
 
 def _same_addresses(status: Object) -> None:
-    """`podIP` is the first of `podIPs`."""
+    """Set `podIP` to the first of `podIPs`."""
     address, addresses = status.get("podIP"), status.get("podIPs")
     if address and (not addresses or addresses[0].get("ip") != address):
         status["podIPs"] = [{"ip": address}]

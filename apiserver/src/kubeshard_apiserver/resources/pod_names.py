@@ -1,4 +1,4 @@
-"""Forms of names within specs, with the server's messages: a rule returns the problems of a text, and `wrong` turns
+"""Formats of names in specs, with the server's messages. A rule returns the problems of a string, and `wrong` turns
 them into field errors.
 
 Source: k8s.io/apimachinery `util/validation`, `api/validate/content`.
@@ -63,7 +63,7 @@ def dns_subdomain(text: str) -> list[str]:
 
 
 def wildcard_subdomain(text: str) -> list[str]:
-    """A subdomain, or all of those below one."""
+    """Validate a subdomain, which may start with `*.`."""
     if "*" not in text:
         return dns_subdomain(text)
     problems = ["must be no more than 253 characters"] if len(text) > 253 else []
@@ -78,7 +78,7 @@ def wildcard_subdomain(text: str) -> list[str]:
 
 
 def qualified_name(text: str) -> list[str]:
-    """Of labels, resources, conditions: `name` or `domain/name`."""
+    """Validate the name of a label, resource or condition: `name` or `domain/name`."""
     if _SOUND_QUALIFIED.fullmatch(text):
         return []
     pattern = (
@@ -128,7 +128,7 @@ def dns_1035_label(text: str) -> list[str]:
 
 
 def definition_name(text: str) -> list[str]:
-    """Of a resource and of a version, in a definition."""
+    """Validate the name of a resource or version in a definition."""
     problems = dns_1035_label(text)
     return [",".join(problems)] if problems else []
 
@@ -139,7 +139,7 @@ def definition_kind(text: str) -> list[str]:
 
 
 def driver_name(text: str) -> list[str]:
-    """Of the driver of a storage. An empty one is reported as missing, not as malformed."""
+    """Validate the name of a storage driver. An empty name is reported as missing, not as malformed."""
     return dns_subdomain(text.lower()) if text else []
 
 
@@ -192,7 +192,7 @@ def config_key(text: str) -> list[str]:
 
 
 def path_segment(text: str) -> list[str]:
-    """Of names that are part of a URL."""
+    """Validate a name that is part of a URL."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{character}'" for character in "/%" if character in text]
@@ -207,7 +207,7 @@ def relative_path(text: str) -> list[str]:
 
 
 def local_path(text: str) -> list[str]:
-    """Of a file in a volume."""
+    """Validate the path of a file in a volume."""
     problems = relative_path(text)
     if text.startswith("..") and not text.startswith("../"):
         problems.append("must not start with '..'")
@@ -219,7 +219,7 @@ def absolute_path(text: str) -> list[str]:
 
 
 def node_id(text: str) -> list[str]:
-    """Of a node, by the driver of its storage."""
+    """Validate the ID that a storage driver assigns to a node."""
     return [f"must be {_LONGEST_NODE_ID} characters or less"] if len(text) > _LONGEST_NODE_ID else []
 
 
@@ -276,5 +276,5 @@ def annotation_keys(path: str, given: Mapping[str, str] | None) -> list[FieldErr
 
 
 def not_found_value(path: str, value: Any, detail: str = "") -> FieldError:
-    """For a name that refers to nothing."""
+    """Return the error for a name that refers to nothing."""
     return FieldError(path, "FieldValueNotFound", f'Not found: "{value}"' + (f": {detail}" if detail else ""))

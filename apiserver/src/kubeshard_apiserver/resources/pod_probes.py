@@ -16,7 +16,7 @@ _SIGNALS_OF_WINDOWS = ("SIGKILL", "SIGTERM")
 
 
 def probe_errors(path: str, container: Given, grace: int | None) -> list[FieldError]:
-    """All probes of a container."""
+    """Validate all probes of a container."""
     errors: list[FieldError] = []
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         probe = container.get(name)

@@ -1,4 +1,4 @@
-"""Quantities in specs: requests and limits of containers, and the class of service that follows from them.
+"""Quantities in specs: requests and limits of containers, and the QoS class derived from them.
 
 Source: k8s.io/kubernetes `pkg/apis/core/validation`, `pkg/apis/core/v1/helper/qos`.
 """
@@ -37,7 +37,9 @@ _HUGE_PAGES = "hugepages-"
 def resource_errors(
     path: str, resources: Given | None, claims: Iterable[str], *, of_pod: bool = False
 ) -> list[FieldError]:
-    """Of a container, or of a whole pod, which takes fewer kinds. `claims`: the names of the pod's."""
+    """Validate the resources of a container, or of a whole pod, which allows fewer kinds. `claims` are the names of
+    the pod's claims.
+    """
     if not resources:
         return []
     errors: list[FieldError] = []
@@ -70,7 +72,7 @@ def not_negative_quantity(path: str, name: str, quantity: Any) -> list[FieldErro
 
 
 def quality_of_service(spec: Given) -> str:
-    """BestEffort, Burstable or Guaranteed."""
+    """Return BestEffort, Burstable or Guaranteed."""
     if whole := spec.get("resources"):
         given = [whole]
     else:

@@ -1,7 +1,7 @@
 """Validation of pod specs and pod templates. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
 
-Not covered: rules for Windows, for resources of whole pods against those of their containers, and for
-annotations that fields have replaced.
+Not covered: rules for Windows, the comparison of pod-level resources with those of the containers, and annotations
+that fields have replaced.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Given = Mapping[str, Any]
 
 
 def pod_errors(pod: Given) -> list[FieldError]:
-    """Of a pod, whether it is new or changed."""
+    """Validate a pod, new or updated."""
     spec = pod.get("spec") or {}
     errors = pod_spec_errors("spec", spec, pod["metadata"].get("name") or "", is_pod=True)
     if not spec.get("serviceAccountName"):

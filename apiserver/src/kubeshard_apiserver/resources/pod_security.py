@@ -1,5 +1,5 @@
-"""Security contexts of pods and containers, on a server that allows privileged ones (`--allow-privileged`), as
-nearly all do. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
+"""Security contexts of pods and containers, as on a server that allows privileged containers (`--allow-privileged`),
+which nearly all do. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What updates may change in the spec and status of a pod.
+"""What an update may change in the spec and status of a pod.
 
-Messages about a changed spec end after their first line; the server appends the difference of its internal types.
+Messages about a changed spec consist of the first line only; the server appends a diff of its internal types.
 Source: k8s.io/kubernetes `pkg/apis/core/validation`.
 """
 
@@ -85,7 +85,7 @@ def pod_status_errors(new: Given, old: Given) -> list[FieldError]:
 def _transition_errors(
     path: str, after: Sequence[Given], before: Sequence[Given], pod: Given, field: str
 ) -> list[FieldError]:
-    """A container that has ended and is not restarted stays ended."""
+    """Reject restarting a terminated container unless its restart policy allows it."""
     errors: list[FieldError] = []
     now = {status.get("name"): status for status in after}
     containers = {one.get("name"): one for one in pod["spec"].get(field) or ()}
@@ -110,7 +110,7 @@ def _host_errors(status: Given) -> list[FieldError]:
 
 
 def _fixed(spec: Given, *, gated: bool) -> Given:
-    """The spec without the fields that may change; those of a gated pod include where it runs."""
+    """Return the spec without the mutable fields. For a gated pod these include the scheduling fields."""
     left_out = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
     if gated:
         left_out |= {"nodeSelector", "affinity"}

@@ -1,6 +1,6 @@
 """Volumes of pods, and how containers mount them. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
 
-The volume sources that controllers commonly use are validated; those of storage vendors are stored as they come.
+The volume sources that controllers commonly use are validated; vendor-specific ones are stored as given.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ONE_TYPE = "may not specify more than 1 volume type"
 
 
 def volume_errors(path: str, volumes: Sequence[Given], pod: str) -> tuple[dict[str, Given], list[FieldError]]:
-    """The valid volumes by name, which mounts may refer to. `pod`: the name of the pod, if it is one."""
+    """Return the valid volumes by name, for mounts to refer to, and the errors. `pod` is empty for a template."""
     errors: list[FieldError] = []
     sound: dict[str, Given] = {}
     for index, volume in enumerate(volumes):

@@ -1,6 +1,6 @@
 """Pods and PodTemplates.
 
-Source: k8s.io/kubernetes `pkg/registry/core/pod`, `pkg/registry/core/podtemplate`; the admission plugins of
+Source: k8s.io/kubernetes `pkg/registry/core/pod`, `pkg/registry/core/podtemplate`; the admission plugins in
 `pod_defaults`.
 """
 
@@ -33,8 +33,8 @@ _RESIZED = ("resources", "resizePolicy")
 
 
 class Pods(Typed):
-    """A pod on a node goes gracefully: it stays, with the time when it will be gone, until the node's agent
-    deletes it for good.
+    """Pods. A pod on a node is deleted gracefully: it remains, with a deletion timestamp, until the kubelet deletes it
+    for good.
     """
 
     is_graceful = True
@@ -138,8 +138,8 @@ class PodTemplates(Typed):
 
 
 def _prioritize(pod: Object, classes: Iterable[Object]) -> None:
-    """Sets the priority from the pod's class or the default one. Raises Forbidden for a missing class and for a number
-    that differs from the class's.
+    """Set the priority from the pod's class or the default class. Raises Forbidden if the class is missing, or if the
+    pod's own priority differs from that of the class.
     """
     spec, name = pod["spec"], pod["metadata"].get("name", "")
     wanted = spec.get("priorityClassName", "")
@@ -173,7 +173,7 @@ def _prioritize(pod: Object, classes: Iterable[Object]) -> None:
 
 
 def _resized(new: Given, old: Given) -> Object:
-    """The old spec with what may be resized."""
+    """Return the old spec with those changes of the new one that are resizes."""
     resized = dict(old)
     for field in ("containers", "initContainers"):
         before, after = old.get(field) or (), new.get(field) or ()

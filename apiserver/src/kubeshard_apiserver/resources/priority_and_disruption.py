@@ -20,7 +20,7 @@ _SHARES = ("minAvailable", "maxUnavailable")
 
 
 class PriorityClasses(Typed):
-    """Only one may be the default for pods that name none."""
+    """PriorityClasses. Only one may be the default for pods that name no class."""
 
     def set_defaults(self, obj: Object) -> None:
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
@@ -54,7 +54,7 @@ class PriorityClasses(Typed):
         return errors or self._alone(new)
 
     def _alone(self, obj: Object) -> list[FieldError]:
-        """Raises Forbidden."""
+        """Raises Forbidden if there is another default class."""
         name = obj["metadata"].get("name", "")
         for other in self.stored(PRIORITY_CLASSES).values() if obj.get("globalDefault") else ():
             if other.get("globalDefault") and other["metadata"]["name"] != name:
@@ -91,6 +91,6 @@ class Budgets(Typed):
 
 
 def _shown(spec: Object) -> Object:
-    """As messages show it: by the names of Go's fields."""
+    """Return the spec as messages show it, with the names of Go's fields."""
     fields = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
     return {f"{field[0].upper()}{field[1:]}": spec.get(field) for field in fields}

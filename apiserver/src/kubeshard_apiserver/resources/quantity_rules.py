@@ -1,4 +1,7 @@
-"""Amounts of resources, by their names. Source: k8s.io/kubernetes `pkg/apis/core/validation`, `.../core/helper`."""
+"""Validation of resource names and amounts.
+
+Source: k8s.io/kubernetes `pkg/apis/core/validation`, `.../core/helper`.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ COUNTED = frozenset(
         "persistentvolumeclaims", "services.nodeports", "services.loadbalancers",
     )
 )  # fmt: skip
-"""Resources of which there are whole ones only."""
+"""Resources that only come in whole numbers."""
 _SHARES = {f"{of}.{name}" for of in ("requests", "limits") for name in _BY_HOST}
 QUOTA = COUNTED | _SHARES | {*_BY_HOST, "requests.storage"}
 STANDARD = QUOTA | {"storage"}
-"""Names that need no domain; huge pages are among them."""
+"""Names that need no domain. Huge pages need none either."""
 _HUGE_PAGES = "hugepages-"
 
 
@@ -60,6 +63,6 @@ def quota_name_errors(path: str, name: str) -> list[FieldError]:
 
 
 def is_overcommitted(name: str) -> bool:
-    """Whether the resource may be overcommitted."""
+    """Report whether the resource may be overcommitted."""
     native = "/" not in name or "kubernetes.io/" in name
     return native and not name.startswith(_HUGE_PAGES)

@@ -1,6 +1,6 @@
 """ResourceQuotas and LimitRanges. Source: k8s.io/kubernetes `pkg/apis/core/validation`, `pkg/apis/core/v1`.
 
-The admission plugins ResourceQuota and LimitRanger are not here.
+The admission plugin ResourceQuota is not implemented, and LimitRanger is in `limit_ranges`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SCOPES = {
     "VolumeAttributesClass": _CLAIMS,
     "CrossNamespacePodAffinity": _PODS,
 }
-"""What each of them can be asked to count."""
+"""The resources that each scope can count."""
 _EXISTING = ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating", "CrossNamespacePodAffinity")
 _CONFLICTS = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
 _TYPES = ("Pod", "Container", "PersistentVolumeClaim")
@@ -116,7 +116,7 @@ def _amounts(path: str, amounts: Given) -> list[FieldError]:
 
 
 def _applies(scope: str, hard: Iterable[str]) -> bool:
-    """An unknown scope applies to everything."""
+    """Report whether the scope covers the resources. An unknown scope covers everything."""
     counted = _SCOPES.get(scope, QUOTA)
     return all(name in counted for name in hard if name in QUOTA)
 
@@ -200,12 +200,12 @@ _ORDERED = (
     ("min", "default", "default", "min value {} is greater than default value {}"),
     ("default", "max", "default", "default value {} is greater than max value {}"),
 )
-"""Pairs of which the first must not be greater than the second, and the field that the error is about."""
+"""Pairs in which the first value must not exceed the second, the field that the error is about, and the message."""
 _SHOWN = {
     "min value {} is greater than default value {}": "min",
     "default value {} is greater than max value {}": "max",
 }
-"""Where the message shows another value than the one of its field."""
+"""Messages that show a value other than that of their field."""
 
 
 def _bounds(path: str, name: str, given: Given) -> list[FieldError]:

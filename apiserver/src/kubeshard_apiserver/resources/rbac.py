@@ -1,5 +1,6 @@
-"""Roles and bindings: validation of their rules and subjects. Source: k8s.io/kubernetes
-`pkg/apis/rbac/validation`.
+"""Roles and bindings: validation of their rules and subjects.
+
+Source: k8s.io/kubernetes `pkg/apis/rbac/validation`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _GROUP = "rbac.authorization.k8s.io"
 
 
 def segment_name(name: str) -> str | None:
-    """Any name that can be a segment of a path."""
+    """Accept any name that can be a path segment."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     return next((f"may not contain '{char}'" for char in "/%" if char in name), None)

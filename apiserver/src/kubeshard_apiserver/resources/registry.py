@@ -1,4 +1,4 @@
-"""Which kinds are served: built-in ones, and those that definitions add."""
+"""The registry of served kinds: built-in ones, and those that definitions add."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "updat
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind in one version, as it is served."""
+    """A served kind in one version."""
 
     strategy: Strategy
     singular: str
@@ -24,14 +24,14 @@ class Resource:
     verbs: tuple[str, ...] = _VERBS
     list_kind: str = ""
     own_printer: Printer | None = None
-    """Of a kind whose columns are said by its definition."""
+    """The printer of a kind whose definition declares its columns."""
     deprecation: str = ""
-    """What clients of this version are warned of."""
+    """The warning for clients of this version."""
     is_ending: bool = False
     """Whether its definition is being deleted."""
     storage_hash: str = ""
     parts: Mapping[str, Entry] = field(default_factory=dict)
-    """Subresources of built-in kinds, as discovery tells them."""
+    """The subresources of built-in kinds, as discovery reports them."""
 
     @property
     def kind(self) -> Kind:
@@ -47,7 +47,7 @@ class Resource:
 
 
 class Registry:
-    """Versions of a group keep the order in which they were added; the first is preferred."""
+    """The served resources. The versions of a group are kept in the order of addition; the first is preferred."""
 
     def __init__(self) -> None:
         self._resources: dict[tuple[str, str, str], Resource] = {}
@@ -57,7 +57,7 @@ class Registry:
         self._resources[kind.group, kind.version, kind.plural] = resource
 
     def remove(self, resource: GroupResource) -> None:
-        """In all versions."""
+        """Remove a resource in all versions."""
         for key in [
             key for key in self._resources if (key[0], key[2]) == (resource.group, resource.resource)
         ]:

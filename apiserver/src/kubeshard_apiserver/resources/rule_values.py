@@ -1,4 +1,4 @@
-"""Values as rules see them: by their schema, with escaped names.
+"""Values as validation rules see them: typed by their schema, with escaped names.
 
 Source: k8s.io/apiserver `pkg/cel/common/valuesunstructured.go`.
 """
@@ -18,7 +18,7 @@ from kubeshard_apiserver.schema.lists import key_of, same
 
 Schema = Mapping[str, Any]
 Conversion = Callable[[Any], Any]
-"""Raises ValueError for what the schema does not allow."""
+"""Converts a value. Raises ValueError if the schema does not allow it."""
 
 
 def conversion(schema: Schema, *, is_root: bool = False) -> Conversion:
@@ -59,7 +59,7 @@ def _object(schema: Schema, *, is_root: bool) -> Conversion:
     if isinstance(additional, Mapping):
         convert = conversion(additional)
         return _of_type(dict, lambda value: {name: convert(member) for name, member in value.items()})
-    # What the schema does not name cannot be named in an expression either, but it counts when objects are compared.
+    # Fields that are not in the schema cannot be used in expressions, but they count when objects are compared.
     fields = {
         name: (escaped(name) or name, conversion(inner))
         for name, inner in members(schema, is_root=is_root).items()
@@ -137,8 +137,8 @@ _FORMATTED: Mapping[str, Conversion] = {
 
 
 def aligned(schema: Schema, new: Any, old: Any) -> Any:
-    """The old value with its sets and maps in the order of the new one, where they have the same items: order does
-    not count when rules compare them.
+    """Return the old value with its sets and maps in the order of the new ones, if they have the same items. Rules
+    ignore their order in comparisons.
     """
     if isinstance(new, dict) and isinstance(old, dict):
         properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")

@@ -1,4 +1,4 @@
-"""Where a kind of custom resources keeps the values of its scale subresource.
+"""Where a custom resource keeps the values of its scale subresource.
 
 Source: k8s.io/apiextensions-apiserver `pkg/apis/apiextensions/validation`, `pkg/registry/customresource`.
 """
@@ -17,7 +17,7 @@ _MOST = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class ScalePaths:
-    """The names of fields from the object's own. `selector` is empty for none."""
+    """The fields of the scale subresource, as paths from the object's root. `selector` is empty if there is none."""
 
     spec: Path = ("spec", "replicas")
     status: Path = ("status", "replicas")
@@ -25,7 +25,7 @@ class ScalePaths:
 
 
 def scale_paths(said: Mapping[str, Any] | None) -> ScalePaths | None:
-    """Of `subresources.scale` of a definition's version."""
+    """Return the paths in `subresources.scale` of a version in a definition."""
     if said is None:
         return None
     spec, status = _path(said.get("specReplicasPath")), _path(said.get("statusReplicasPath"))
@@ -52,7 +52,7 @@ def scale_path_errors(path: str, said: Mapping[str, Any]) -> list[FieldError]:
 
 
 def scale_value_errors(obj: Mapping[str, Any], paths: ScalePaths, parts: tuple[str, ...]) -> list[FieldError]:
-    """`parts`: whether to look at what is wanted (`spec`), at what there is (`status`), or both."""
+    """Validate the values. `parts`: whether to check the desired replicas (`spec`), the current (`status`), or both."""
     errors: list[FieldError] = []
     for part, path in (("spec", paths.spec), ("status", paths.status)):
         value = value_at(obj, path) if part in parts else None
@@ -76,7 +76,7 @@ def scale_value_errors(obj: Mapping[str, Any], paths: ScalePaths, parts: tuple[s
 
 
 def value_at(obj: Mapping[str, Any], path: Path) -> Any:
-    """None where there is nothing."""
+    """Return the value at the path, or None if there is none."""
     value: Any = obj
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -84,7 +84,7 @@ def value_at(obj: Mapping[str, Any], path: Path) -> Any:
 
 
 def with_value(obj: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
-    """A copy with this value."""
+    """Return a copy of the object with this value at the path."""
     name, *rest = path
     inner = obj.get(name)
     return {

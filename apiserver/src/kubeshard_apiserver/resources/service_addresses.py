@@ -1,7 +1,7 @@
-"""What Services are given: addresses of the cluster, and ports of its nodes.
+"""The cluster IPs and node ports allocated to Services.
 
-Guaranteed: no address and no port is given to two Services that are there at the same time; which ones follows
-from the Service's uid. Not there: IPAddress objects, other ranges than the one for all, IPv6.
+Guaranteed: no address and no port is allocated to two Services at the same time. Which ones a Service gets depends on
+its uid. Not implemented: IPAddress objects, ranges other than the built-in one, IPv6.
 
 Source: k8s.io/kubernetes `pkg/registry/core/service/storage`, `.../ipallocator`, `.../portallocator`.
 """
@@ -29,13 +29,13 @@ Given = Mapping[str, Any]
 RANGE = IPv4Network("10.96.0.0/16")
 PORTS = range(30000, 32768)
 _FIRST = 257
-"""Where those begin that nobody asked for by name; the ones before are for who does."""
+"""The first offset for automatic allocation; lower addresses are left for explicit requests."""
 _OTHER = {"IPv4": "IPv6", "IPv6": "IPv4"}
 _SERVICE = GroupKind("", "Service")
 
 
 def fill_families(service: Object, before: Given) -> None:
-    """Decides which families of addresses a Service has. `before`: its spec until now. Raises Invalid."""
+    """Decide which address families a Service has. `before` is its spec before the write. Raises Invalid."""
     spec = service["spec"]
     if not needs_addresses(spec):
         return
@@ -80,7 +80,7 @@ def fill_families(service: Object, before: Given) -> None:
 
 
 def give_address(service: Object, others: Iterable[Object]) -> None:
-    """Raises Invalid for an address that cannot be allocated, an internal error when there is none left."""
+    """Allocate an address. Raises Invalid if the requested one is unavailable, or an internal error if none is left."""
     spec = service["spec"]
     if not needs_addresses(spec) or spec.get("clusterIP") == NONE:
         return
@@ -103,7 +103,7 @@ def give_address(service: Object, others: Iterable[Object]) -> None:
 
 
 def give_ports(service: Object, before: Given, others: Iterable[Object]) -> None:
-    """Raises Invalid for a port that cannot be allocated, an internal error when there is none left."""
+    """Allocate node ports. Raises Invalid if a requested one is not available, or an internal error if none is left."""
     spec = service["spec"]
     if spec.get("type") not in ("NodePort", "LoadBalancer"):
         return
@@ -125,7 +125,7 @@ def give_ports(service: Object, before: Given, others: Iterable[Object]) -> None
 
 
 def _first_ports(service: Object, taken: set[int]) -> None:
-    """Ports of one number and several protocols share one. What is given is `taken` then."""
+    """Allocate the ports of a new Service and add them to `taken`. Ports differing only in protocol share one."""
     mine: dict[int, int] = {}
     ports = service["spec"].get("ports") or ()
     for index, port in enumerate(ports):
@@ -194,7 +194,7 @@ def _free(start: int, size: int, taken: Collection[int]) -> int | None:
 
 
 def _drawn(service: Given, what: str) -> int:
-    """The same number for the same Service."""
+    """Return a number that is always the same for the same Service."""
     drawn: int = crc32(f"{service['metadata'].get('uid', '')} {what}".encode())
     return drawn
 

@@ -31,7 +31,7 @@ from kubeshard_apiserver.status import (
 
 Given = Mapping[str, Any]
 NONE = "None"
-"""The address of a Service without one."""
+"""The cluster IP of a headless Service."""
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 _FAMILIES = ("IPv4", "IPv6")
 _TRAFFIC_POLICIES = ("Cluster", "Local")
@@ -113,7 +113,7 @@ def service_update_errors(new: Given, old: Given) -> list[FieldError]:
 
 
 def addresses_errors(spec: Given, before: Given) -> list[FieldError]:
-    """How addresses and families fit together."""
+    """Check that addresses and families match."""
     if not needs_addresses(spec):
         return []
     first, addresses = spec.get("clusterIP", ""), spec.get("clusterIPs") or []
@@ -171,7 +171,7 @@ def balancer_status_errors(service: Given, old: Given) -> list[FieldError]:
 
 
 def entry_point_errors(path: str, point: Given, before: Sequence[str]) -> list[FieldError]:
-    """Of the status of a load balancer, for Services and Ingresses."""
+    """Validate an entry in a load balancer's status, of a Service or an Ingress."""
     address, host = point.get("ip", ""), point.get("hostname", "")
     errors = address_errors(f"{path}.ip", address, before) if address else []
     if host:
@@ -196,7 +196,7 @@ def _external_name(spec: Given) -> list[FieldError]:
 
 
 def _port(path: str, port: Given, names: set[str], *, is_named: bool) -> list[FieldError]:
-    """`names` are those of the ports before it."""
+    """Validate a port. `names` are the names of the preceding ports."""
     errors: list[FieldError] = []
     name = port.get("name", "")
     if name:
@@ -223,7 +223,7 @@ def _port_numbers(kind: str, ports: Sequence[Given]) -> list[FieldError]:
     for index, port in enumerate(ports):
         number, protocol = port.get("port", 0), port.get("protocol", "")
         if ("", protocol, number) in seen:
-            # As the server writes the port that it looked for.
+            # The port that the server looked up, as it formats it.
             wanted = {
                 "Name": "", "Protocol": protocol, "AppProtocol": None, "Port": number, "TargetPort": 0, "NodePort": 0,
             }  # fmt: skip

@@ -33,7 +33,7 @@ _MODE = "service.kubernetes.io/topology-mode"
 
 
 class Services(Typed):
-    """A replace that leaves out what was allocated to a Service keeps it; what a changed type has no use for is
+    """Services. A replace that omits allocated fields keeps them. Fields that a changed type does not use are
     released.
     """
 
@@ -111,7 +111,7 @@ class Services(Typed):
 
 
 def _keep_given(spec: Object, before: Given) -> None:
-    """Keeps what was allocated and is left out."""
+    """Keep allocated values that the request omits."""
     if needs_addresses(spec) and needs_addresses(before):
         for field in ("clusterIP", "clusterIPs"):
             if not spec.get(field) and before.get(field):
@@ -128,7 +128,7 @@ def _keep_given(spec: Object, before: Given) -> None:
 
 
 def _match_addresses(spec: Object, before: Given) -> None:
-    """A change of `clusterIP` also changes `clusterIPs`."""
+    """Apply a change of `clusterIP` to `clusterIPs`."""
     had, has = before.get("clusterIP", ""), spec.get("clusterIP", "")
     if had == has or (spec.get("clusterIPs") or []) != (before.get("clusterIPs") or []):
         return

@@ -24,7 +24,7 @@ from kubeshard_apiserver.status import (
 
 Given = Mapping[str, Any]
 ATTRIBUTES_PROTECTION = "kubernetes.io/vac-protection"
-"""The finalizer that admission gives to every new class of attributes."""
+"""The finalizer that admission adds to every new VolumeAttributesClass."""
 _MOST_PARAMETERS, _LONGEST_PARAMETERS = 512, 256 * 1024
 _SHORTEST_TOKEN, _LONGEST_TOKEN = 600, 2**32
 _LONGEST_MESSAGE = 1024
@@ -68,7 +68,7 @@ class AttributesClasses(Typed):
 
 
 class Drivers(Typed):
-    """Generations are counted from the first change on."""
+    """CSIDrivers. They get a generation with their first change."""
 
     def set_defaults(self, obj: Object) -> None:
         spec = obj["spec"]
@@ -199,7 +199,7 @@ def _fixed(driver: Given) -> Given:
 
 
 def _shown(driver: Given) -> Given:
-    """As messages show it: by the names of Go's fields."""
+    """Return the driver as messages show it, with the names of Go's fields."""
     return {
         "Name": driver.get("name", ""),
         "NodeID": driver.get("nodeID", ""),

@@ -1,8 +1,8 @@
-"""What a kind decides about its objects; everything else is the same for all kinds.
+"""The decisions that a kind makes about its objects; everything else is the same for all kinds.
 
-The verbs call, for a write: `decode` (bring a request's body into shape), `prepare_create` or
-`prepare_update`, then `validate` or `validate_update`. Objects given to `decode` and `prepare_*` are private
-copies and may be changed in place; all others may not. The base class is a kind without rules of its own.
+On a write, the verbs call `decode` (which turns a request's body into an object of the kind), `prepare_create` or
+`prepare_update`, and then `validate` or `validate_update`. Objects passed to `decode` and `prepare_*` are private
+copies and may be changed in place; all others must not be. The base class is a kind without rules of its own.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from kubeshard_apiserver.schema.decoding import Field, Run, Struct
 from kubeshard_apiserver.status import FieldError
 
 Stored = Callable[[GroupResource], Mapping[Key, Object]]
-"""What there is of a kind."""
+"""Returns the stored objects of a resource."""
 
 
 class Strategy:
-    """Of one kind in one version. `schema` describes the fields beside apiVersion, kind and metadata."""
+    """The rules of one kind in one version. `schema` describes the fields other than apiVersion, kind and metadata."""
 
     name_rule: NameRule = staticmethod(subdomain_name)
     create_on_update = False
-    """Whether a PUT creates what is missing."""
+    """Whether a PUT creates a missing object."""
     unconditional_update = True
-    """Whether a PUT may leave out the resourceVersion."""
+    """Whether a PUT may omit the resourceVersion."""
     qualified_finalizers = True
     counts_generations = False
     is_graceful = False
-    """Whether a deletion is written down before the object goes, even when nothing holds it."""
+    """Whether a deletion sets the deletion timestamp first, even if nothing holds the object."""
     shown_when_deleted = False
-    """Whether a DELETE that removes the object answers with it."""
+    """Whether a DELETE that removes the object returns it."""
     default_propagation: str | None = "Background"
-    """What becomes of dependents when a deletion does not say: as DeleteOptions do. None: it may not say."""
+    """The propagation policy of a deletion that does not specify one. None: it must not specify one."""
     selectable: tuple[str, ...] = ("metadata.name", "metadata.namespace")
     typed_items = False
-    """Whether the items of lists carry apiVersion and kind."""
+    """Whether the items of lists have apiVersion and kind."""
     is_custom = False
     reads_anew = False
-    """Whether stored objects may have been written under another schema."""
+    """Whether stored objects may have been written with another schema."""
 
     def __init__(
         self, kind: Kind, schema: Mapping[str, Any], *, subresources: frozenset[str] = frozenset()
@@ -63,25 +63,25 @@ class Strategy:
 
     @cached_property
     def zero(self) -> Mapping[str, Any]:
-        """The fields that every object has, with the value they have when nothing was said."""
+        """The fields that every object has, with their zero values."""
         return {}
 
     @cached_property
     def shape(self) -> Shape:
-        """What managers can own."""
+        """The fields that field managers can own."""
         root = shape_of(self.schema)
         implied = {"apiVersion": SCALAR, "kind": SCALAR, "metadata": shape_of_type(object_meta())}
         open_ended = self.schema.get("x-kubernetes-preserve-unknown-fields")
         return Shape("map", {**root.fields, **implied}, root.items, closed=not open_ended)
 
     def decode(self, obj: Object) -> list[str]:
-        """Makes a body an object of this kind, in place: types checked, unknown fields dropped and returned.
+        """Turn a body into an object of this kind, in place: check types, drop unknown fields and return their paths.
         Raises Invalid (400).
         """
         raise NotImplementedError
 
     def decode_metadata(self, obj: Object) -> list[str]:
-        """Of a kind whose Go type is not known."""
+        """Decode the metadata of a kind without a Go type."""
         kind, run = self.kind, Run(self.kind.kind, self.kind.version)
         at = Field(Struct(kind.kind), "metadata", object_meta(), {})
         meta = obj.get("metadata")
@@ -91,18 +91,18 @@ class Strategy:
         return run.dropped
 
     def converted(self, obj: Object) -> Object:
-        """An object of another version of the kind, in this one: they differ in nothing but their name."""
+        """Convert an object of another version to this one: the versions differ only in their name."""
         return {**obj, "apiVersion": self.kind.api_version}
 
     def read(self, obj: Object) -> Object:
-        """What is stored, as it is seen now."""
+        """Return the stored object as it appears under the current schema."""
         return obj
 
     def set_defaults(self, obj: Object) -> None:
-        """What a version adds to every object it decodes."""
+        """Set the defaults that the version adds to every object it decodes."""
 
     def prepare_create(self, obj: Object) -> None:
-        """What a create sets whatever the request says. Fields set here belong to no manager."""
+        """Set what a create sets regardless of the request. No manager owns fields set here."""
         if self.counts_generations:
             obj["metadata"]["generation"] = 1
         if "status" in self.subresources:
@@ -111,7 +111,7 @@ class Strategy:
                 obj["status"] = deepcopy(self.zero["status"])
 
     def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
-        """Takes back what this way of writing cannot change; `subresource` is empty for the object itself."""
+        """Undo changes that this subresource must not make; `subresource` is empty for the main resource."""
         if subresource == "status":
             for name in old.keys() | new.keys():
                 if name not in ("status", *_TYPE_AND_METADATA):
@@ -124,42 +124,42 @@ class Strategy:
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def stamp(self, new: Object, old: Object | None, user: User, now: str) -> None:
-        """What the server writes of who asks and when, after `prepare_create` (`old` is None) or `prepare_update`."""
+        """Record who writes and when, after `prepare_create` (`old` is None) or `prepare_update`."""
 
     def resets(self, subresource: str, path: Path) -> bool:
-        """Whether `prepare_update` takes a change of this field back."""
+        """Report whether `prepare_update` undoes a change of this field."""
         if subresource == "status":
             return path[0] not in ("f:status", "f:metadata")
         return path[0] == "f:status" and "status" in self.subresources
 
     def validate(self, obj: Object) -> list[FieldError]:
-        """Beyond metadata."""
+        """Validate everything except metadata."""
         return []
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         return self.validate(new)
 
     def warnings(self, new: Object, old: Object | None) -> list[str]:
-        """Warnings for the client about a valid object."""
+        """Return warnings for the client about a valid object."""
         return []
 
     def is_held(self, obj: Object) -> bool:
-        """Whether a deletion has to wait."""
+        """Report whether a deletion has to wait."""
         return bool(obj["metadata"].get("finalizers"))
 
     def grace_period(self, obj: Object, asked: int | None) -> int:
-        """For how many seconds a deletion waits for what runs; `asked` is what the request says of it."""
+        """Return the grace period of a deletion in seconds. `asked` is the one in the request."""
         return 0
 
     def prepare_delete(self, obj: Object) -> None:
-        """What a deletion that has to wait writes beside deletionTimestamp."""
+        """Set what a pending deletion sets in addition to deletionTimestamp."""
 
     def fields_for_selection(self, obj: Object) -> dict[str, str]:
-        """The values of `selectable`."""
+        """Return the values of the `selectable` fields."""
         return {path: _text(obj, path) for path in self.selectable}
 
     def selector_problem(self, path: str) -> str:
-        """The message for a field selector that is not `selectable`."""
+        """Return the message for a field selector that is not `selectable`."""
         known = ", ".join(f'"{name}"' for name in self.selectable)
         return f'"{path}" is not a known field selector: only {known}'
 

@@ -1,5 +1,6 @@
-"""Small facts about built-in kinds, each shown by the real server. Source: the strategies of
-k8s.io/kubernetes `pkg/registry`.
+"""Small facts about built-in kinds, each observed on the real server.
+
+Source: the strategies in k8s.io/kubernetes `pkg/registry`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ rbac.authorization.k8s.io Role RoleBinding ClusterRole ClusterRoleBinding
 coordination.k8s.io Lease
 node.k8s.io RuntimeClass
 """)
-"""A PUT creates what is missing."""
+"""A PUT creates a missing object."""
 
 VERSION_NEEDED = _kinds("""
 policy PodDisruptionBudget
@@ -35,7 +36,7 @@ node.k8s.io RuntimeClass
 coordination.k8s.io Lease
 apiextensions.k8s.io CustomResourceDefinition
 """)
-"""A PUT must say the resourceVersion that it replaces."""
+"""A PUT must specify the resourceVersion that it replaces."""
 
 COUNTED = _kinds("""
 core Pod PodTemplate ReplicationController
@@ -50,16 +51,16 @@ admissionregistration.k8s.io ValidatingWebhookConfiguration MutatingWebhookConfi
 scheduling.k8s.io PriorityClass
 apiextensions.k8s.io CustomResourceDefinition
 """)
-"""They have a generation."""
+"""Kinds with a generation."""
 
 SHOWN_WHEN_DELETED = _kinds("""
 core Pod Service ServiceAccount ResourceQuota PersistentVolumeClaim PersistentVolume PodTemplate
 storage.k8s.io StorageClass CSIDriver CSINode VolumeAttachment VolumeAttributesClass
 """)
-"""A DELETE that removes the object answers with it, not with a Status."""
+"""A DELETE that removes the object returns it instead of a Status."""
 
 DEFAULT_PROPAGATION: dict[GroupKind, str | None] = {
     **dict.fromkeys(_kinds("batch Job\ncore ReplicationController"), "Orphan"),
     **dict.fromkeys(_kinds("core Event\nevents.k8s.io Event")),
 }
-"""Of all others: Background. None: garbage collection is not for them."""
+"""The default of all other kinds is Background. None: the kind takes no part in garbage collection."""

@@ -1,21 +1,22 @@
-"""Built-in kinds: their Go types decide what a body may be, and this class what is common to their rules.
+"""Built-in kinds: their Go types determine what a body may contain, and this class implements their common rules.
 
-A kind with rules of its own is a subclass with one line in `builtin._RULES`; one without is `Typed` itself. What
-a subclass may say:
+A kind with rules of its own is a subclass with one line in `builtin._RULES`; a kind without any is `Typed` itself. A
+subclass may define:
 
-* `name_rule` and `selectable`, as class attributes. Whether generations are counted and what a replace may do
-  is in the lists of `traits`.
-* `set_defaults(obj)`: after every decode - of creates, replaces and of what a patch has made - in place. Fields of
-  struct type and those without `omitempty` are there already, with their zero values (`spec: {}`, `containers:
-  None`); fields that are empty and may be left out are not, so `setdefault` is what Go's `if x == nil` is.
-* `prepare_create(obj)` and `prepare_update(new, old, subresource)`: what a request cannot change. Call `super()`:
-  it drops the status, counts generations, and keeps subresources from each other's fields.
-* `validate(obj)` and `validate_update(new, old, subresource)`: lists of `FieldError`. `validate` checks the facts of
+* `name_rule` and `selectable`, as class attributes. The lists in `traits` determine whether generations are counted
+  and what a replace may do.
+* `set_defaults(obj)`: runs after every decode (of creates, replaces and patch results) and works in place. Fields of
+  struct type and those without `omitempty` are already there with their zero values (`spec: {}`, `containers: None`).
+  Empty fields that may be omitted are not, so `setdefault` corresponds to Go's `if x == nil`.
+* `prepare_create(obj)` and `prepare_update(new, old, subresource)`: set what a request cannot change. Call `super()`:
+  it drops the status, counts generations, and keeps subresources from writing each other's fields.
+* `validate(obj)` and `validate_update(new, old, subresource)`: return lists of `FieldError`. `validate` checks the
+  facts of the kind's type, if there are any (see `facts`); `validate_update` calls `validate`.
   the kind's type, if there are any (`facts`); `validate_update` calls `validate`.
 * `is_held`, `prepare_delete`, `fields_for_selection`: see `Strategy`.
 
-The constructor takes the kind, and what there is of other kinds (`self.stored`); `self.type` is the kind's
-`schema.decoding.Struct`.
+The constructor takes the kind, and access to the stored objects of other kinds (`self.stored`). `self.type` is the
+kind's `schema.decoding.Struct`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from kubeshard_apiserver.status import FieldError, bad_request
 
 
 class Typed(Strategy):
-    """Types are made and read on first use: a server starts without them."""
+    """A built-in kind. Its types are built on first use, so that a server starts without them."""
 
     def __init__(self, kind: Kind, stored: Stored) -> None:
         self.stored = stored

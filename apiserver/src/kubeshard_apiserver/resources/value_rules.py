@@ -1,6 +1,6 @@
-"""Rules for the value of a single field that take more than a comparison: `(path, value)` to field errors.
+"""Validation of single values that takes more than a comparison: functions from `(path, value)` to field errors.
 
-They know nothing of the rest of the object. `facts` names those that hold for fields of built-in kinds.
+They do not depend on the rest of the object. `facts` assigns them to fields of built-in kinds.
 
 Source: k8s.io/apimachinery `apis/meta/v1/validation`, `util/validation`; k8s.io/kubernetes `pkg/apis/core/validation`,
 `pkg/apis/apps/validation`.
@@ -43,7 +43,7 @@ def label_selector_errors(path: str, selector: Given | None) -> list[FieldError]
 
 
 def selects(selector: Given | None, given: Mapping[str, str] | None) -> bool:
-    """Whether a valid selector of a workload selects these labels. No selector selects nothing."""
+    """Report whether a workload's valid selector selects these labels. No selector selects nothing."""
     if selector is None:
         return False
     has = given or {}
@@ -63,7 +63,7 @@ def selects(selector: Given | None, given: Mapping[str, str] | None) -> bool:
 
 
 def operand_errors(path: str, operator: str, values: Sequence[str]) -> list[FieldError]:
-    """Of an expression in a selector."""
+    """Validate the operator and values of an expression in a selector."""
     if operator in ("In", "NotIn"):
         problem = "must be specified when `operator` is 'In' or 'NotIn'"
         return [] if values else [required(f"{path}.values", problem)]
@@ -101,7 +101,7 @@ def toleration_errors(path: str, toleration: Given) -> list[FieldError]:
 
 
 def domain_path_errors(path: str, text: str) -> list[FieldError]:
-    """Of a name within a domain: `acme.io/foo`."""
+    """Validate a path prefixed with a domain: `acme.io/foo`."""
     if not text:
         return [required(path)]
     domain, slash, rest = text.partition("/")
@@ -120,7 +120,7 @@ def provisioner_errors(path: str, name: str) -> list[FieldError]:
 
 
 def share_errors(path: str, share: int | str) -> list[FieldError]:
-    """Of a number of pods or a percentage of them."""
+    """Validate a number of pods or a percentage."""
     return wrong(path, share, percent) if isinstance(share, str) else not_negative(path, share)
 
 

@@ -1,7 +1,7 @@
 """PersistentVolumes. Source: k8s.io/kubernetes `pkg/apis/core/validation`, `pkg/registry/core/persistentvolume`; the
 admission plugin StorageObjectInUseProtection.
 
-Not covered: what is in sources of volumes but hostPath, local, nfs and csi.
+Not covered: the contents of volume sources other than hostPath, local, nfs and csi.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from kubeshard_apiserver.status import (
 
 Given = Mapping[str, Any]
 PROTECTION = "kubernetes.io/pv-protection"
-"""The finalizer that admission gives to every new volume."""
+"""The finalizer that admission adds to every new volume."""
 _SOURCE = "core.v1.PersistentVolumeSpec#source"
 _OTHERS = (
     "accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
     "storageClassName", "volumeAttributesClassName", "volumeMode",
 )  # fmt: skip
-"""Fields that are not source."""
+"""The fields that are not a volume source."""
 
 
 class Volumes(Typed):
-    """When the phase changes, the time of it is written down."""
+    """PersistentVolumes. The time of every phase change is recorded."""
 
     selectable = ("metadata.name", "name")
 
@@ -153,5 +153,5 @@ def _source_errors(path: str, spec: Given) -> list[FieldError]:
 
 
 def _now(obj: Object) -> str:
-    """The time of this write, which stands at what it manages."""
+    """Return the time of this write, which is recorded in its managed fields."""
     return max(str(entry["time"]) for entry in obj["metadata"].get("managedFields") or ())

@@ -1,4 +1,4 @@
-"""Rules that workloads share: selectors and templates, shares, statuses.
+"""Validation that workloads share: selectors and templates, rolling update parameters, statuses.
 
 Source: k8s.io/kubernetes `pkg/apis/apps/validation`.
 """
@@ -27,8 +27,8 @@ _MISMATCH = "`selector` does not match template `labels`"
 def selector_and_template_errors(
     spec: Given, kind: str, unsound: str, *, owner: str = ""
 ) -> list[FieldError]:
-    """`kind` and `unsound` are the words for an empty selector and for one that cannot be used. `owner` is
-    who is said not to support deadlines.
+    """Validate the selector and template. `kind` and `unsound` are used in the messages for an empty selector and for
+    an invalid one. `owner` is the kind named in the message that deadlines are not supported.
     """
     errors = selector_errors(spec.get("selector"), kind)
     selector, template = spec.get("selector"), spec.get("template") or {}
@@ -60,7 +60,7 @@ def match_errors(path: str, selector: Given | None, template: Given) -> list[Fie
 
 
 def always_running(path: str, template: Given, owner: str) -> list[FieldError]:
-    """What holds for the pods of all workloads that do not end."""
+    """Check the rules for pods of workloads that never complete."""
     spec, errors = template.get("spec") or {}, []
     if (policy := spec.get("restartPolicy")) != "Always":
         errors.append(unsupported(f"{path}.spec.restartPolicy", policy, ("Always",)))
@@ -77,8 +77,8 @@ def unchanged_selector(new: Given, old: Given) -> list[FieldError]:
 
 
 def replicas_errors(status: Given, fields: Iterable[str], ready: str) -> list[FieldError]:
-    """Of a status: no count of pods is greater than that of all, and what is available is ready. `ready` is
-    what messages call `readyReplicas`.
+    """Validate the replica counts in a status: none exceeds the total, and available pods are ready. `ready` is what
+    messages call `readyReplicas`.
     """
     errors = [
         invalid_value(f"status.{field}", status.get(field, 0), "cannot be greater than status.replicas")
@@ -99,7 +99,7 @@ def collision_errors(new: Given, old: Given) -> list[FieldError]:
 
 
 def shown_labels(labels: Mapping[str, str] | None) -> dict[str, str] | None:
-    """As messages show labels."""
+    """Format labels as messages show them."""
     return dict(sorted(labels.items())) if labels else None
 
 
@@ -118,7 +118,7 @@ def shown_selector(selector: Given | None) -> Any:
 
 
 def shown_strategy(strategy: Given, fields: Iterable[str]) -> dict[str, Any]:
-    """As messages show the strategy of an update: by the names of Go's fields."""
+    """Return the update strategy as messages show it, with the names of Go's fields."""
     rolling = strategy.get("rollingUpdate")
     return {
         "Type": strategy.get("type", ""),

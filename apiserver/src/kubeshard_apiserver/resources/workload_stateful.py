@@ -23,7 +23,7 @@ _ROLLING = ("partition", "maxUnavailable")
 
 
 class StatefulSets(Workload):
-    """`maxUnavailable` is dropped: its feature gate is off."""
+    """StatefulSets. `maxUnavailable` is dropped because its feature gate is off."""
 
     name_rule = staticmethod(label_name)
 
@@ -92,7 +92,7 @@ def _spec_errors(spec: Given) -> list[FieldError]:
 
 
 def _with_claims(spec: Given) -> Given:
-    """The template with a volume for every claim; the names that pods get are not its own."""
+    """Return the template with a volume for every claim, and without the hostname and subdomain, which pods get."""
     template, claims = spec["template"], spec.get("volumeClaimTemplates") or ()
     names = [claim["metadata"].get("name", "") for claim in claims]
     volumes: list[Given] = [

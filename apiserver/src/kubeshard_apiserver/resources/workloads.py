@@ -30,7 +30,7 @@ _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 
 
 class Workload(Typed):
-    """A kind with a template of pods and a status that a controller writes."""
+    """A kind with a pod template, and a status that a controller writes."""
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)
@@ -49,7 +49,7 @@ class Workload(Typed):
 
 
 class Deployments(Workload):
-    """Annotations count as a change of generation, too; labels cannot be changed through the status."""
+    """Deployments. A change of annotations also increases the generation; the status cannot change labels."""
 
     def set_defaults(self, obj: Object) -> None:
         spec = obj["spec"]
@@ -149,7 +149,7 @@ class ReplicationControllers(Workload):
 
 
 class DaemonSets(Workload):
-    """A change of the template is counted in an annotation."""
+    """DaemonSets. An annotation counts the changes of the template."""
 
     def set_defaults(self, obj: Object) -> None:
         spec = obj["spec"]
@@ -201,7 +201,7 @@ class ControllerRevisions(Typed):
 
 
 def replica_status_errors(status: Given) -> list[FieldError]:
-    """Of ReplicaSets and ReplicationControllers."""
+    """Validate the status of a ReplicaSet or ReplicationController."""
     bounded = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
     errors = fact_errors("apps.v1.ReplicaSetStatus", "status", status)
     return errors + rules.replicas_errors(status, bounded, "readyReplicas")
