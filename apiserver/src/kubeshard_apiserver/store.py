@@ -194,7 +194,7 @@ class Store:
         return with_metadata(old, resourceVersion=str(self.revision))
 
     def compact(self) -> None:
-        """Forgets all history: snapshots and watches from before now are expired."""
+        """Drops all history: snapshots and watches from earlier versions expire."""
         for history in self._histories.values():
             history.compact(self.revision)
 
