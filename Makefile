@@ -1,4 +1,4 @@
-# Every target makes what it needs: a machine with Python 3.11 or newer and pip is enough (`make kube` also needs Go).
+# Every target creates what it needs: a machine with Python 3.11 or newer and pip is enough (`make kube` also needs Go).
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 RUNS   := $(VENV)/.runs
 
-# Tests and programs here start hundreds of interpreters: each would compile every module anew.
+# Tests and programs here start hundreds of interpreters: each of them would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -21,10 +21,10 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(RUNS)) ## Watch a ring of shards work
 QUICK   = (main_job or not system) and not (kube or interop or go)
 SYSTEM  = system and not main_job and not (kube or interop or go)
 OUTSIDE = kube or interop or go
-# A file stays in one process, which makes its fixtures once; in their order, so that those that wait do not wait at the end.
+# Tests of a file run in one process, which creates its fixtures once, and in order, so that slow tests do not come last.
 SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-test: $(STAMP) ## Run what to run after every change: all parts in process, and the main job end to end (two minutes)
+test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (two minutes)
 	$(BIN)/pytest -m "$(QUICK)" $(SPREAD) $(ARGS)
 
 test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server (six minutes)
@@ -34,34 +34,34 @@ test-all: export HYPOTHESIS_PROFILE = ci
 test-all: test test-system ## Run everything that needs neither Go nor a real kube-apiserver, with many random examples
 
 PYTHONS ?= 3.12 3.13
-test-pythons: $(STAMP) ## Run the tests of each part on other Pythons, as far as they are on this machine
+test-pythons: $(STAMP) ## Run the tests of each part on the other Python versions that this machine has
 	$(BIN)/python tools/test_pythons.py $(PYTHONS) -- -m "$(QUICK)" $(SPREAD) --kube=embedded \
 	  $(addprefix tests/,core runtime sharding workqueue crd tenure client cache controller manager shard sharder webhook) \
 	  apiserver/tests/apiserver $(ARGS)
 
-dist: $(STAMP) ## Make what is released, in dist/, and use the wheels in a new virtual environment, as a user would
+dist: $(STAMP) ## Make the release artifacts in dist/, and try out the wheels in a new virtual environment, as a user would
 	$(BIN)/python tools/make_dist.py
 
 image: $(STAMP) ## Make the container image without Docker, in build/image/ (as root; needs Debian's mmdebstrap and umoci)
 	$(BIN)/python tools/make_image.py
 
-test-image: image kube ## Make the image, and run its sharder as a container on a real kube-apiserver (as root)
+test-image: image kube ## Make the image and run its sharder as a container on a real kube-apiserver (as root)
 	$(BIN)/python tools/try_image.py
 
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
 	$(BIN)/pytest -m "$(OUTSIDE)" $(ARGS)
 
-test-install: $(STAMP) kube ## Install the sharder by kustomize and Helm, run it as installed, upgrade it and go back (part of test-kube)
+test-install: $(STAMP) kube ## Install the sharder by kustomize and Helm, run it as installed, upgrade it and roll back (part of test-kube)
 	$(BIN)/pytest -m "$(OUTSIDE)" tests/install tests/manifests tests/kube/test_policies_kube.py -s $(ARGS)
 
-kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped where KUBEBUILDER_ASSETS is set)
+kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped if KUBEBUILDER_ASSETS is set)
 	@if [ -n "$$KUBEBUILDER_ASSETS" ]; then echo "using the control plane in $$KUBEBUILDER_ASSETS"; \
 	else $(BIN)/python tools/build_control_plane.py; fi
 
-cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with controllers and pretended pods)
+cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with controllers and simulated pods)
 	@$(BIN)/python -m kubeshard.testing $(ARGS)
 
-manifests: $(STAMP) ## Make deploy/ anew, which is never edited
+manifests: $(STAMP) ## Generate deploy/ again, which is never edited by hand
 	$(BIN)/python tools/render_manifests.py
 
 types: $(STAMP) kube ## Read the types of the built-in kinds from a real kube-apiserver
@@ -74,22 +74,22 @@ lint: $(STAMP) ## Check style, types and the import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(STAMP) ## Build the documentation, with the reference from the docstrings, in build/site/
+docs: $(STAMP) ## Build the documentation in build/site/, with the reference from the docstrings
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet && echo "build/site/index.html"
 
-# Those of one part, in one process. docs/performance.md lists the others, which need a control plane and longer.
+# The benchmarks of one part run in one process. docs/performance.md lists the others, which need a control plane and longer.
 BENCHMARKS ?= workqueue store informer
 bench: $(STAMP) ## Run benchmarks: BENCHMARKS="workqueue store ...", the files of benchmarks/
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --no-header --no-annotate --no-emit-package kubeshard --no-emit-package kubeshard-apiserver pyproject.toml
-lock: $(STAMP) ## Renew requirements.txt, and its parts for programs and for the image, from pyproject.toml
+lock: $(STAMP) ## Regenerate requirements.txt, and its subsets for programs and for the image, from pyproject.toml
 	$(LOCK) apiserver/pyproject.toml --all-extras --group dev --group docs --output-file requirements.txt
 	$(LOCK) apiserver/pyproject.toml --all-extras --constraint requirements.txt --output-file requirements-run.txt
 	$(LOCK) --extra speed --constraint requirements.txt --output-file requirements-image.txt
 
-install: $(STAMP) ## Make the virtual environment with locked dependencies
+install: $(STAMP) ## Create the virtual environment with locked dependencies
 
 MAKE_VENV = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kubeshard needs Python 3.11 or newer: make PYTHON=python3.11 ...")' && \
 	{ test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV); } && \
@@ -103,7 +103,7 @@ $(STAMP): pyproject.toml apiserver/pyproject.toml requirements.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable . --editable ./apiserver
 	@touch $@
 
-# Enough to run what is here, and much less to fetch.
+# Enough to run the programs here, with much less to download.
 $(RUNS): requirements-run.txt
 	@$(MAKE_VENV)
 	@echo "installing locked dependencies into $(VENV)"

@@ -1,6 +1,6 @@
-"""Fixtures of both distributions' tests, on the API servers of the plugin (`kubeshard_apiserver.testing.plugin`):
-every test that uses them runs on the embedded one, and, marked `kube`, on a real one. Each is started by the
-first test that needs it and serves the whole session.
+"""Fixtures of both distributions' tests, on the API servers of the plugin (`kubeshard_apiserver.testing.plugin`): every
+test that uses them runs on the embedded one and, marked `kube`, on a real one. Each server is started by the first test
+that needs it and serves the whole session.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import kubeshard_apiserver
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.testing.control_plane import ControlPlane
 
-# A slow machine is no mistake of the code under test. While one develops, the same few examples in every run; many and
-# new ones before a change lands.
+# A slow machine is not a bug in the code under test. During development, every run uses the same few examples; before a
+# change lands, many new ones.
 settings.register_profile("development", deadline=None, max_examples=20, derandomize=True)
 settings.register_profile("ci", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "development"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell starts background jobs so, and the programs under test would inherit it and be deaf to Ctrl-C.
+    # Shells start background jobs with SIGINT ignored. The programs under test would inherit that and ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Programs that tests start run the code that the tests run, also where another checkout is installed. A test that gives
-# its program an environment of its own hands this on.
+# Programs that tests start run the same code as the tests, even if another checkout is installed. A test that gives its
+# program another environment passes this on.
 _CODE = [str(Path(package.__file__).parents[1]) for package in (kubeshard, kubeshard_apiserver)]
 os.environ["PYTHONPATH"] = os.pathsep.join(
     dict.fromkeys([*_CODE, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -41,7 +41,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 PROGRAMS = frozenset(
     {"subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system"}
 )
-"""What the interpreter tells of when a program is started."""
+"""The audit events that the interpreter raises when a program is started."""
 
 OUTSIDE = frozenset({"system", "main_job", "kube", "interop", "go"})
 """Markers of tests that may start programs."""
@@ -54,7 +54,7 @@ SYSTEM = (
     "apiserver/tests/kubectl",
     "apiserver/tests/peers",
 )
-"""Folders of which every test carries the marker `system`."""
+"""Folders whose tests all have the marker `system`."""
 
 _may_start_programs = True
 
@@ -89,8 +89,8 @@ _logs_kept = pytest.StashKey[Path]()
 
 @pytest.fixture(scope="session")
 def kube_control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
-    """etcd and kube-apiserver, without controllers: nothing is garbage-collected, no pod runs. The logs stay
-    when a test failed.
+    """etcd and kube-apiserver, without controllers: nothing is garbage-collected, and no pod runs. The logs are kept if
+    a test fails.
     """
     try:
         kube = ControlPlane()
@@ -115,5 +115,5 @@ def control_plane(kube_control_plane: ControlPlane) -> ControlPlane:
 
 @pytest.fixture(scope="session")
 def kube_options() -> dict[str, bool]:
-    """The embedded server like the real one here: nothing beside it."""
+    """Options of the embedded server. Like the real one here, it runs without controllers."""
     return {"controllers": False, "pods": False}

@@ -1,7 +1,7 @@
 """Apps, in sixty lines: a kind from its class, a finalizer, three owned kinds, conditions, and a watch by an index.
 
-Each App is a Deployment, a Service and a ConfigMap with its settings, of which a change rolls the pods. It runs with
-the Secret that it names, and follows it. A name in the DNS is taken back before an App goes.
+Each App has a Deployment, a Service, and a ConfigMap with its settings; a change to the settings rolls the pods. It
+uses the Secret that it names and follows its changes. Its DNS name is released before the App is deleted.
 
     kubeshard crd examples/apps.py | kubectl apply -f -
     kubeshard run examples/apps.py
@@ -33,7 +33,7 @@ from kubeshard import (
 from kubeshard.core import Secret
 from kubeshard.crd import Column, CustomResource
 
-DNS: dict[str, str] = {}  # stands for a service outside of the cluster: host names, by the App that has them
+DNS: dict[str, str] = {}  # stands in for a service outside the cluster: host names by App
 
 
 class AppSpec(Struct):

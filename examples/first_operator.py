@@ -33,7 +33,7 @@ class Pages(Reconciler[Page]):
         name, namespace = page.metadata.name, page.metadata.namespace
         html = f"<h1>{escape(page.spec.title)}</h1>\n"
         wanted = ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace), data={"index.html": html})
-        _, outcome = await ensure(ctx, wanted, owner=page)  # creates it, mends it, or sends nothing
+        _, outcome = await ensure(ctx, wanted, owner=page)  # creates or repairs it, or sends nothing
         ctx.log.info("page is up to date", config_map=outcome.value)
 
 

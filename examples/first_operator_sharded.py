@@ -8,7 +8,7 @@ from kubeshard import Manager, Sharding, run
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("give this shard a name of its own: python first_operator_sharded.py NAME")
-    # In a pod Sharding("pages") is enough. Here several shards share one host: each has a name, none a port.
+        sys.exit("give this shard a unique name: python first_operator_sharded.py NAME")
+    # In a pod, Sharding("pages") is enough. Here several shards share one host, so each has a name and none has a port.
     sharding = Sharding("pages", name=sys.argv[1], namespace="default")
     run(Manager([pages], sharding=sharding, metrics_address=None, health_address=None))

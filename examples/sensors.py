@@ -1,7 +1,7 @@
-"""Sensors: as somebody would write it who comes from kopf, with a handler, a cleanup, a timer and a daemon.
+"""Sensors, as somebody coming from kopf would write them: with a handler, a cleanup, a timer and a daemon.
 
-Each Sensor is a device that sends lines over TCP. Its last reading stands in its status, its address in a ConfigMap,
-and a condition says whether it has fallen silent. A device is told when its Sensor goes.
+Each Sensor is a device that sends lines over TCP. Its last reading is in its status, its address in a ConfigMap, and a
+condition says whether it has fallen silent. The device is notified when its Sensor is deleted.
 
     kubeshard crd examples/sensors.py | kubectl apply -f -
     kubeshard run examples/sensors.py
@@ -57,7 +57,7 @@ async def reconcile(ctx: Context, sensor: Sensor) -> None:
 
 
 async def good_bye(ctx: Context, sensor: Sensor) -> None:
-    """kopf: @on.delete. A device that is gone already is no error."""
+    """kopf: @on.delete. A device that is already gone is not an error."""
     try:
         _, device = await connected(sensor)
     except OSError as error:
@@ -68,7 +68,7 @@ async def good_bye(ctx: Context, sensor: Sensor) -> None:
 
 
 async def listen(ctx: Context, sensor: Sensor) -> None:
-    """kopf: @daemon. An error, and the end of the connection is one, makes it begin anew after a while."""
+    """kopf: @daemon. After an error, such as the end of the connection, it starts again after a delay."""
     lines, device = await connected(sensor)
     try:
         while line := await lines.readline():

@@ -1,7 +1,8 @@
-"""Storefronts: as somebody would write it who comes from wrangler. A generator, a desired set, related resources.
+"""Storefronts, as somebody coming from wrangler would write them: a generator, a desired set, related resources.
 
-Each Storefront has a ConfigMap per page, a Deployment that serves them and a Service; and, in a namespace of its
-choice, an entry in a directory of all. What it does not ask for any more is deleted. All of them follow a Theme.
+Each Storefront has a ConfigMap per page, a Deployment that serves them and a Service. It also has an entry in a
+directory of all Storefronts, in a namespace of its choice. What it no longer asks for is deleted. All Storefronts
+follow a Theme.
 
     kubeshard crd examples/storefronts.py | kubectl apply -f -
     kubeshard run examples/storefronts.py

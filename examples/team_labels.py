@@ -1,10 +1,10 @@
-"""Team labels: objects of every kind, also of kinds that are defined later, get the label that an annotation asks for.
+"""Team labels: objects of every kind, even kinds that are defined later, get the label that an annotation requests.
 
     metadata:
       annotations: {examples.kubeshard.dev/team: blue}
 
-makes the label `team.examples.kubeshard.dev: blue`, with which `kubectl get all -l` finds what belongs to a team. The
-label goes with the annotation. Reads metadata only, whatever the kind.
+results in the label `team.examples.kubeshard.dev: blue`, with which `kubectl get all -l` finds what belongs to a team.
+The label is removed with the annotation. It only reads metadata, whatever the kind.
 
     kubeshard run examples/team_labels.py
 """
@@ -26,7 +26,7 @@ from kubeshard.core import Kind, MergePatch, PartialObject
 
 ANNOTATION, LABEL = "examples.kubeshard.dev/team", "team.examples.kubeshard.dev"
 NO_TEAMS = {"coordination.k8s.io", "discovery.k8s.io", "events.k8s.io", "metrics.k8s.io"}
-"""Groups whose objects come by the second, and belong to nobody."""
+"""Groups whose objects change every second and belong to no team."""
 TEAM = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 

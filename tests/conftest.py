@@ -24,8 +24,8 @@ def kubeconfig(kube_api: KubeApi) -> Path:
 
 @pytest.fixture
 async def namespace(kube_client: Client) -> AsyncIterator[str]:
-    """A namespace of the test's own. It is deleted afterwards, but stays Terminating: nobody here finalizes
-    it.
+    """A namespace of the test's own. It is deleted afterwards but stays Terminating, because no namespace controller
+    runs here.
     """
     name = f"test-{os.getpid()}-{next(_numbers)}"
     await kube_client.create(Namespace(metadata=ObjectMeta(name=name)))

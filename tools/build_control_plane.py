@@ -2,10 +2,9 @@
 
     python tools/build_control_plane.py [PROGRAM ...]    # `make kube`; without names: all
 
-Guaranteed: a program that is there is not built again; a program appears in the cache folder when it is
-complete, so an interrupted build leaves nothing half-done; versions and checksums are those of the go.mod and
-go.sum files beside this one. Needs Go 1.26 or newer and access to Go modules; nothing is installed
-outside the cache folder and Go's own caches.
+Guaranteed: existing programs are not built again; a program appears in the cache folder only when it is complete, so an
+interrupted build leaves nothing half-done; versions and checksums are those of the go.mod and go.sum files next to this
+one. Needs Go 1.26 or newer and access to Go modules; nothing is installed outside the cache folder and Go's own caches.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Program(NamedTuple):
     """The folder of the go.mod that pins it."""
     package: str
     minutes: float
-    """What a build takes on two cores when Go's caches are empty."""
+    """How long a build takes on two cores if Go's caches are empty."""
 
 
 PROGRAMS: Mapping[str, Program] = {
@@ -51,12 +50,12 @@ PROGRAMS: Mapping[str, Program] = {
 
 
 class BuildFailed(KubeshardError):
-    """`go build` failed; the message has what it said last."""
+    """`go build` failed. The message contains the end of its output."""
 
 
 def build(programs: Sequence[str] = tuple(PROGRAMS)) -> Path:
-    """Build what is missing of `programs` and return the folder. Prints its progress. Raises
-    ConfigurationError, BuildFailed.
+    """Build the missing ones of `programs` and return the folder. Prints progress. Raises ConfigurationError,
+    BuildFailed.
     """
     if unknown := [name for name in programs if name not in PROGRAMS]:
         raise ConfigurationError(f"no such program: {', '.join(unknown)} (there are {', '.join(PROGRAMS)})")

@@ -1,10 +1,10 @@
-"""Installs both wheels as a user would, and uses what is installed: part of `make dist`.
+"""Installs both wheels as a user would and tries out the result: part of `make dist`.
 
-In a new virtual environment with the wheel of kubeshard and what that asks for, and nothing else: the commands
-answer, the README's first operator runs, `kubeshard sharder` assigns its objects to it as a shard, and commands that
-the other distribution brings say what to install. Then, with its wheel too, `kubeshard apiserver` runs.
+In a new virtual environment with only kubeshard's wheel and its requirements, the commands work, the README's first
+operator runs, `kubeshard sharder` assigns objects to it as a shard, and the commands of the other distribution say what
+to install. Then, with the other wheel installed, `kubeshard apiserver` runs.
 
-The API server is an embedded one of the environment that runs this program. Dependencies are those of
+The API server is an embedded one from the environment that runs this program. Dependencies are those of
 requirements.txt, with their hashes. Nothing is left behind.
 """
 
@@ -42,7 +42,7 @@ _PATIENCE = 60.0
 
 
 class Environment:
-    """A virtual environment with nothing in it, and the programs that run there: without anything of this one."""
+    """An empty virtual environment, and the programs that run there, isolated from this one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,14 +51,14 @@ class Environment:
         (self.site_packages,) = (folder / "environment" / "lib").glob("python3*/site-packages")
 
     def install(self, wheel: Path) -> None:
-        """The wheel, with the locked versions of what it asks for. Raises CalledProcessError when that is not all
-        that it needs.
+        """Installs the wheel with the locked versions of its requirements. Raises CalledProcessError if these are not
+        complete.
         """
         lock = self.folder / "locked.txt"
         lock.write_text("\n".join(locked(needed(wheel))))
         self._pip("install", "--require-hashes", "--no-deps", "--requirement", str(lock))
         name, version, *_ = wheel.name.split("-")
-        # By name, as from an index: what is installed does not remember where it lay.
+        # By name, as from an index, so that the installation does not record the wheel's location.
         self._pip(
             "install", "--no-index", "--find-links", str(wheel.parent), "--no-deps", f"{name}=={version}"
         )
@@ -68,7 +68,7 @@ class Environment:
         run(sys.executable, "-m", "pip", "--quiet", "--python", str(self.programs / "python"), *arguments)
 
     def said(self, *command: str) -> tuple[int, str]:
-        """The exit code, and what the program printed."""
+        """The exit code and the output of a program."""
         done = subprocess.run(  # noqa: S603 - what was just installed
             [str(self.programs / command[0]), *command[1:]],
             env=self._variables({}),
@@ -81,7 +81,7 @@ class Environment:
 
     @contextmanager
     def running(self, *command: str, **variables: str) -> Iterator[Child]:
-        """The program beside the block; it is to end in order when it is asked to."""
+        """Runs the program during the block. It has to end gracefully when it is stopped."""
         path = str(self.programs / command[0])
         child = Child(command[0], [path, *command[1:]], self.folder / "log", self._variables(variables))
         try:
@@ -108,7 +108,7 @@ def expect(true: bool, otherwise: str) -> None:
 
 
 def needed(wheel: Path) -> set[str]:
-    """The distributions that are installed with it here, by name."""
+    """The names of the wheel's requirements, including transitive ones."""
     with ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         asked = re.findall(r"^Requires-Dist: (.+)$", archive.read(metadata).decode(), re.M)
@@ -128,14 +128,14 @@ def _add(asked: Sequence[str], found: set[str], extra: str = "") -> None:
 
 
 def locked(names: set[str]) -> Iterator[str]:
-    """Their entries in requirements.txt."""
+    """The entries in requirements.txt for these distributions."""
     for entry in re.split(r"\n(?=\w)", (ROOT / "requirements.txt").read_text()):
         if canonicalize_name(re.split(r"[=\[]", entry)[0]) in names:
             yield entry
 
 
 def use_kubeshard(environment: Environment) -> None:
-    """Where only kubeshard and what it needs is installed."""
+    """Checks an environment with only kubeshard and its requirements."""
     check_commands(environment)
     api = EmbeddedApi(pods=False)
     try:
@@ -157,7 +157,7 @@ def check_commands(environment: Environment) -> None:
 
 
 def check_operator(environment: Environment, api: EmbeddedApi) -> None:
-    """The README's first operator, as it stands."""
+    """Runs the README's first operator unchanged."""
     api.install(manifest("first_operator.yaml"))
     program = copied("first_operator.py", environment)
     with environment.running("python", program, KUBECONFIG=str(api.kubeconfig)) as operator:
@@ -166,7 +166,7 @@ def check_operator(environment: Environment, api: EmbeddedApi) -> None:
 
 
 def check_sharder(environment: Environment, api: EmbeddedApi) -> None:
-    """Assigns the page to the only shard, which is the first operator with one more argument."""
+    """Runs a sharder, which assigns the page to the only shard: the first operator with one more argument."""
     system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sharding-system"}}
     api.install(manifest("controllerring_crd.yaml"), system, manifest("first_operator_ring.yaml"))
     address = f"127.0.0.1:{free_port()}"
@@ -189,7 +189,7 @@ def check_sharder(environment: Environment, api: EmbeddedApi) -> None:
 
 
 def use_api_server(environment: Environment) -> None:
-    """Where kubeshard-apiserver is installed, too, and what else the demo needs is not."""
+    """Checks an environment that also has kubeshard-apiserver, but not the demo's other requirements."""
     kubeconfig = environment.folder / "kubeconfig"
     command = ("kubeshard", "apiserver", "--port", "0", "--kubeconfig", str(kubeconfig))
     with environment.running(*command) as server:
@@ -224,6 +224,6 @@ def found(api: EmbeddedApi, path: str) -> dict[str, Any] | None:
 
 
 def until(program: Child, condition: Callable[[], bool]) -> None:
-    """Waits for what the program is to bring about."""
+    """Waits until the program has the expected effect."""
     wait_until(lambda: condition() or not program.running, _PATIENCE, f"what {program.name} is to do")
     expect(program.running, f"{program.name} ended:\n{program.tail()}")

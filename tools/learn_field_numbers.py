@@ -1,8 +1,8 @@
-"""Reads from the Go sources of the Kubernetes API under which number protobuf writes each field: `make types`.
+"""Reads the protobuf field numbers from the Go sources of the Kubernetes API: `make types`.
 
-What is kept are facts: names of types and fields, numbers, and which fields are pointers, so that absent is
-not zero. The sources are those that `make kube` has fetched. The result is a file of
-`kubeshard_apiserver.schema`; how it is written is told in `schema.protobuf`.
+Only facts are kept: names of types and fields, numbers, and which fields are pointers, so that absent differs from
+zero. The sources are those that `make kube` has fetched. The result is a file of `kubeshard_apiserver.schema`, whose
+format is documented in `schema.protobuf`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TAG = re.compile(r'(json|protobuf):"([^"]*)"')
 
 
 def learn(known: Mapping[str, object]) -> dict[str, dict[str, str]]:
-    """By type and number; of the types in `known` and of those they are made of."""
+    """Fields by type and number, for the types in `known` and those that they contain."""
     numbers = {}
     for path in _sources():
         package = ".".join(path.parts[-3:-1])

@@ -1,8 +1,8 @@
 """Reads the types of the built-in kinds from a real control plane: `make types`.
 
-What is kept are facts: names, types, formats, list types, keys, defaults and discovery, no sentence of anybody.
-The result is two files of `kubeshard_apiserver.schema`, the same for the same release; a test compares them
-with what a control plane says. How the types are written is told there, in `schema.catalog`.
+Only facts are kept: names, types, formats, list types, keys, defaults and discovery, but no descriptions. The result is
+two files of `kubeshard_apiserver.schema`, the same for the same release; a test compares them with a control plane.
+Their format is documented in `schema.catalog`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WORDS = {
     "apiextensions.v1.JSONSchemaPropsOrBool": "schema-or-bool",
     "apiextensions.v1.JSONSchemaPropsOrStringArray": "schema-or-strings",
 }
-"""Types that read and write themselves in a way of their own."""
+"""Types with their own JSON encoding."""
 _PLAIN = ("string", "bool", "int32", "int64", "float64")
 _OPEN = ("any", "schema-or-array", "schema-or-bool", "schema-or-strings")
 _SCHEMA = "apiextensions.v1.JSONSchemaProps"
@@ -69,7 +69,7 @@ class Learned(NamedTuple):
 
 
 def learn() -> Learned:
-    """What a control plane of this machine says of the groups that are served here. Raises ControlPlaneFailed."""
+    """Asks a control plane on this machine about the groups that are served here. Raises ControlPlaneFailed."""
     with TemporaryDirectory(prefix="kubeshard-types-") as folder:
         policy, log = Path(folder, "policy.json"), Path(folder, "audit.log")
         policy.write_text(json.dumps(AUDIT_POLICY))
@@ -105,7 +105,7 @@ async def _told(ask: Asker, audit_log: Path) -> Learned:
 
 
 def folder() -> Path:
-    """Where the files are kept."""
+    """The folder of the files."""
     return Path(str(files("kubeshard_apiserver.schema")))
 
 
@@ -148,7 +148,7 @@ def _struct(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _field(schema: Mapping[str, Any], required: bool) -> dict[str, Any]:
     expression = _expression(schema)
-    # A default that is zero is none: it is told of fields that are always written.
+    # A zero default means no default: the server reports one for fields that are always written.
     pointer = expression in _PLAIN and schema.get("default", "none") and not required
     if expression == "*int-or-string" and required:
         expression = "int-or-string"
@@ -166,7 +166,7 @@ def _field(schema: Mapping[str, Any], required: bool) -> dict[str, Any]:
 
 
 def _expression(schema: Mapping[str, Any]) -> str:
-    """A type in Go's notation; a pointer to a struct where the schema gives no empty default."""
+    """A type in Go's notation; a pointer to a struct if the schema has no empty default."""
     if ref := _ref(schema):
         name = _short(ref)
         return name if "default" in schema or name in _OPEN else f"*{name}"
@@ -192,7 +192,7 @@ def _ref(schema: Mapping[str, Any]) -> str:
 
 
 def _refs(schema: Mapping[str, Any]) -> Iterator[str]:
-    """The structs that its fields have."""
+    """The structs that a schema refers to."""
     for field in schema.get("properties", {}).values():
         inner = field
         while "items" in inner or isinstance(inner.get("additionalProperties"), Mapping):
@@ -205,7 +205,7 @@ def _refs(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _written(table: Mapping[str, Any]) -> str:
-    """One entry per line, so that a difference is read easily."""
+    """One entry per line, so that diffs are easy to read."""
     lines = (f"{json.dumps(name)}:{_line(entry)}" for name, entry in table.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 

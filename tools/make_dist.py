@@ -1,15 +1,15 @@
-"""Makes what is released, in `dist/`, and uses it as a user would: `make dist`.
+"""Makes the release artifacts in `dist/` and tries them out as a user would: `make dist`.
 
 | in dist/ | |
 |---|---|
 | wheel and source distribution of kubeshard and of kubeshard-apiserver | the same bytes for the same commit |
 | a `.cdx.json` for each | the bill of materials of an environment into which only this was installed |
-| `licences.txt` | licence and texts of everything that it runs on |
-| `changes.md` | what the changelog says about the version |
-| `SHA256SUMS` | of all of these |
+| `licences.txt` | the licences of all dependencies, with their texts |
+| `changes.md` | the changelog's section for the version |
+| `SHA256SUMS` | the digests of all of these |
 
-The wheels are those that come out of the source distributions, too, and were used in a new virtual environment
-(`check_wheels`). What is in `dist/` is replaced as a whole, and only when all went well.
+The wheels equal those built from the source distributions, and have been tried out in a new virtual environment
+(`check_wheels`). The content of `dist/` is replaced as a whole, and only if everything succeeded.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ OURS = ("kubeshard", "kubeshard-apiserver")
 
 
 def make(dist: Path, place: Path) -> None:
-    """Fills the empty folder `dist`, with the help of another one. Raises CannotBuild, NoEntry, NoLicence and
-    CalledProcessError; ends the process when what was built does not work.
+    """Fills the empty folder `dist`, with `place` as temporary space. Raises CannotBuild, NoEntry, NoLicence and
+    CalledProcessError; ends the process if the packages do not work.
     """
     (dist / "changes.md").write_text(entry((ROOT / "CHANGELOG.md").read_text(), __version__))
     epoch = source_date_epoch()
@@ -83,8 +83,8 @@ def main() -> None:
     for file in sorted(dist.iterdir()):
         print(f"dist/{file.name}: {file.stat().st_size / 1024:.0f} KiB")
     if uncommitted():
-        print("NOT FOR RELEASE: the tree has changes that are in no commit")
-    print(f"both distributions do what they promise ({time.monotonic() - began:.0f} s)")
+        print("NOT FOR RELEASE: the tree has uncommitted changes")
+    print(f"both distributions passed all checks ({time.monotonic() - began:.0f} s)")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Makes the container image without Docker, as an OCI layout in `build/image/`: `make image`.
 
-The same commit and the same Debian packages make the same image, bit by bit: all times are those of the last commit
-(or SOURCE_DATE_EPOCH), wheels are named by their hashes in requirements-image.txt, and the versions of Debian's
-packages are in `build/image/debian-packages.txt`, and in the image. Debian's security updates change them, and so the
-image. The identity also rests on the versions of umoci and Python here, which write and compress the archive.
+The same commit and the same Debian packages make the same image, bit for bit. All times are those of the last commit
+(or SOURCE_DATE_EPOCH), and wheels are pinned by their hashes in requirements-image.txt. The versions of Debian's
+packages are recorded in `build/image/debian-packages.txt` and in the image; Debian's security updates change them, and
+therefore the image. Reproducibility also depends on the local versions of umoci and Python, which write and compress
+the archive.
 
 Needs root, and Debian's mmdebstrap and umoci. With --rootfs FOLDER it makes only the root file system, for the
 Containerfile; that needs no umoci.
@@ -30,13 +31,13 @@ from kubeshard.version import __version__
 
 IMAGE = ROOT / "build" / "image"
 LARGEST = 80 * 10**6
-"""Bytes to fetch."""
+"""The largest acceptable number of bytes to fetch."""
 PACKAGES = {"dpkg-deb": "dpkg", "nsenter": "util-linux", "unshare": "util-linux"}
-"""Of programs whose package has another name."""
+"""The Debian packages of programs whose package has another name."""
 
 
 def missing(*programs: str) -> str:
-    """What this machine lacks, and what to do; nothing if all is there."""
+    """What this machine lacks and what to do about it; empty if nothing is missing."""
     if sys.platform != "linux" or os.uname().machine not in MACHINES:
         return f"images are made on Linux, on {' or '.join(MACHINES)}"
     lacking = [program for program in programs if not shutil.which(program)]
@@ -44,12 +45,12 @@ def missing(*programs: str) -> str:
         packages = sorted({PACKAGES.get(program, program) for program in lacking})
         return f"{', '.join(lacking)}: not installed; on Debian: apt-get install {' '.join(packages)}"
     if os.geteuid() != 0:
-        return "only root may make the files of another system: run it as root"
+        return "only root can create the files of another system: run it as root"
     return ""
 
 
 def make_rootfs(target: Path, epoch: int, place: Path) -> str:
-    """Fills a new folder. Returns the Debian packages in it, one a line."""
+    """Fills a new folder. Returns the Debian packages in it, one per line."""
     hatch(ROOT, place, epoch, "wheel")
     (wheel,) = place.glob("*.whl")
     return "".join(f"{it.name} {it.version}\n" for it in rootfs.make(target, wheel, epoch))
@@ -65,7 +66,7 @@ def make_image(target: Path, epoch: int, place: Path) -> None:
     write_layout(layout, layer, __version__, Labels(__version__, revision, project["description"]), epoch)
     size = describe(layout).size
     if size > LARGEST:
-        raise CannotBuild(f"the image has {size / 1e6:.1f} MB; it is to have {LARGEST / 1e6:.0f} at most")
+        raise CannotBuild(f"the image has {size / 1e6:.1f} MB; at most {LARGEST / 1e6:.0f} are allowed")
     (layout / "debian-packages.txt").write_text(packages)
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""Writes what is made of typed sources: `deploy/`, the example of the ControllerRing's definition, and the tables of
-metrics in `docs/metrics.md`.
+"""Writes the files that are generated from typed sources: `deploy/`, the example of the ControllerRing's definition,
+and the tables of metrics in `docs/metrics.md`.
 
     python tools/render_manifests.py [FOLDER]    # `make manifests`; default: this repository
 
-Guaranteed: in the folders of `ROOMS` there is nothing else afterwards.
+Guaranteed: afterwards, the folders in `ROOMS` contain nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METRICS = "docs/metrics.md"
 
 
 def rendered() -> Mapping[str, str]:
-    """Text by path in the repository."""
+    """The text of each file, by its path in the repository."""
     return {
         "examples/controllerring_crd.yaml": GENERATED + as_yaml(controller_ring_crd()),
         **{f"{ROOMS[0]}/{path}": text for path, text in chart().items()},

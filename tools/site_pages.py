@@ -1,10 +1,10 @@
 """What the documentation site has besides the files of `docs/`; a hook of `mkdocs.yml`.
 
-- The README, the changelog and the contributing page, which stand in the root of the repository.
-- A reference, from the docstrings of what is public: pages of `kubeshard`'s own names, and one for each public package.
+- The README, the changelog and the contributing page, which are in the root of the repository.
+- A reference from the docstrings of public names: pages for the names of `kubeshard`, and one for each public package.
 
-Links work in the repository, where people read them too. On the site those to other pages are followed, and those to
-files that are not on it (code, examples) are left as text.
+Links are written for the repository, where people also read the pages. On the site, links to other pages work, and
+links to files that are not part of it (code, examples) become plain text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FROM_THE_ROOT = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
-"""Pages whose files are outside of `docs/`, by their place in the repository."""
+"""Pages whose files are outside `docs/`, by their path in the repository."""
 
 TOPICS = {
     "objects": ("Objects", ("core",)),
@@ -39,7 +39,7 @@ TOPICS = {
 """Pages of the names of `kubeshard`: file, title, and the packages that the names come from."""
 
 MODULES = ("errors", "until")
-"""Names of `kubeshard` that are modules, each with a page of its own."""
+"""Names of `kubeshard` that are modules, each with its own page."""
 
 PACKAGES = (
     "core",
@@ -62,7 +62,7 @@ _FENCE = re.compile(r"(^```.*?^```)", re.M | re.S)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that are no files of `docs/`."""
+    """Adds the pages that are not files in `docs/`."""
     for source, page in FROM_THE_ROOT.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
     for page, content in reference().items():
@@ -71,7 +71,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as they are on the site."""
+    """Rewrites links for the site."""
     there = page.file.src_uri
     parts = _FENCE.split(markdown)
     return "".join(
@@ -81,7 +81,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def reference() -> dict[str, str]:
-    """The pages of the reference, and what is in them."""
+    """The pages of the reference and their content."""
     pages = {
         "reference/errors.md": _page("Errors", ["kubeshard.core.errors"], whole=True),
         "reference/until.md": _page("Waiting", ["kubeshard.core.until"], whole=True),
@@ -100,7 +100,7 @@ def reference() -> dict[str, str]:
 
 
 def _face(packages: Sequence[str]) -> Iterator[str]:
-    """The names of `kubeshard` that come from the packages, in the order in which they are written down."""
+    """The names of `kubeshard` that come from the packages, in the order of their declaration."""
     for home, names in kubeshard._HOMES.items():
         if home.partition(".")[0] in packages:
             yield from (name for name in names if name not in MODULES)
@@ -117,7 +117,7 @@ def _further(package: str) -> Iterator[str]:
 
 
 def _page(title: str, paths: Sequence[str], *, whole: bool = False) -> str:
-    """A page of the things, or, `whole`, of modules with all that is in them."""
+    """A page for these names or, if `whole`, for modules with everything in them."""
     if whole:
         return f"# {title}\n\n" + "".join(
             f"::: {path}\n    options:\n      show_root_heading: false\n" for path in paths
@@ -136,7 +136,7 @@ def _entry(path: str) -> str:
     if (getattr(thing, "__module__", None) or type(thing).__module__).startswith("msgspec") and not fields:
         return f"## `{name}`\n\nThat of [msgspec](https://jcristharif.com/msgspec/).\n"
     options = {
-        "show_if_no_docstring": fields,  # what they mean is the Kubernetes API's to say
+        "show_if_no_docstring": fields,  # the Kubernetes API documents their meaning
         "inherited_members": thing is kubeshard.Client,  # its verbs are in several modules
     }
     chosen = "".join(f"      {option}: true\n" for option, wanted in options.items() if wanted)
@@ -160,7 +160,7 @@ def _followed(link: re.Match[str], there: str) -> str:
 
 
 def _place_of(page: str) -> str:
-    """Where the file of a page is in the repository."""
+    """The path of a page's file in the repository."""
     for source, name in FROM_THE_ROOT.items():
         if name == page:
             return source

@@ -1,11 +1,11 @@
-"""Runs tests on other Pythons than the one that runs this program: `make test-pythons`.
+"""Runs tests on Python versions other than the one that runs this program: `make test-pythons`.
 
     python tools/test_pythons.py 3.12 3.13 -- -m "not kube" tests
 
-An interpreter is looked for on PATH (`python3.12`) and in pyenv. Each has a virtual environment of its own beside this
-file's repository, `.venv-3.12`, with the locked dependencies, which is kept. What is after `--` is pytest's.
+Interpreters are searched on PATH (`python3.12`) and in pyenv. Each one gets its own virtual environment in the
+repository, such as `.venv-3.12`, with the locked dependencies; it is kept. Arguments after `--` are passed to pytest.
 
-An interpreter that is nowhere is said so and is no failure; `--missing` prints those and does nothing else.
+A missing interpreter is reported but is not a failure; `--missing` only prints the missing ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _release(path: Path) -> tuple[int, ...]:
 
 
 def environment(version: str, python: str) -> Path:
-    """The interpreter of its virtual environment, which is made anew when the locked dependencies have changed."""
+    """The interpreter of its virtual environment, which is recreated if the locked dependencies have changed."""
     folder = ROOT / f".venv-{version}"
     stamp = folder / ".installed"
     digest = hashlib.sha256(b"".join((ROOT / name).read_bytes() for name in _INSTALLED_FROM)).hexdigest()
@@ -69,7 +69,7 @@ def _run(*command: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Runs tests on other Pythons.")
     parser.add_argument("versions", nargs="+", metavar="VERSION")
-    parser.add_argument("--missing", action="store_true", help="print which are not on this machine")
+    parser.add_argument("--missing", action="store_true", help="only print the ones that this machine lacks")
     ours = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     options = parser.parse_args(ours)
     pytest = sys.argv[len(ours) + 2 :]

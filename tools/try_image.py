@@ -1,8 +1,8 @@
 """Runs the image's sharder and a shard as containers against a real kube-apiserver: `make test-image`.
 
-The sharder has what the rendered manifests give its pod: arguments, configuration, user, the token of its service
-account, and no other right than the rendered roles. What holds is printed line by line; the first thing that does not
-ends the run with exit code 1.
+The sharder gets what the rendered manifests give its pod: arguments, configuration, user, its service account's token,
+and only the rights of the rendered roles. Every passed check is printed; the first failure ends the run with exit code
+1.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RING = {
 LABEL = "shard.alpha.sharding.timebertt.dev/checksum-controller"
 SHARD = "shard-a"
 LEASE_SECONDS = 15
-"""Of a shard."""
+"""The duration of a shard's Lease."""
 
 WRITES = """
 import os
@@ -73,7 +73,7 @@ print("\\n".join(made))
 
 
 class Cluster:
-    """A control plane, and what a kubelet would make of the rendered Deployment."""
+    """A control plane, and the pod that a kubelet would create from the rendered Deployment."""
 
     def __init__(self, kube: ControlPlane, unpacked: Unpacked, folder: Path) -> None:
         self._kube = kube
@@ -89,13 +89,13 @@ class Cluster:
             "health": {"bindAddress": f"127.0.0.1:{self._health}"},
             "metrics": {"bindAddress": "0"},
         }
-        # The policies are about the Service, which nobody routes to here.
+        # The policies are about the Service, to which nothing routes here.
         values = {"config": config, "policies": {"enabled": False}}
         self._objects = sharder_objects(chosen(SharderValues, values))
 
     def install(self) -> None:
-        """The objects of the sharder and of its ring, and an account for a shard that may do anything: which rights
-        shards need is shown elsewhere.
+        """Creates the objects of the sharder and its ring, and an account for a shard that may do anything. Other tests
+        check which rights shards need.
         """
         self._apply(self._objects)
         self._kube.kubectl(
@@ -143,7 +143,7 @@ class Cluster:
             container.remove()
 
     def _credentials(self, namespace: str, name: str) -> Path:
-        """What a kubelet puts into the pods of a service account."""
+        """The files that a kubelet mounts into pods of a service account."""
         folder = self._folder / f"{namespace}-{name}"
         folder.mkdir()
         view = json.loads(self._kube.kubectl("config", "view", "--raw", "--flatten", "--output=json"))
@@ -165,7 +165,7 @@ class Cluster:
             return False
 
     def create_secret(self, name: str) -> str | None:
-        """The shard to which it is assigned when its creation is answered."""
+        """Creates a Secret and returns the shard in the response."""
         self._kube.kubectl("delete", "secret", name, "--ignore-not-found")
         answer = self._kube.kubectl("create", "secret", "generic", name, "--output=json")
         return shard_in(json.loads(answer))
@@ -200,7 +200,7 @@ def until(container: Container, condition: Callable[[], bool], what: str, within
 
 
 def check_process_one(container: Container) -> int:
-    """Process 1 is the init, the sharder its child. Returns the child's number on this machine."""
+    """Checks that process 1 is the init and the sharder its child. Returns the child's process ID on this machine."""
     first = container.first
     command = Path(f"/proc/{first}/cmdline").read_text().split("\0")
     expect(any(part.endswith("/init_process.py") for part in command), f"process 1 is {command}")
@@ -264,7 +264,7 @@ def main() -> None:
             try_image(Path(folder))
         except (AssertionError, TimeoutError) as error:
             sys.exit(f"FAILED: {error}")
-    print(f"the image does what it promises ({time.monotonic() - began:.0f} s)")
+    print(f"the image passed all checks ({time.monotonic() - began:.0f} s)")
 
 
 if __name__ == "__main__":

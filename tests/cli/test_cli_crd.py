@@ -81,10 +81,10 @@ def test_a_class_that_is_named_is_printed(write: Write) -> None:
 @pytest.mark.parametrize(
     ("reference", "says"),
     [
-        ("no.such.module", "there is no module no.such.module: give a name that can be imported from here"),
+        ("no.such.module", "there is no module no.such.module: give a name that is importable from here"),
         ("missing.py", "there is no file missing.py"),
         ("kubeshard.core:Missing", "kubeshard.core has no Missing"),
-        ("kubeshard.core:", "say MODULE:NAME"),
+        ("kubeshard.core:", "write MODULE:NAME"),
         ("kubeshard.core:ConfigurationError", "is not a kind"),
         ("kubeshard.core:ConfigMap", "its group needs a dot"),
         ("kubeshard.version", "has no class of a custom resource"),

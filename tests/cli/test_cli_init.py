@@ -136,18 +136,18 @@ async def test_the_rights_in_the_manifests_are_enough(tmp_path: Path) -> None:
         (["My_Operator"], r"^project name 'My_Operator': give one such as my-operator$"),
         (
             ["operator"],
-            r"^project name 'operator': a module of that name is there already; choose another one$",
+            r"^project name 'operator': a module of that name exists already; choose another$",
         ),
         (["web", "--kind", "website"], r"^--kind 'website': give one such as Website$"),
         (["web", "--group", "example"], r"^--group 'example': give one such as web\.example\.com$"),
-        (["class"], r"^project name 'class': a package cannot have this name; choose another one$"),
-        (["tests"], r"^project name 'tests': a module of that name is there already; choose another one$"),
+        (["class"], r"^project name 'class': a package cannot have this name; choose another$"),
+        (["tests"], r"^project name 'tests': a module of that name exists already; choose another$"),
         (
             ["web", "--kind", "ConfigMap"],
             r"^--kind 'ConfigMap': the project imports another class of this name; ",
         ),
-        (["full"], r"^full exists and is not an empty folder: choose another one$"),
-        (["full/file"], r"^full/file exists and is not an empty folder: choose another one$"),
+        (["full"], r"^full exists and is not an empty folder: choose another$"),
+        (["full/file"], r"^full/file exists and is not an empty folder: choose another$"),
     ],
 )
 def test_a_mistake_changes_nothing(

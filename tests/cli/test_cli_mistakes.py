@@ -139,7 +139,7 @@ def test_an_unknown_field_is_a_warning_and_with_strict_config_a_mistake(home: Pa
     ("arguments", "line"),
     [
         (["--controllerring", ""], "Error: Invalid value for --controllerring: must not be empty"),
-        (["--namespace", "A b"], "Error: Invalid value for --namespace: 'A b' is not a name of a namespace"),
+        (["--namespace", "A b"], "Error: Invalid value for --namespace: 'A b' is not a valid namespace name"),
         ([], "Error: outside of a pod give --lease-namespace, where the shard's Lease lives"),
         (
             ["--lease-namespace", "default", "--shard-name", "A_b"],

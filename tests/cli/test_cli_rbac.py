@@ -47,7 +47,7 @@ def test_roles_are_named_after_the_module_and_bound_to_an_account(operator: str)
     [
         (["kubeshard.version:__version__"], "is str, not a Manager"),
         (["no.such.module"], "there is no module"),
-        (["{operator}", "--service-account", "bot"], "say NAMESPACE:NAME"),
+        (["{operator}", "--service-account", "bot"], "write NAMESPACE:NAME"),
     ],
 )
 def test_a_mistake_is_said(operator: str, arguments: list[str], says: str) -> None:

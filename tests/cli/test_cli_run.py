@@ -57,7 +57,7 @@ MISTAKES = [
     ("", "mine.inner:manager", r"there is no module mine.inner: "),
     ("x = 1\nclass App: ...", "mine:manager", r"^mine has no manager; it has x, App$"),
     ("", "mine:manager", r"^mine has no manager$"),
-    ("", ":manager", r"say MODULE:NAME"),
+    ("", ":manager", r"write MODULE:NAME"),
     (
         "from kubeshard import Controller, ConfigMap\n\nController(name='a b', reconciler=None, primary=ConfigMap)",
         "mine:manager",
@@ -82,7 +82,7 @@ def test_a_mistake_is_one_line_that_says_where(folder: Path, code: str, target: 
 def test_a_function_that_cannot_be_called_for_the_manager_is_told_so(folder: Path, code: str) -> None:
     (folder / "mine.py").write_text(code)
     with pytest.raises(
-        ConfigurationError, match=r"^mine: a function that makes the Manager is no `async def`"
+        ConfigurationError, match=r"^mine: a function that makes the Manager must not be `async def`"
     ):
         load_manager("mine")
 
@@ -198,4 +198,4 @@ def test_objects_are_applied_to_no_other_cluster_than_the_managers(folder: Path)
     with running(folder, "mine:manager", "--apply", "map.yaml") as program:
         _, told = program.communicate(timeout=60)
     assert program.returncode == 2
-    assert told.startswith("Error: the manager was made with a client: its cluster is chosen already; ")
+    assert told.startswith("Error: the manager was created with a client: its cluster is already chosen; ")

@@ -43,7 +43,7 @@ def test_of_several_definitions_one_is_named(tmp_path: Path) -> None:
     file = tmp_path / "both.yaml"
     file.write_text(f"{yaml.safe_dump(other)}---\n{(GOLDEN / 'vault_crd.yaml').read_text()}")
     assert "class Safe(KubeObject" in printed(f"{file}:Safe", "--version", "v1beta1")
-    with pytest.raises(ConfigurationError, match=r"it has Safe, Vault: say \S+both\.yaml:Safe"):
+    with pytest.raises(ConfigurationError, match=r"it has Safe, Vault: choose one, as in \S+both\.yaml:Safe"):
         printed(str(file))
 
 

@@ -19,7 +19,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
-    """`answers` are given in turn, the last one again and again; `requests` and `connections` record what came."""
+    """`answers` are sent in order, and the last one is repeated; `requests` and `connections` record what arrived."""
 
     def __init__(self) -> None:
         self.url = ""

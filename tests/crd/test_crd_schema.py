@@ -225,7 +225,10 @@ def test_rules_of_bases_come_first_and_all_count() -> None:
         (Tree, r"it\.left: Tree contains itself"),
         (complex, "no schema can describe complex: use a Struct"),
         (Literal["a", 1], "all strings, or all integers"),
-        (Annotated[list[Port], ListMap("port")], "port is a key of the list: a field without a default"),
+        (
+            Annotated[list[Port], ListMap("port")],
+            "port is a key of the list, so it needs to be a field without a default",
+        ),
     ],
     ids=str,
 )
@@ -306,7 +309,7 @@ def test_a_decorator_says_what_fields_do_not() -> None:
     ("says", "problem"),
     [
         ({"columns": [Column("Phase", ".status.phaze")]}, r"no field \.status\.phaze: there is no 'phaze'"),
-        ({"columns": [Column("Phase", "status.since")]}, "begins with a dot"),
+        ({"columns": [Column("Phase", "status.since")]}, "must begin with a dot"),
         ({"scale": Scale(replicas=".spec.size")}, r"no field \.spec\.size"),
     ],
 )
@@ -339,7 +342,7 @@ class Core(KubeObject, group="apps", version="v1"):
     [
         ([scaled("v1"), scaled("v2")], "stored in one version: mark one of Scaled, Scaled"),
         ([scaled("v1", storage=True), scaled("v2", storage=True)], "mark one of"),
-        ([scaled("v1", storage=True), scaled("v1")], "two classes of one version"),
+        ([scaled("v1", storage=True), scaled("v1")], "two classes have the same version"),
         ([scaled("v1", storage=True), Elsewhere], "not versions of one kind"),
         ([Core], "its group needs a dot"),
     ],

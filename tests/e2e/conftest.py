@@ -1,4 +1,4 @@
-"""A cluster with controllers, two sharders in front of it, and processes of which none outlives its test."""
+"""A cluster with controllers, two sharders, and processes that never outlive their tests."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from kubeshard.testing import ControlPlane
 from kubeshard_apiserver.testing import KubeApi, plugin
 
 LEASE_SECONDS = {"embedded": 4.0, "real": 6.0}
-"""Short, so that crashes are noticed soon; long enough for two cores shared by ten processes."""
+"""Short enough to notice crashes soon, long enough for ten processes on two cores."""
 
 BESIDE_OTHERS = 10.0
-"""Where other tests run at the same time (`make test`), perhaps on a machine that has more to do."""
+"""For when other tests run at the same time (`make test`), perhaps on a busy machine."""
 
 SHARDERS = ("sharder-1", "sharder-2")
 
 kube_api = plugin.kube_api
-"""A server of these tests' own, for their `kube_options`."""
+"""A separate server for these tests, because of their `kube_options`."""
 
 _numbers = itertools.count(1)
 _logs = pytest.StashKey[list[Path]]()
@@ -46,7 +46,7 @@ def kube_options() -> dict[str, bool]:
 
 @pytest.fixture(scope="session")
 def kube_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Of the end-to-end tests' own."""
+    """A separate control plane for the end-to-end tests."""
     with ControlPlane(controller_manager=True, folder=tmp_path_factory.mktemp("e2e-cluster")) as kube:
         yield kube
 
@@ -91,7 +91,7 @@ def sharders(_all_sharders: Processes, request: pytest.FixtureRequest) -> Iterat
 def shards(
     cluster: KubeApi, lease_seconds: float, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Processes]:
-    """Shards of the test's own. At its end they are told to stop; one that ended before, unasked, fails it."""
+    """The test's own shards. They are stopped at its end; the test fails if one ended before that by itself."""
     fleet = Processes(cluster.kubeconfig, tmp_path, lease_seconds)
     _keep_logs(request, tmp_path)
     try:
@@ -122,7 +122,7 @@ async def ring(kube_client: Client, namespace: str, shards: Processes) -> AsyncI
 
 
 def _keep_logs(request: pytest.FixtureRequest, folder: Path) -> None:
-    """Have what is logged there from now on printed if the test fails."""
+    """Prints what is logged there from now on if the test fails."""
     positions = request.node.stash.setdefault(_positions, {})
     request.node.stash.setdefault(_logs, []).append(folder)
     for log in folder.glob("*.log"):

@@ -15,4 +15,4 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "first_operator_sharded.py"
 def test_without_its_argument_it_says_what_to_give():
     done = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "give this shard a name of its own: python first_operator_sharded.py NAME\n"
+    assert done.stderr == "give this shard a unique name: python first_operator_sharded.py NAME\n"

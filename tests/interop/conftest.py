@@ -31,7 +31,7 @@ def programs(
 
 @pytest.fixture
 async def ring(kube_client: Client, namespace: str) -> AsyncIterator[Ring]:
-    """Of Secrets, which control ConfigMaps."""
+    """A ring of Secrets, which control ConfigMaps."""
     ring = Ring(kube_client, f"secrets-{namespace}", namespace, Secret, (ConfigMap,))
     try:
         yield ring

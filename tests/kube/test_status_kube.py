@@ -316,7 +316,7 @@ async def test_the_command_lists_what_is_held_and_releases_it_when_told(
         in listed.stdout
     )
     assert f"configmaps {namespace}/c  {BUCKET}  not being deleted" in listed.stdout
-    assert "2 objects are held; nothing was changed, say --release for that" in listed.stdout
+    assert "2 objects are held; nothing was changed; use --release to release them" in listed.stdout
 
     refused = await asyncio.to_thread(run, "--finalizer", BUCKET, "--release", answer="n\n")
     assert refused.returncode == 130

@@ -1,4 +1,4 @@
-"""The command, at the shared API server."""
+"""Fixtures that run the command against the shared API server."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def kubectl_shard(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 
 @pytest.fixture
 def written(kube_api: KubeApi, kubectl_shard: KubectlShard) -> Iterator[KubeApi]:
-    """A server with the ring `r`, shards a and b, which is where the command looks."""
+    """A server with the ring `r` and the shards a and b, against which the command runs."""
 
     async def begin(client: Client) -> None:
         cluster = RingCluster(client)
         await cluster.install()
         async for ring in client.list(ControllerRing, ALL):
-            if ring.metadata.name != RING:  # of a test before, and no answer to any question here
+            if ring.metadata.name != RING:  # left by an earlier test
                 await client.delete(ControllerRing, ring.metadata.name)
         await cluster.shard("a")
         await cluster.shard("b")

@@ -93,7 +93,7 @@ def test_why_for_people(filled: KubeApi, kubectl_shard: KubectlShard) -> None:
     facts = dict(line.strip().split("  ", 1) for line in lines[1:])
     assert facts["owner"].strip() == f"Secret {NAME}: a"
     assert facts["hash key"].strip().startswith(f"/Secret/team/{NAME} -> ")
-    assert facts["why"].strip() == "Placed: a is the shard that the hash ring names for it"
+    assert facts["why"].strip() == "Placed: a is the shard that the hash ring assigns it to"
 
 
 def test_an_object_that_does_not_exist(filled: KubeApi, kubectl_shard: KubectlShard) -> None:
@@ -118,7 +118,7 @@ def test_a_question_without_an_answer(
 
 def test_a_wrong_word(written: KubeApi, kubectl_shard: KubectlShard) -> None:
     done = kubectl_shard("where", "secret")
-    assert (done.code, done.err) == (2, "Error: secret: say KIND/NAME or KIND NAME, as in secret/foo\n")
+    assert (done.code, done.err) == (2, "Error: secret: write KIND/NAME or KIND NAME, as in secret/foo\n")
     assert kubectl_shard("stats").code == 2
     assert kubectl_shard("status", "-o", "xml").code == 2
 

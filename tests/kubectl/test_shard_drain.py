@@ -132,18 +132,19 @@ def test_a_shard_that_does_not_leave_in_time(
     done = kubectl_shard("drain", "b", "--yes", "--timeout", "1")
     assert done.code == 1
     assert done.out.splitlines()[-2:] == ["1 objects are still on it"] * 2
-    assert (
-        done.err == "Error: b has not left within 1 s; what was begun goes on: see `kubectl shard status r`\n"
-    )
+    assert done.err == "Error: b has not left within 1 s; the drain continues: see `kubectl shard status r`\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["bb"], "there is no shard bb; did you mean b?"),
-        (["dead"], "dead is dead: the sharder moves its objects already"),
+        (["dead"], "dead is dead: the sharder is already moving its objects"),
         (["b", "--ring", "rr"], "there is no ControllerRing rr; did you mean r?"),
-        (["a"], "there is no pod team/a: stop the shard's process with SIGTERM; it releases its Lease"),
+        (
+            ["a"],
+            "there is no pod team/a: stop the shard's process with SIGTERM; it finishes its work and releases",
+        ),
     ],
 )
 def test_a_shard_that_cannot_be_drained(
@@ -172,7 +173,7 @@ def test_a_budget_may_refuse_it(
     server.call(lambda client: client.raw("PATCH", path, running, content_type=merge))
     done = kubectl_shard("drain", "b", "--yes", "--timeout", "1")
     assert done.code == 1
-    assert done.err.startswith("Error: the pod may not be evicted now: ")
+    assert done.err.startswith("Error: the pod cannot be evicted now: ")
     assert there(server)
 
 

@@ -161,5 +161,5 @@ def test_a_live_picture_says_what_it_may_not_watch(
     reader.may(rules)
     done = kubectl_shard.at(reader.kubeconfig)("top", "--once")
     assert done.code == 0
-    assert "not everything is seen: " in done.out
+    assert "the picture is incomplete: " in done.out
     assert re.search(rf"{resource}[\w.]*: you may not list and watch them", done.out)

@@ -116,7 +116,7 @@ async def test_a_drain_label_on_an_object_that_is_in_its_place_gives_it_back(clu
     found = await placed(cluster, "secret/s")
     assert (found.reason, found.message) == (
         "DrainPending",
-        "a was asked to let go of it, and the hash ring gives it back to a",
+        "a was asked to release it, and the hash ring assigns it to a again",
     )
 
 
@@ -139,7 +139,7 @@ async def test_children_that_no_ring_shards(cluster: RingCluster) -> None:
     assert (await placed(cluster, "configmap/plain")).reason == "NoController"
     found = await placed(cluster, "configmap/foreign")
     assert (found.reason, found.desired) == ("ForeignController", "")
-    assert found.message == "its controller is a Deployment.apps, and the ring r shards what secrets control"
+    assert found.message == "its controller is a Deployment.apps, but the ring r shards what secrets control"
 
 
 async def test_an_object_that_does_not_exist_is_answered_with_where_it_would_go(cluster: RingCluster) -> None:
@@ -166,5 +166,5 @@ async def test_a_kind_that_no_ring_shards(cluster: RingCluster) -> None:
 
 @pytest.mark.parametrize("words", [("secret",), ("secret/",), ("/s",), ("secret", "a", "b")])
 def test_a_name_that_is_none(words: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigurationError, match="say KIND/NAME or KIND NAME"):
+    with pytest.raises(ConfigurationError, match="write KIND/NAME or KIND NAME"):
         wanted(words)

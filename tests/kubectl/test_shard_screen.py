@@ -78,9 +78,9 @@ def test_totals_and_a_note_stand_below() -> None:
         (picture(stranded=3, misplaced=4), "3 on dead shards, 4 to be moved"),
         (
             picture((ShardRow("a", "expired", True, 1, 0, 0),)),
-            "every object is where the Leases say, and a Lease is about to run out",
+            "every object is where it belongs, but a Lease is about to expire",
         ),
-        (Picture((), unread=("secrets: no",)), "not everything is seen: secrets: no"),
+        (Picture((), unread=("secrets: no",)), "the picture is incomplete: secrets: no"),
     ],
 )
 def test_the_verdict_says_what_is_left_to_do(view: Picture, verdict: str) -> None:

@@ -105,7 +105,7 @@ async def test_without_a_shard_that_is_the_trouble_and_not_the_objects_that_have
 ) -> None:
     await cluster.secret("s")
     found = await problems(cluster)
-    assert "no shard is available, so objects stay where they are, and new ones get none" in found
+    assert "no shard is available, so objects stay where they are, and new ones get no shard" in found
     assert not [problem for problem in found if "without a shard" in problem]
 
 
@@ -122,7 +122,7 @@ async def test_objects_out_of_place_are_told_apart(cluster: RingCluster) -> None
     found = await problems(cluster)
     assert f"secrets that are not where the hash ring puts them: 1 (team/{wrong})" in found
     assert "secrets without a shard: 1 (team/none)" in found
-    assert "configmaps that are not with their owner: 1 (team/stray)" in found
+    assert "configmaps that are not on their owner's shard: 1 (team/stray)" in found
 
 
 async def test_a_ring_that_no_sharder_has_seen(cluster: RingCluster) -> None:
@@ -132,7 +132,9 @@ async def test_a_ring_that_no_sharder_has_seen(cluster: RingCluster) -> None:
     )
     await cluster.conditions(("Ready", "True", ""), generation=1)
     await cluster.ring(resources=[*SECRETS, {"group": "", "resource": "pods"}])
-    assert (await problems(cluster))[0].startswith("the sharder has seen generation 1 of the ring, not 2")
+    assert (await problems(cluster))[0].startswith(
+        "the sharder has seen generation 1 of the ring, but the current one is 2"
+    )
 
 
 async def test_conditions_that_are_not_as_they_should_be(cluster: RingCluster) -> None:

@@ -139,7 +139,7 @@ async def test_a_stop_names_what_goes_on_though_it_was_cancelled(caplog: pytest.
     manager.stop()
     await run
     (record,) = [record for record in caplog.records if record.message == "Still stopping"]
-    assert record.__dict__["fields"]["waits_for"] == "stubborn: cancelled, and goes on"
+    assert record.__dict__["fields"]["waits_for"] == "stubborn: cancelled, but still running"
 
 
 @virtual_time

@@ -141,7 +141,7 @@ async def test_an_unfit_process_says_why_and_a_fit_one_nothing() -> None:
     await asyncio.sleep(518)
     assert vitals.unfit() is None
     await asyncio.sleep(1.5)
-    assert vitals.unfit() == "a worker of controller site is 11 s over its limit"
+    assert vitals.unfit() == "a worker of controller site is 11 s past its deadline"
     due["site"] = None
     await asyncio.sleep(1)
     assert vitals.unfit() is None

@@ -171,7 +171,7 @@ async def test_a_cluster_that_is_not_there_is_an_error_that_says_which_are() -> 
         await places.home.put("one")
         async with places.manager(controller(look, clusters=[HOME])):
             await asyncio.sleep(5)
-    assert set(errors_) == {"there is no cluster 'mars', but '', 'eu'"}
+    assert set(errors_) == {"there is no cluster 'mars', only '', 'eu'"}
 
 
 @virtual_time
@@ -232,7 +232,7 @@ async def test_a_cluster_comes_and_goes_while_the_manager_runs() -> None:
                 seen.began.clear()
                 seen.ended.clear()
                 manager.add_cluster("eu", places["eu"].config)
-                with pytest.raises(ValueError, match="there is a cluster eu already"):
+                with pytest.raises(ValueError, match="there is already a cluster eu"):
                     manager.add_cluster("eu", places["eu"].config)
                 await asyncio.sleep(1)
                 assert seen.began == [key("one", "eu")]

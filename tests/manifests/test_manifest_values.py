@@ -23,7 +23,7 @@ def test_a_setting_wins_over_a_file_and_a_file_over_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (["replicas"], "say KEY=VALUE"),
+        (["replicas"], "write KEY=VALUE"),
         (["replicas=many"], "value replicas: Expected `int`"),
         (["replicas=0"], "value replicas: Expected `int` >= 1"),
         (["replica=3"], "there is no value replica: did you mean replicas?"),
@@ -64,7 +64,7 @@ def test_a_field_of_the_configuration_that_is_null_is_refused() -> None:
 
 
 def test_an_operator_has_no_default_image() -> None:
-    with pytest.raises(ConfigurationError, match="value image is missing: give it by --set image="):
+    with pytest.raises(ConfigurationError, match="value image is missing: set it with --set image="):
         chosen(OperatorValues)
 
 

@@ -1,4 +1,4 @@
-"""The world of `tests/regression` serves here, too: production classes on virtual time."""
+"""Reuses the world of `tests/regression`: production classes on virtual time."""
 
 from __future__ import annotations
 

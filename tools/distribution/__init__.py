@@ -1,1 +1,1 @@
-"""What `make dist` makes: packages that are the same bytes wherever they are built, and what is said about them."""
+"""Makes reproducible packages and the documents that describe them, for `make dist`."""

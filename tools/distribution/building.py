@@ -1,8 +1,8 @@
-"""Source distributions and wheels, the same bytes whenever and wherever a commit is built.
+"""Builds source distributions and wheels that are byte for byte the same whenever and wherever a commit is built.
 
-Guaranteed: the wheel of a tree is the wheel of its source distribution, unpacked elsewhere. Times in the archives are
-those of the last commit, or SOURCE_DATE_EPOCH. The identity rests on the locked version of hatchling, which writes the
-archives, and on the zlib that Python was built with, which compresses them.
+Guaranteed: building from the tree and from its source distribution, unpacked elsewhere, results in the same wheel.
+Times in the archives are those of the last commit, or SOURCE_DATE_EPOCH. Reproducibility depends on the locked version
+of hatchling, which writes the archives, and on the zlib of this Python, which compresses them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (ROOT, ROOT / "apiserver")
-"""Those of kubeshard, which the other one needs, and of kubeshard-apiserver."""
+"""The source folders of kubeshard and of kubeshard-apiserver, which depends on it."""
 
 
 class CannotBuild(Exception):
-    """Says what to do about it."""
+    """The packages cannot be built. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """What was made of one distribution."""
+    """The packages of one distribution."""
 
     source: Path
     wheel: Path
@@ -38,12 +38,12 @@ class Built:
 
     @property
     def stem(self) -> str:
-        """The wheel's name as far as the version."""
+        """The wheel's name up to and including the version."""
         return "-".join(self.wheel.name.split("-")[:2])
 
 
 def build(source: Path, folder: Path, epoch: int) -> Built:
-    """Raises CannotBuild when the archives are not what they are to be."""
+    """Builds and checks one distribution. Raises CannotBuild if the archives are not as expected."""
     hatch(source, folder, epoch, "sdist", "wheel")
     (archive,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     with TemporaryDirectory(prefix="kubeshard-sdist-") as place:
@@ -68,7 +68,7 @@ def hatch(source: Path, folder: Path, epoch: int, *targets: str) -> None:
 
 
 def source_date_epoch() -> int:
-    """Seconds: SOURCE_DATE_EPOCH, else the time of the last commit. Raises CannotBuild."""
+    """SOURCE_DATE_EPOCH, or else the time of the last commit, in seconds. Raises CannotBuild."""
     given = os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct")
     if not given.isdecimal():
         raise CannotBuild("SOURCE_DATE_EPOCH: here is no git repository to take it from; set it, in seconds")
@@ -76,12 +76,12 @@ def source_date_epoch() -> int:
 
 
 def uncommitted() -> bool:
-    """Whether the tree has something that its last commit has not."""
+    """Whether the tree has uncommitted changes."""
     return bool(git("status", "--porcelain", "--", *(str(source) for source in SOURCES)))
 
 
 def git(*arguments: str) -> str:
-    """What it prints; nothing where there is no repository, or no git."""
+    """The output of git, or nothing if there is no repository or no git."""
     try:
         command = ["git", "-C", str(ROOT), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
@@ -94,6 +94,6 @@ def digest(file: Path) -> str:
 
 
 def write_digests(folder: Path) -> None:
-    """SHA256SUMS of all files of the folder, as `sha256sum --check` reads them."""
+    """Writes SHA256SUMS of all files in the folder, for `sha256sum --check`."""
     files = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
     (folder / "SHA256SUMS").write_text("".join(f"{digest(path)}  {path.name}\n" for path in files))

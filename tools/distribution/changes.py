@@ -6,14 +6,16 @@ import re
 
 
 class NoEntry(Exception):
-    """Says which heading is missing."""
+    """The changelog has no such entry. The message names the missing heading."""
 
 
 def entry(changelog: str, version: str) -> str:
-    """The section of the version; of one that is still under way (`.dev`), what is not released yet. Raises NoEntry."""
+    """The changelog's section for the version, or the unreleased one for a development version (`.dev`). Raises
+    NoEntry.
+    """
     heading = "Unreleased" if ".dev" in version else version
     sections = re.split(r"^(?=## \[)", changelog, flags=re.M)
     for section in sections:
         if section.startswith(f"## [{heading}]") and len(section.strip().splitlines()) > 1:
             return section.strip() + "\n"
-    raise NoEntry(f"CHANGELOG.md has nothing under '## [{heading}]': say there what is new in {version}")
+    raise NoEntry(f"CHANGELOG.md has nothing under '## [{heading}]': describe there what is new in {version}")

@@ -1,4 +1,4 @@
-"""The licences of what programs run on, as its authors state them in what is installed."""
+"""The licences of all dependencies, as the installed distributions state them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _RULE = "=" * 79
 
 
 class NoLicence(Exception):
-    """A distribution says under which licence it is neither in a field nor in a file."""
+    """A distribution states its licence neither in a metadata field nor in a file."""
 
 
 def licences(site_packages: Path, *, ours: Iterable[str]) -> str:
-    """A page with name, version, licence and licence texts of all distributions there but ours. Raises NoLicence."""
+    """A page with name, version, licence and licence texts of all distributions there except ours. Raises NoLicence."""
     left_out = set(ours)
     found = installed(site_packages)
     others = [found[name] for name in sorted(found.keys() - left_out)]
@@ -30,7 +30,7 @@ def licences(site_packages: Path, *, ours: Iterable[str]) -> str:
 
 
 def installed(site_packages: Path) -> dict[str, Distribution]:
-    """By normal name."""
+    """The installed distributions by normalized name."""
     return {canonicalize_name(it.name): it for it in distributions(path=[str(site_packages)])}
 
 
@@ -45,7 +45,7 @@ def stated(distribution: Distribution) -> str:
 
 
 def named(distribution: Distribution) -> str:
-    """What its metadata says, the most precise field first; nothing where only its files say it."""
+    """The licence that the metadata states, from the most precise field; empty if only files state it."""
     (expression, old) = (
         next(iter(distribution.metadata.get_all(field) or ()), "")
         for field in ("License-Expression", "License")
@@ -61,7 +61,7 @@ def named(distribution: Distribution) -> str:
 
 
 def texts_of(distribution: Distribution) -> Iterator[str]:
-    """The licence files that came with it: those that its metadata names, wherever installers put them."""
+    """The texts of the licence files that the metadata names, wherever installers put them."""
     for name in sorted(distribution.metadata.get_all("License-File") or ()):
         for folder in ("licenses/", ""):
             text = distribution.read_text(folder + name)

@@ -1,4 +1,4 @@
-"""A bill of materials of what is installed, as CycloneDX JSON: what an installer left there, not what was asked for."""
+"""A bill of materials of an environment, as CycloneDX JSON: what is installed, not what was requested."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from distribution.licences import named
 
 
 def bill_of(subject: Distribution, others: Iterable[Distribution], *, wheel_digest: str, epoch: int) -> str:
-    """Of a distribution and all that is installed with it: versions, licences, and what needs what.
+    """The bill of a distribution and everything installed with it: versions, licences and dependencies.
 
-    The same for the same content: its serial number is made of the wheel's digest, its time is given.
+    It is reproducible: its serial number is derived from the wheel's digest, and its time is an argument.
     """
     found = {canonicalize_name(it.name): it for it in (subject, *others)}
     parts = {name: _component(it) for name, it in found.items()}
@@ -57,7 +57,7 @@ def _component(distribution: Distribution) -> Component:
 
 
 def _needed(distribution: Distribution) -> set[NormalizedName]:
-    """Names of what it asks for here, without its extras."""
+    """The names of its requirements in this environment, without extras."""
     asked = map(Requirement, distribution.requires or ())
     return {
         canonicalize_name(it.name) for it in asked if it.marker is None or it.marker.evaluate({"extra": ""})

@@ -1,1 +1,1 @@
-"""The container image: what is in it, how it is made without Docker and tried: `make image`, `make test-image`."""
+"""The container image: its content, and how it is made and tested without Docker: `make image`, `make test-image`."""

@@ -1,7 +1,7 @@
 """Starts a program as process 1 of a container: run by `unshare` in new namespaces, with settings in a JSON file.
 
-The root file system is read-only, with /proc and a /dev of a few devices; what is mounted in it is read-only, too. The
-program has no capability, cannot get one, and is nobody on this machine.
+The root file system is read-only, with /proc and a /dev with a few devices. What is mounted in it is also read-only.
+The program has no capabilities, cannot gain any, and runs as an unprivileged user of this machine.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def mount(*arguments: str) -> None:
 
 
 def give_up_rights(user: int) -> None:
-    """For good: also a program that is owned by root and says so gets none back."""
+    """Drops all privileges for good: even a setuid-root program cannot regain them."""
     libc = ctypes.CDLL(None, use_errno=True)
     for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         _check(libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0))

@@ -1,7 +1,8 @@
-"""The image as a container, without Docker: unpacked, and run as a pod of the level *restricted* would be.
+"""Runs the image as a container without Docker: unpacked, and confined like a pod of the Pod Security level
+*restricted*.
 
-What a kubelet and its runtime make different: a network of its own, a seccomp profile, cgroups with limits, and
-/dev/shm, which is writable.
+What a kubelet and its runtime do differently: a separate network, a seccomp profile, cgroups with limits, and a
+writable /dev/shm.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ _NAMESPACES = ("--mount", "--pid", "--ipc", "--uts")
 
 
 class Unpacked:
-    """The image's files in `rootfs` of a new folder, and how it says that it is started."""
+    """The image's files in `rootfs` of a new folder, and its configuration."""
 
     def __init__(self, layout: Path, tag: str, bundle: Path) -> None:
-        """Raises CalledProcessError, also for an image whose files are not what its digests say."""
+        """Raises CalledProcessError, also if the image's files do not match their digests."""
         umoci("unpack", "--image", f"{layout}:{tag}", str(bundle))
         self.root = bundle / "rootfs"
         self.image: Described = describe(layout)
 
 
 class Container:
-    """Of an unpacked image. It ends with this process at the latest."""
+    """A container of an unpacked image. It ends with this process at the latest."""
 
     def __init__(
         self,
@@ -46,7 +47,9 @@ class Container:
         variables: Mapping[str, str],
         mounts: Mapping[str, Path],
     ) -> None:
-        """`mounts`: what is seen there, read-only, by the path in the container. `folder` gets settings and log."""
+        """`mounts` maps paths in the container to files that are mounted there read-only. `folder` is for settings and
+        log.
+        """
         config = unpacked.image.config["config"]
         user, _, group = config["User"].partition(":")
         settings = {
@@ -79,21 +82,21 @@ class Container:
         return self._program.exit_code
 
     def said(self) -> str:
-        """The end of what it printed."""
+        """The end of its output."""
         return self._program.tail(40)
 
     @property
     def first(self) -> int:
-        """The number of its process 1, as this machine counts."""
+        """The process ID that its process 1 has on this machine."""
         (child,) = children(self._program.pid)
         return child
 
     def stop(self) -> None:
-        """SIGTERM to its process 1, as a kubelet sends it."""
+        """Sends SIGTERM to its process 1, as a kubelet does."""
         os.kill(self.first, signal.SIGTERM)
 
     def asks(self, program: str) -> str:
-        """What a Python program in the container prints, which runs as the container's user."""
+        """The output of a Python program that runs in the container as the container's user."""
         place = ("--target", str(self.first), *_NAMESPACES, "--root", "--wd")
         user = ("--setuid", str(USER), "--setgid", str(USER))
         python = ("/usr/bin/python3", "-I", "-c", program)

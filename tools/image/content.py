@@ -1,8 +1,8 @@
 """What is in the image, and how it is started.
 
-The root file system is what kubeshard runs on and nothing else: Debian's Python and the libraries that it loads,
-certificate authorities, the locked dependencies, kubeshard. There is no shell, no package manager, no setuid program.
-Nothing in it can be written by the user that it runs as, and nothing has to be: it works with a read-only root and
+The root file system contains only what kubeshard needs to run: Debian's Python and the libraries that it loads,
+certificate authorities, the locked dependencies, and kubeshard. There is no shell, no package manager and no setuid
+program. The user that it runs as cannot write anything in it and does not need to: it works with a read-only root and
 without /tmp.
 """
 
@@ -20,10 +20,10 @@ OFFICIAL_SOURCES = (
     "deb http://deb.debian.org/debian-security bookworm-security main",
 )
 PACKAGES = ("base-files", "ca-certificates", "python3")
-"""With what they depend on."""
+"""These packages and their dependencies."""
 
 PYTHON = "3.11"
-"""Debian's, for which wheels are chosen."""
+"""Debian's Python version, for which wheels are chosen."""
 LOCK = ROOT / "requirements-image.txt"
 SITE_PACKAGES = f"usr/local/lib/python{PYTHON}/dist-packages"
 
@@ -31,7 +31,7 @@ USER = 65532
 ENTRY_POINT = ("/usr/local/bin/kubeshard",)
 """As process 1, `kubeshard` splits into a small init and the program (`kubeshard.runtime.init_process`)."""
 ARGUMENTS = ("--help",)
-"""Where nobody gives any."""
+"""The default arguments."""
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin", "LANG": "C.UTF-8"}
 TITLE = "kubeshard"
 LICENCE = "Apache-2.0"

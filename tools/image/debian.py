@@ -1,8 +1,7 @@
-"""Debian's part of the root file system: the kept files of a few packages, without running anything of them.
+"""Debian's part of the root file system: selected files of a few packages. Nothing in them is executed.
 
-Packages come from where this machine gets Debian's, as its apt is set up, checked by Debian's signatures. That setting
-stays here: nothing of it gets into the image. Where the machine has no source of the suite (it is another release), the
-official one is asked.
+Packages come from this machine's apt sources and are verified with Debian's signatures. None of that configuration gets
+into the image. If this machine has no source for the suite (because it runs another release), the official one is used.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _DOCUMENTATION = "usr/share/doc/"
 
 @dataclass(frozen=True, order=True)
 class Package:
-    """One of which the image has files."""
+    """A package of which the image contains files."""
 
     name: str
     version: str
@@ -48,7 +47,7 @@ def unpack(root: Path, epoch: int) -> list[Package]:
 
 
 def sources() -> list[str]:
-    """Lines of this machine's apt that are about the suite."""
+    """This machine's apt sources for the suite."""
     fields = ("$(CREATED_BY)", "$(CODENAME)", "$(REPO_URI)", "$(RELEASE)", "$(COMPONENT)")
     rows = (
         line.split("|") for line in said("apt-get", "indextargets", "--format", "|".join(fields)).splitlines()
@@ -62,18 +61,18 @@ def sources() -> list[str]:
 
 
 def acquiring() -> str:
-    """How this machine's apt fetches: through which proxy, with how much patience."""
+    """The settings with which this machine's apt fetches packages: proxy and timeouts."""
     lines = said("apt-config", "dump", "--format", '%f "%v";%n', "Acquire").splitlines(keepends=True)
     return "".join(line for line in lines if ' ""' not in line and "IndexTargets" not in line)
 
 
 def said(*command: str) -> str:
-    """What a program prints. Raises CalledProcessError."""
+    """The output of a program. Raises CalledProcessError."""
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout  # noqa: S603
 
 
 def _kept_part(archive: Path) -> Package | None:
-    """None of a package whose files were all left out, for what only its documentation is left of it."""
+    """The package, or None if only its documentation would be left."""
     listed = (
         line.split(maxsplit=5)[-1] for line in said("dpkg-deb", "--contents", str(archive)).splitlines()
     )
@@ -90,7 +89,7 @@ def _kept_part(archive: Path) -> Package | None:
 
 
 def _remove_others(root: Path) -> None:
-    for path in sorted(_below(root), reverse=True):  # what is in a folder before the folder
+    for path in sorted(_below(root), reverse=True):  # a folder's content before the folder
         if path.is_dir() and not path.is_symlink():
             if not any(path.iterdir()):
                 path.rmdir()
@@ -104,7 +103,7 @@ def _below(root: Path) -> Iterator[Path]:
 
 
 def _write_status(root: Path, packages: list[Package]) -> None:
-    """Where scanners look in images without a package manager."""
+    """Writes the package list where scanners expect it in images without a package manager."""
     status = root / "var/lib/dpkg/status.d"
     shutil.rmtree(status, ignore_errors=True)
     status.mkdir(parents=True)

@@ -20,7 +20,7 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True)
 class Labels:
-    """What the image says about itself, as the OCI's annotations name it."""
+    """The image's metadata, for the OCI annotations."""
 
     version: str
     revision: str
@@ -46,7 +46,7 @@ def write_layer(root: Path, layer: Path, epoch: int) -> None:
         entry.uname = entry.gname = ""
         entry.mtime = min(int(entry.mtime), epoch)
         if not entry.issym():
-            # Everybody may read, nobody but root may write, and no program lends its owner's rights.
+            # Readable by everybody, writable only by root, and without setuid or setgid bits.
             entry.mode = 0o755 if entry.isdir() or entry.mode & 0o111 else 0o644
         return entry
 
@@ -88,11 +88,11 @@ def _pairs(option: str, values: Mapping[str, str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Described:
-    """An image of a layout."""
+    """An image in a layout."""
 
     digest: str
     size: int
-    """Bytes to fetch: manifest, configuration and layers."""
+    """The number of bytes to fetch: manifest, configuration and layers."""
     config: Mapping[str, Any]
     manifest: Mapping[str, Any]
 

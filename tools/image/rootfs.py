@@ -25,7 +25,7 @@ _FILES = {
     "usr/local/bin/kubeshard": _SCRIPT,
 }
 _EMPTY = ("dev", "proc", "run", "sys")
-"""Where a container runtime mounts something."""
+"""Where a container runtime mounts file systems."""
 
 
 def make(root: Path, wheel: Path, epoch: int) -> list[Package]:
@@ -45,7 +45,7 @@ def make(root: Path, wheel: Path, epoch: int) -> list[Package]:
 
 
 def _install(folder: Path, wheel: Path) -> None:
-    """What is locked, and this wheel: no other file than those whose hashes are known."""
+    """Installs the locked dependencies and this wheel: only files whose hashes are known."""
     name, version, *_ = wheel.name.split("-")
     ours = folder.parent / "kubeshard.txt"
     folder.mkdir(parents=True)
@@ -65,7 +65,7 @@ def _install(folder: Path, wheel: Path) -> None:
     local = ("--no-index", "--find-links", str(wheel.parent))
     for wanted in (("--requirement", str(LOCK)), ("--requirement", str(ours), *local)):
         subprocess.run([sys.executable, "-m", "pip", *common, *wanted], check=True)  # noqa: S603 - pip
-        # Commands: their first line names the Python that installed them.
+        # Scripts: their first line names the Python that installed them.
         shutil.rmtree(folder / "bin", ignore_errors=True)
     ours.unlink()
     for record in folder.glob("*.dist-info/RECORD"):
@@ -73,20 +73,20 @@ def _install(folder: Path, wheel: Path) -> None:
 
 
 def forget_commands(record: Path) -> None:
-    """Takes the commands, which are not there any more, from the list of what a wheel installed."""
+    """Removes the deleted scripts from the list of a wheel's installed files."""
     lines = record.read_text().splitlines(keepends=True)
     record.write_text("".join(line for line in lines if not line.startswith("../../bin/")))
 
 
 def platforms(machine: str) -> list[str]:
-    """What wheels may ask for that run on the image's C library, glibc 2.36."""
+    """The platform tags of wheels that run on the image's C library, glibc 2.36."""
     return [f"manylinux_2_{minor}_{machine}" for minor in range(36, 4, -1)] + [
         f"manylinux{year}_{machine}" for year in ("2014", "2010", "1")
     ]
 
 
 def _trust(root: Path) -> None:
-    """The certificate authorities in the one file in which OpenSSL looks for them."""
+    """Writes the certificate authorities to the file in which OpenSSL looks for them."""
     target = root / "etc/ssl/certs/ca-certificates.crt"
     target.parent.mkdir(parents=True)
     found = sorted((root / "usr/share/ca-certificates").rglob("*.crt"))
@@ -95,8 +95,8 @@ def _trust(root: Path) -> None:
 
 
 def _compile(root: Path) -> None:
-    """The root file system is read-only: what is not compiled now is at every start. The seed of the hashes decides the
-    order of constants that are sets.
+    """The root file system is read-only: what is not compiled now would be compiled at every start. The hash seed
+    determines the order of constant sets.
     """
     folders = (f"/usr/lib/python{PYTHON}", f"/{SITE_PACKAGES}")
     command = ("chroot", str(root), f"/usr/bin/python{PYTHON}", "-m", "compileall", "-q")
@@ -106,5 +106,5 @@ def _compile(root: Path) -> None:
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONHASHSEED": "0"},
         check=False,
     )
-    if done.returncode > 1:  # 1: a file that is no Python of this version, which some packages carry
+    if done.returncode > 1:  # 1: some packages contain files that are not valid for this Python version
         raise subprocess.CalledProcessError(done.returncode, command)

@@ -1,1 +1,1 @@
-"""How the tables of the built-in kinds are read from a real API server: questions, and what answers reveal."""
+"""Derives the tables of the built-in kinds from the answers of a real API server."""

@@ -1,4 +1,4 @@
-"""Plain questions to the API server of a control plane."""
+"""Plain requests to the API server of a control plane."""
 
 from __future__ import annotations
 

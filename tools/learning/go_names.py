@@ -1,4 +1,4 @@
-"""What Go calls the types of fields, from what the server says to values that do not fit them."""
+"""Learns Go's names of field types from the server's error messages about values of the wrong type."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from learning.ways import Place, Types, Way, unwrapped, ways
 _UNFIT = re.compile(r"Go struct field (\w+)\.(\S+) of type (\S+)$")
 _GO = {"bytes": "[]uint8", "time": "string", "micro-time": "string", "int-or-string": "int32"}
 _SILENT = ("any", "quantity", "schema-or-array", "schema-or-bool", "schema-or-strings")
-"""They complain in words of their own, or not at all."""
+"""Types whose errors have another form, or which accept everything."""
 _AT_ONCE = 16
 
 
 async def learn_go_names(ask: Asker, places: Iterable[Place], types: Types) -> None:
-    """Adds to fields, in place: `go`, where the type's name is not what its notation says, and `embedded`, the
-    struct with a dot that a field is promoted from.
+    """Adds to fields in place: `go`, if the type's name differs from what its notation suggests, and `embedded`, the
+    embedded struct that a field is promoted from, with a dot.
     """
     limit = asyncio.Semaphore(_AT_ONCE)
     found = ways(iter(places), types)
@@ -54,7 +54,7 @@ async def learn_go_names(ask: Asker, places: Iterable[Place], types: Types) -> N
 
 
 def _prefix(way: Way, types: Types) -> str:
-    """How messages begin the path of what is in a struct."""
+    """How messages begin the path of a struct's fields."""
     name, path = way.place.type, ""
     for field, _ in way.steps:
         facts = types[name]["fields"][field]
@@ -64,7 +64,7 @@ def _prefix(way: Way, types: Types) -> str:
 
 
 def _derived(expression: str, types: Types) -> str:
-    """What the notation says."""
+    """The type's name as its notation suggests."""
     expression = expression.lstrip("*")
     for form in ("[]", "map[string]"):
         if expression.startswith(form):

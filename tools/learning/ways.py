@@ -1,4 +1,4 @@
-"""Ways to the structs of the built-in kinds: which request, and where in its body, has one."""
+"""Paths to the structs of the built-in kinds: which request contains one, and where in its body."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAP = "map[string]"
 
 
 class Place(NamedTuple):
-    """Where bodies of a type are taken."""
+    """A path of the API that accepts bodies of a type."""
 
     method: str
     path: str
@@ -20,13 +20,13 @@ class Place(NamedTuple):
 
 
 class Way(NamedTuple):
-    """From a body down: names of fields, each with the lists and maps that lie around its value."""
+    """A path from a body down: names of fields, each with the lists and maps around its value."""
 
     place: Place
     steps: tuple[tuple[str, str], ...] = ()
 
     def body(self, value: Any) -> Any:
-        """With this value at the end of the way."""
+        """A body with this value at the end of the path."""
         for name, around in reversed(self.steps):
             for form in reversed(around):
                 value = [value] if form == "l" else {"a": value}
@@ -52,7 +52,7 @@ def places(kinds: Mapping[str, list[dict[str, Any]]], types: Types) -> Iterator[
 
 
 def ways(places: Iterator[Place], types: Types) -> dict[str, Way]:
-    """The shortest to every struct."""
+    """The shortest path to every struct."""
     found = {place.type: Way(place) for place in places}
     queue = list(found)
     for name in queue:
@@ -65,7 +65,7 @@ def ways(places: Iterator[Place], types: Types) -> dict[str, Way]:
 
 
 def unwrapped(expression: str) -> tuple[str, str]:
-    """`l` and `m` for every list and map around, and what is in them."""
+    """`l` or `m` for every enclosing list or map, and the innermost type."""
     around = ""
     while True:
         expression = expression.lstrip("*")

@@ -1,5 +1,5 @@
-"""What the server's encoder writes of fields that are empty, from its audit log: there every object appears as
-it was decoded, whether it is valid or not.
+"""Learns which empty fields the server's encoder writes. The audit log shows every object as it was decoded, whether it
+is valid or not.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ AUDIT_POLICY = {
 }
 _ZEROS: dict[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "float64": 0}
 _SAID = {"sessionAffinity": "ClientIP"}
-"""Texts without which the server forgets what else was said."""
+"""Fields without which the server drops other fields."""
 _MARK = "fieldManager"
 _DEEPEST = 5
 _ALL = 100
 
 
 async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_log: Path) -> None:
-    """Corrects fields, in place: `*` stays at those plain types only that are written when they are zero;
-    `always` is set for lists, maps and times that are written when they are absent. What is left of int-or-string
-    cannot be told from a default of 0.
+    """Corrects fields in place: `*` only remains on plain types that are written when they are zero; `always` is set
+    for lists, maps and times that are written when they are absent. For int-or-string, this cannot be distinguished
+    from a default of 0.
     """
     bodies: dict[str, tuple[str, bool, Any]] = {}
     for number, place in enumerate(places):
@@ -60,8 +60,8 @@ async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_l
 def _filled(
     name: str, types: Types, within: tuple[str, ...], *, zeros: bool, lists: int = _ALL
 ) -> dict[str, Any]:
-    """Every struct is there, once on each way down, but behind no more than so many lists and maps; in it plain
-    fields are zero, or missing.
+    """A body that contains every struct once on each path, behind a limited number of lists and maps. Its plain fields
+    are zero or missing.
     """
     body: dict[str, Any] = {}
     for field, facts in types[name]["fields"].items():
@@ -81,7 +81,7 @@ def _filled(
 def _empty(
     name: str, types: Types, body: Any, decoded: Any, *, given: bool
 ) -> Iterator[tuple[str, str, bool]]:
-    """Of the fields that were given, or of those that were not: whether they are written, while empty."""
+    """For the fields that were sent, or for those that were not: whether they are written although they are empty."""
     if not isinstance(body, dict) or not isinstance(decoded, dict):
         return
     for field, facts in types[name]["fields"].items():
@@ -102,7 +102,7 @@ def _first(value: Any, form: str) -> Any:
 
 
 def _decoded(audit_log: Path) -> dict[str, Any]:
-    """By mark."""
+    """The decoded objects by their mark."""
     found = {}
     for line in audit_log.read_text().splitlines():
         event = json.loads(line)

@@ -88,7 +88,7 @@ class History:
         return self.after(revision)
 
     def compact(self, revision: int) -> None:
-        """Drops the events up to and including the revision."""
+        """Forgets events up to and including the revision."""
         if revision > self.since:
             self._drop(self._index_after(revision))
             self.since = revision

@@ -194,7 +194,7 @@ class Store:
         return with_metadata(old, resourceVersion=str(self.revision))
 
     def compact(self) -> None:
-        """Drops all history: snapshots and watches from earlier versions expire."""
+        """Forgets all history: snapshots and watches from before now are expired."""
         for history in self._histories.values():
             history.compact(self.revision)
 

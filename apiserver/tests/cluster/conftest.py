@@ -1,4 +1,4 @@
-"""One suite, two clusters: `embedded` is the server in memory with its little controllers, `real` a kube-apiserver with
+"""One suite, two clusters: `embedded` is the in-memory server with its small controllers, `real` a kube-apiserver with
 kube-controller-manager, kube-scheduler and kwok.
 """
 
@@ -41,7 +41,7 @@ def busy_cluster() -> Iterator[ControlPlane]:
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kube)])
 async def api(request: pytest.FixtureRequest) -> AsyncIterator[ClusterApi]:
-    """In a namespace of the case's own."""
+    """The cluster, with a separate namespace for the test case."""
     namespace = f"case-{os.getpid()}-{next(_numbers)}"
     if request.param == "embedded":
         server = ApiServer()

@@ -1,5 +1,5 @@
-"""One suite, several targets: `model` is the server in memory, `http` the same over HTTPS, `real` a kube-apiserver
-with etcd. Over HTTPS run the cases that are about the connection itself, marked `wire`; for all others
+"""One suite, several targets: `model` is the in-memory server, `http` the same over HTTPS, `real` a kube-apiserver with
+etcd. Only the cases that concern the connection itself, marked `wire`, run over HTTPS; for all others,
 `test_conformance_wire` proves that both answer the same bytes.
 """
 
@@ -38,7 +38,7 @@ from kubeshard_apiserver.testing.kube_api import BackgroundLoop
 
 TOKEN = "conformance"
 ADMIN = User("admin", "admin", ("system:masters",))
-"""As `kubeshard.testing.ControlPlane` makes its administrator."""
+"""The administrator, as in `kubeshard.testing.ControlPlane`."""
 _numbers = itertools.count(1)
 
 
@@ -68,7 +68,7 @@ def credentials() -> Credentials:
 
 @pytest.fixture
 async def caller() -> AsyncIterator[HttpCaller]:
-    """Carries the calls of admission webhooks out, where the server is ours."""
+    """Performs the calls to admission webhooks if the server is ours."""
     caller = HttpCaller(HttpTransport)
     yield caller
     await caller.close()
@@ -110,7 +110,7 @@ async def target(
 
 @dataclass
 class Served:
-    """The server over HTTPS, in a thread of its own."""
+    """The server over HTTPS, in a separate thread."""
 
     config: ClusterConfig
     forget: Callable[[], None]
@@ -118,7 +118,7 @@ class Served:
 
 @pytest.fixture(scope="session")
 def served(credentials: Credentials) -> Iterator[Served]:
-    """One for all cases, as the real one."""
+    """One server for all cases, like the real one."""
     background, stack = BackgroundLoop("conformance"), AsyncExitStack()
 
     async def start() -> EmbeddedServer:
@@ -162,7 +162,7 @@ def _over_http(
 
 
 def _compact(etcd: int, revision: int) -> None:
-    """Through the gateway that etcd has for clients without gRPC; its address is on its command line."""
+    """Compacts etcd through its JSON gateway, whose address is on its command line."""
     arguments = Path(f"/proc/{etcd}/cmdline").read_text().split("\0")
     flag = "--listen-client-urls="
     url = next(argument.removeprefix(flag) for argument in arguments if argument.startswith(flag))
@@ -211,14 +211,14 @@ def leases(ns: str) -> str:
 
 @pytest.fixture
 async def hooks() -> AsyncIterator[Hooks]:
-    """A server of webhooks that tells what it was asked."""
+    """A webhook server that records its requests."""
     async with running_hooks() as hooks:
         yield hooks
 
 
 @pytest.fixture
 async def registered(api: Api, hooks: Hooks, ns: str) -> AsyncIterator[Registration]:
-    """Registers webhooks for the case's namespace, and forgets them with the case."""
+    """Registers webhooks for the case's namespace, and removes them after the case."""
     registration = Registration(api, hooks, ns)
     yield registration
     await registration.remove()
@@ -232,7 +232,7 @@ async def sites(api: Api, ns: str) -> str:
 
 
 def pytest_make_parametrize_id(val: Any) -> str | None:
-    """Names that are the same in every run, also of sets."""
+    """Test IDs that are the same in every run, even for sets."""
     if isinstance(val, set):
         return ",".join(sorted(map(str, val)))[:60]
     return str(val)[:60] if isinstance(val, dict | list) else None

@@ -1,4 +1,4 @@
-"""What the peers have in common: a kind to work on, and to wait for what another process or thread does."""
+"""What the peers share: a kind to work on, and waiting for what another process or thread does."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ GREETING = yaml.safe_load((Path(__file__).parent / "greeting.yaml").read_text())
 
 @pytest.fixture(scope="session")
 def greetings(kube_api: KubeApi) -> str:
-    """The kind Greeting is served; its group."""
+    """Serves the kind Greeting; returns its group."""
     kube_api.install(GREETING)
     return str(GREETING["spec"]["group"])
 
 
 @pytest.fixture(scope="session")
 def eventually() -> Eventually:
-    """Asks until the answer is true, and returns it."""
+    """Repeats a question until the answer is true, and returns the answer."""
 
     def wait(ask: Callable[[], Any], within: float = 20.0) -> Any:
         deadline = time.monotonic() + within

@@ -1,4 +1,4 @@
-"""The pending deltas of a slow handler: for each object the minimum that brings the handler up to date.
+"""The pending deltas of a slow handler: for each object, the minimum that brings the handler up to date.
 
     waiting            then comes   waits from now on
     -----------------  -----------  ------------------------------------------------
@@ -28,15 +28,17 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Backlog(Generic[T]):
-    """Sans-IO. A `mark` is a point in time: `passed` returns whether everything that waited at that point was taken."""
+    """Sans-IO. A `mark` is a point in time; `passed` returns whether everything that was waiting then has
+    been taken.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[Key, tuple[int, tuple[Delta[T], ...]]] = {}
-        """By the time at which they started to wait; never without a delta."""
+        """The deltas by object, in the order in which the objects started to wait; never empty."""
         self._begun = 0
 
     def __len__(self) -> int:
-        """How many objects wait."""
+        """The number of waiting objects."""
         return len(self._waiting)
 
     def add(self, delta: Delta[T]) -> None:
@@ -58,7 +60,7 @@ class Backlog(Generic[T]):
 
     @property
     def mark(self) -> int:
-        """Now."""
+        """Marks the current point in time."""
         return self._begun
 
     def passed(self, mark: int) -> bool:

@@ -1,6 +1,6 @@
-"""How long to wait before the next attempt to list or watch.
+"""Computes how long to wait before the next attempt to list or watch.
 
-Growing, jittered, and reset after a quiet time.
+The wait grows, is jittered, and is reset after a quiet time.
 """
 
 from __future__ import annotations

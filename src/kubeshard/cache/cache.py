@@ -70,9 +70,9 @@ class Cache:
         self._shared = SharedKnowledge(enabled=streaming_lists)
         self._informers: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
         self._moved: dict[tuple[Form[Any], Scope], Informer[Any]] = {}
-        """By their previous scopes."""
+        """Rescoped informers by their previous scopes."""
         self._asked: set[tuple[Form[Any], Scope]] = set()
-        """The places that were declared or used, and not only passed through."""
+        """The forms and scopes that were declared or used, as opposed to intermediate ones."""
         self._users: Counter[Informer[Any]] = Counter()
         """User counts of informers that were not declared permanently."""
         self.declarations = 0
@@ -82,7 +82,7 @@ class Cache:
         self._running: dict[Informer[Any], asyncio.Task[None]] = {}
 
     def leave_reporting(self) -> None:
-        """From now on the caller reports kinds that cannot be read: here they are debug lines."""
+        """From now on, the caller reports kinds that cannot be read; here they only cause debug lines."""
         self._quiet = True
         for informer in self._informers.values():
             informer.quiet = True
@@ -93,13 +93,13 @@ class Cache:
         """
         self._shared.rewritten()
 
-    # Declaring.
+    # Declaring
 
     def declare(
         self, target: type[T] | Form[T], scope: Scope | None = None, *, optional: bool = False
     ) -> Informer[T]:
-        """The informer of the form in the scope (default: the one this cache has for the kind), created, and started if
-        the cache runs, on first use. `optional`: do not warn if the server does not serve the kind.
+        """The informer of the form in the scope, by default the one that this cache has for the kind. On first use it
+        is created, and started if the cache is running. `optional`: do not warn if the server does not serve the kind.
 
         Raises ConfigurationError if the kind is already cached with another class.
         """
@@ -113,9 +113,9 @@ class Cache:
     async def using(
         self, target: type[T] | Form[T], scope: Scope | None = None
     ) -> AsyncIterator[Informer[T]]:
-        """The informer of the form in the scope, for as long as the block runs. It is shared with all its users and
-        declarations. When the last user leaves, and it is not declared, it is removed, and its watch has ended when
-        the block ends.
+        """The informer of the form in the scope, while the block runs. It is shared with all other users and
+        declarations. When the last user leaves, and it is not declared, it is removed, and its watch has ended when the
+        block ends.
 
         A user must remove what it added to the informer: `with informer.add_handler(...)`. Raises
         ConfigurationError like `declare`.
@@ -155,9 +155,9 @@ class Cache:
     def add_index(
         self, target: type[T] | Form[T], name: str, function: IndexFunction[T], scope: Scope | None = None
     ) -> None:
-        """Declares the kind and indexes its objects by the values of `function`: at once if there are few or the cache
-        does not run, otherwise in the background. Reads by the index raise CacheBehind until `Informer.indexed`
-        returns. Raises ValueError if the name is taken.
+        """Declares the kind and indexes its objects by the values of `function`: at once if there are few objects or
+        the cache is not running, otherwise in the background. Reads by the index raise CacheBehind until
+        `Informer.indexed` returns. Raises ValueError if the name is taken.
         """
         self.declare(target, scope).add_index(name, function)
 
@@ -176,12 +176,12 @@ class Cache:
         listed; then reads, indexes and `informer.scope` change atomically. Handlers get a `Deleted` that is not final
         for objects that left, and an `Added` for objects that entered; for objects in both scopes they get only
         changes, and no change is missed. Namespaces in both scopes are not listed again unless a selector changes. It
-        takes as long as the server takes: errors are reported like the informer's others, and retried forever. If
+        takes as long as the server takes: errors are reported like the informer's other errors, and retried forever. If
         cancelled before, nothing changes.
 
         If the old scope was the kind's (`scope_of`), the new one replaces it. Users that declared the old scope keep
-        reading this informer, until that scope is declared anew. Scopes that watches of controllers narrow have their
-        own informers, which stay.
+        reading this informer until that scope is declared again. Scopes that are narrowed by controllers' watches have
+        their own informers, which do not change.
 
         Raises ConfigurationError if another informer has the scope, RuntimeError if the cache does not run, if it is
         stopped meanwhile, or while the informer is already being rescoped.
@@ -210,7 +210,7 @@ class Cache:
         """The scope in which the kind is cached unless `declare` says otherwise."""
         return self._scopes.get(kind) or self._scopes.get(kind.group_kind) or self._default_scope
 
-    # Reading.
+    # Reading
 
     def get(
         self,
@@ -226,7 +226,7 @@ class Cache:
         return self.get_from(self.informer(target, scope), name, namespace)
 
     def get_from(self, informer: Informer[T], name: str, namespace: str | None = None) -> T | None:
-        """`get` for callers that know the informer already."""
+        """`get` for callers that already know the informer."""
         place = namespace_of(informer.form.kind, name, namespace)
         _check_readable(informer, place)
         return informer.store.get(Key(place, name))
@@ -256,7 +256,7 @@ class Cache:
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,
     ) -> Sequence[T]:
-        """`list` for callers that know the informer already."""
+        """`list` for callers that already know the informer."""
         place = namespaces_of(informer.form.kind, namespace)
         _check_readable(informer, place)
         try:
@@ -266,8 +266,7 @@ class Cache:
         return [obj for obj in found if labels.matches(obj.metadata.labels)] if labels else found
 
     def informer(self, target: type[T] | Form[T], scope: Scope | None = None) -> Informer[T]:
-        """The declared informer. Without a scope: the one in the kind's own scope, or else the only one there
-        is.
+        """The declared informer. Without a scope, it is the one in the kind's own scope, or else the only one.
 
         Raises UndeclaredKind.
         """
@@ -292,11 +291,11 @@ class Cache:
 
     @property
     def informers(self) -> Sequence[Informer[Any]]:
-        """All of them, for health and metrics."""
+        """All informers, for health and metrics."""
         return tuple(self._informers.values())
 
     def informers_of(self, kind: Kind) -> Iterator[Informer[Any]]:
-        """All forms and scopes in which a kind (whatever its version) is cached."""
+        """The informers of a kind, in any version, form and scope."""
         group, name = kind.group, kind.kind
         return (
             informer
@@ -304,7 +303,7 @@ class Cache:
             if (its := informer.form.kind).kind == name and its.group == group
         )
 
-    # Running.
+    # Running
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Cache]:

@@ -1,4 +1,4 @@
-"""What changed in a store, as handlers see it.
+"""Changes of a store, as handlers see them.
 
 Guaranteed per key: the deltas passed to one handler, applied in order, always give the store's content; there is
 no `Added` for a key that exists, and no `Updated` or `Deleted` for one that does not. Not guaranteed: every
@@ -53,7 +53,7 @@ Delta = Added[T_co] | Updated[T_co] | Deleted[T_co]
 
 
 def current(delta: Delta[T]) -> T:
-    """The object after the delta; for a deletion its last known state."""
+    """The object after the delta; for a deletion, its last known state."""
     return delta.new if isinstance(delta, Updated) else delta.object
 
 

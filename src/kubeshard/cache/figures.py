@@ -1,4 +1,4 @@
-"""What an informer counts, for health and metrics."""
+"""The counters of an informer, for health and metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kubeshard.cache.troubles import Troubles
 
 
 class Figures:
-    """How often something has happened to one informer."""
+    """Counts what has happened to one informer."""
 
     def __init__(self, tally: Tally, troubles: Troubles) -> None:
         self._tally = tally
@@ -17,32 +17,32 @@ class Figures:
 
     @property
     def full_reads(self) -> int:
-        """How often everything was read, the first time included."""
+        """The number of full reads, including the first one."""
         return self._tally.full_reads
 
     @property
     def rewinds(self) -> int:
-        """How often a full read showed that the server's history was rewritten: it was restored from a backup."""
+        """The number of full reads that showed a rewritten history: the server was restored from a backup."""
         return self._tally.rewinds
 
     @property
     def errors(self) -> Counter[str]:
-        """Lists and watches that failed, by the class of the error."""
+        """The number of lists and watches that failed, by the class of the error."""
         return self._tally.errors
 
     @property
     def failures(self) -> int:
-        """Lists and watches that failed."""
+        """The number of lists and watches that failed."""
         return self.errors.total()
 
     @property
     def unexpected_answers(self) -> int:
-        """Lists and watches that failed because of an answer, or a line of a watch, that no API server sends."""
+        """The number of lists and watches that failed because of an invalid response or watch event."""
         return self._tally.unexpected_answers
 
     @property
     def handler_errors(self) -> int:
-        """Calls of handlers that raised."""
+        """The number of handler calls that raised."""
         return self._troubles.handler_errors
 
     @property

@@ -66,7 +66,7 @@ class Handlers(Generic[T]):
         return registration
 
     def run_in(self, group: asyncio.TaskGroup | None) -> None:
-        """Their tasks run in the group from now on; None: no group."""
+        """Runs the handlers' tasks in the group from now on; None means no group."""
         self._group = group
         if group is not None:
             for registration in self.active:
@@ -80,7 +80,7 @@ class Handlers(Generic[T]):
             registration.store_filled()
 
     def tell(self, registrations: Registrations[T], news: News[T]) -> None:
-        """`registrations`: those that were `present` when the store changed; others get it from the store."""
+        """`registrations` are those that were `present` when the store changed; others get the news from the store."""
         for registration in registrations:
             if registration.behind:
                 registration.queue(news)
@@ -110,4 +110,4 @@ class Handlers(Generic[T]):
         if self._group is not None:
             self._group.create_task(registration.run(), name=f"handler {registration.name} of {self._of}")
         elif isinstance(registration, Inline):
-            registration.catch_up()  # there is nobody to hold up
+            registration.catch_up()  # nothing would be blocked

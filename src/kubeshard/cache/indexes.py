@@ -1,7 +1,7 @@
-"""One index of a store: which objects its function files under a value.
+"""One index of a store: the objects by the values that its function returns.
 
-It is kept in the parts of the store, so that what one list/watch has read anew can be filed beside what readers see and
-then take its place at one stroke.
+It is divided into the parts of the store, so that the result of a new full list can be indexed separately from what
+readers see, and then replace it atomically.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from kubeshard.core.objects import Key, KubeObject
 T = TypeVar("T", bound=KubeObject)
 
 IndexFunction = Callable[[T], Iterable[str]]
-"""The values under which an object is found; pure. An object for which it raises is in the store, but not found
-by this index: an index read goes on without it, as a list does without an undecodable object, and
-`Store.unfiled` names it.
+"""Returns the values under which an object is found; pure. If it raises, the object is in the store but not in this
+index: index reads omit it, as lists omit undecodable objects, and `Store.unfiled` contains its key.
 """
 
 IndexErrorHandler = Callable[[str, Key, Exception], None]
-"""Called with the name of the index, the object's key, and what the function raised."""
+"""Called with the name of the index, the object's key, and the exception that the function raised."""
 
 IndexListener = Callable[[str | None], None]
-"""Called when an object under the value has come, changed or gone; None: any may have."""
+"""Called when an object with the value was added, changed or removed; None means any value."""
 
 
 class Files(Generic[T]):
@@ -35,13 +34,13 @@ class Files(Generic[T]):
 
     def __init__(self) -> None:
         self.by_value: dict[str, dict[Key, T]] = {}
-        """No empty value."""
+        """The objects by value, without empty entries."""
         self.unfiled: set[Key] = set()
-        """Those for which the function raised."""
+        """The objects for which the function raised."""
 
 
 class Index(Generic[T]):
-    """`complete`: all objects that there are have been filed."""
+    """`complete` is whether all existing objects have been indexed."""
 
     def __init__(
         self,
@@ -93,13 +92,15 @@ class Index(Generic[T]):
         self._drop(obj, self.parts[part])
 
     def file(self, obj: T, files: Files[T]) -> tuple[str, ...]:
-        """Files it where nobody is told of it, and where it was not. The values."""
+        """Indexes a new object without notifying anybody. Returns the values."""
         return self._put(obj, self._told_values(obj), files)
 
     def exchange(
         self, fresh: Mapping[str, Files[T]], kept: Collection[str], *, changed: bool
     ) -> list[Files[T]]:
-        """The parts that are not kept give way to fresh ones, and are returned. `changed`: these hold other things."""
+        """Replaces the parts that are not kept with new ones, and returns the old ones. `changed` are the objects that
+        differ.
+        """
         left = [files for part, files in self.parts.items() if part not in kept]
         self.parts = {part: self.parts[part] for part in kept} | dict(fresh)
         if changed:
@@ -111,7 +112,7 @@ class Index(Generic[T]):
         files.unfiled.discard(key)
         try:
             values: Iterable[str] = self._values(obj)
-        except Exception:  # it may have been filed all the same, if the function is not pure
+        except Exception:  # if the function is not pure, the object may have been indexed anyway
             values = tuple(files.by_value)
         for value in values:
             if value in kept:
@@ -131,7 +132,7 @@ class Index(Generic[T]):
         return values
 
     def _told_values(self, obj: T) -> tuple[str, ...] | None:
-        """The values, or None after having told of the failure."""
+        """The values, or None after reporting the failure."""
         try:
             return self._values(obj)
         except Exception as error:

@@ -54,9 +54,9 @@ OnError = Callable[["Informer[Any]", Interrupted], None]
 
 
 class Informer(Figures, Generic[T]):
-    """Made by `Cache.declare` and `Cache.using`; runs while the cache runs.
+    """Created by `Cache.declare` and `Cache.using`; runs while the cache runs.
 
-    `scope` is the present one: `Cache.rescope` changes it.
+    `scope` is the current one; `Cache.rescope` changes it.
 
     RBAC: `list` and `watch` on the resource, in the scope's namespaces or cluster-wide.
     """
@@ -78,9 +78,9 @@ class Informer(Figures, Generic[T]):
         self.form = form
         self.scope = scope
         self.optional = True
-        """Whether every user can do without it, so that nobody is warned if the kind is not served."""
+        """Whether it is optional for every user, so that there is no warning if the kind is not served."""
         self.quiet = False
-        """Whether somebody else reports why it cannot be filled."""
+        """Whether the cache's owner reports why it cannot be filled."""
         self._name = located(str(form), cluster)
         super().__init__(Tally(), Troubles(self._name, clock))
         self.store: Store[T] = Store(parts, index_failed=self._troubles.index_failed)
@@ -101,14 +101,14 @@ class Informer(Figures, Generic[T]):
         self._progress: asyncio.Future[None] | None = None
         self._group: asyncio.TaskGroup | None = None
         self._ending = False
-        """Its tasks are cancelled, and some have not ended."""
+        """Whether its tasks have been cancelled but some have not ended."""
         self._past_stale_events = 0
         """The counts of list/watches that have ended."""
         self._reflectors = {part: self._reflector(scope, part, self, self._tally) for part in parts}
         self._driven: dict[str, asyncio.Task[NoReturn]] = {}
-        """By part, while the informer runs."""
+        """The list/watches by part, while the informer runs."""
         self._staging: Staging[T] | None = None
-        """While another scope is read."""
+        """Set while another scope is being listed."""
         self._held: asyncio.Event | None = None
         """Set when list/watches may write again; None while they may."""
 
@@ -126,13 +126,13 @@ class Informer(Figures, Generic[T]):
         existing: bool = True,
         name: str = "",
     ) -> Registration[T]:
-        """From now on `handler` is called with every delta. If there are objects already, it is called with them first,
-        soon after this returns (`await registration.synced()`), or, for a plain function of an informer that does
-        not run, before this returns.
+        """From now on, `handler` is called with every delta. If objects already exist, it is called with them first:
+        soon after this returns (`await registration.synced()`), or before this returns if it is a plain function and
+        the informer is not running.
 
         A plain function is called inline: it must not block, because everything waits for it. An `async def` function
-        is called in its own task, while the informer runs, and gets for each object what brings it up to date at that
-        time: it may miss intermediate states, and objects that were created and deleted meanwhile. When the informer
+        is called in its own task while the informer runs, and gets for each object what brings it up to date at that
+        time: it may miss intermediate states, and objects that were created and deleted in between. When the informer
         ends, the running call is cancelled.
 
         `only`: the handler only sees objects that pass this test. One that starts to pass is an `Added`, one that no
@@ -188,7 +188,7 @@ class Informer(Figures, Generic[T]):
 
     @property
     def last_error(self) -> ApiError | None:
-        """Why listing or watching does not work at the moment; None when it does. NotFound: the kind is not
+        """Why listing or watching does not work at the moment; None if it does. NotFound means that the kind is not
         installed.
         """
         return next((r.last_error for r in self._reflectors.values() if r.last_error is not None), None)
@@ -213,7 +213,7 @@ class Informer(Figures, Generic[T]):
             self._progress = asyncio.get_running_loop().create_future()
         return self._progress
 
-    # Running.
+    # Running
 
     async def run(self) -> None:
         """Lists and watches until cancelled. Any exception is a bug."""
@@ -326,8 +326,8 @@ class Informer(Figures, Generic[T]):
             await pace.step()
 
     def _exchanged(self, replacement: Replacement[T]) -> Awaitable[None]:
-        """The store has it; what is returned tells the handlers, all of them also when cancelled."""
-        # Handlers added from here on learn everything from the store, which is ahead of those that are told.
+        """Exchanges the store. Awaiting the result calls the handlers, all of them even if cancelled."""
+        # Handlers added from here on get everything from the store, which is ahead of the others.
         registrations = self._handlers.present
         deltas = self.store.exchange(replacement)
         self._progressed()
@@ -342,7 +342,7 @@ class Informer(Figures, Generic[T]):
 
     @contextmanager
     def _holding(self) -> Iterator[None]:
-        """Meanwhile nothing is written to the store but by the caller: list/watches wait."""
+        """During the block, only the caller writes to the store: list/watches wait."""
         self._held = asyncio.Event()
         try:
             yield

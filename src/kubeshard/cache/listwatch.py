@@ -97,8 +97,8 @@ NOT_SERVED = BackoffPolicy(cap=5.0)
 """Between attempts for a kind that is not installed: at most 10 s with jitter."""
 
 PROMPT = 3.0
-"""For how long after a position was doubted a server at or past it removes the doubt (seconds): enough for a first
-pause and a response.
+"""For how many seconds after a position was doubted a server at or past it removes the doubt: enough for a first pause
+and a response.
 """
 
 SHORTEST_WATCH, LONGEST_WATCH = 240.0, 480.0
@@ -342,7 +342,7 @@ class ListWatch(Generic[T]):
         # Meanwhile another list/watch may have found that the server does not support streaming lists.
         self.state = self._beginning(state.version) if isinstance(state.then, Streaming) else state.then
 
-    # Transitions.
+    # Transitions
 
     @property
     def _outdated(self) -> bool:

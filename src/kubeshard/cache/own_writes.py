@@ -1,8 +1,8 @@
-"""Read your own writes: a reader that wrote waits, briefly, until the cache has seen what it wrote.
+"""Read your own writes: a reader that wrote waits briefly until the cache has seen what it wrote.
 
-An `OwnWrites` belongs to one reconciled key: it remembers what reconciles of that key wrote, across reconciles,
-because the next one must not act on a cache from before the last one's writes. Nobody else waits. An informer
-has seen a write when
+An `OwnWrites` belongs to one reconciled key: it remembers what reconciles of that key wrote, across reconciles, because
+the next one must not act on a cache from before the last one's writes. Only its readers wait. An informer has seen a
+write when
 
 * the store is complete up to the written version: by its event, by any later event, by a bookmark or by a full
   list. This covers a write that moved the object out of the selector (it shows as a DELETED event, or not at
@@ -11,7 +11,7 @@ has seen a write when
   server that was restored from a backup never reaches the written version again;
   * or the store lacks the object, and no pending write put it into the scope: it will never show;
   * a deletion: the store lacks the UID, or has it as being deleted. (A deletion without a UID cannot be checked, so
-  nobody waits for it.)
+    readers do not wait for it.)
 
 Guaranteed: after `settled` returns, reads of that kind reflect all recorded writes to it, or newer states;
 without pending writes it does not suspend. Not guaranteed: success. If the cache stays behind, it raises

@@ -1,12 +1,12 @@
-"""Drives one list/watch machine against the API server and hands its changes to a sink: an informer, or a watcher.
+"""Drives one list/watch machine against the API server and passes its changes to a sink: an informer or a watcher.
 
-Guaranteed: objects of any size; other tasks get a turn on the event loop every few milliseconds of decoding; a
-watch without any event for READ_DEADLINE is given up (a bookmark is due every minute), which bounds the cost of a
-half-open connection; an object that does not fit its class is passed on as an UndecodableObject and never fails
-the list. If a watch sends an object whose name cannot be read, the change of some object was missed, so
-everything is listed again; a full list omits such an object. Every failure is counted, reported to the sink,
-kept in `last_error`, and followed by another attempt. Nothing is read while the sink makes the driver wait, so a
-slow sink causes backpressure and costs no memory.
+Guaranteed: objects of any size; other tasks get a turn on the event loop every few milliseconds of decoding; a watch
+without any event for READ_DEADLINE is given up (a bookmark is due every minute), which bounds the effect of a half-open
+connection; an object that does not fit its class is passed on as an UndecodableObject and never fails the list. If a
+watch sends an object whose name cannot be read, the change of some object was missed, so everything is listed again; a
+full list omits such an object. Every failure is counted, reported to the sink, kept in `last_error`, and followed by
+another attempt. Nothing is read while the sink makes the driver wait, so a slow sink causes backpressure and costs no
+memory.
 
 RBAC: list and watch.
 """
@@ -271,7 +271,7 @@ class Reflector(Generic[T]):
         else:
             machine.failed(error, now)
         if isinstance(machine.state, Pausing):
-            return  # which tells of it
+            return  # which reports it
         self._log.debug("Continuing at once", error=error)
         if not isinstance(error, Invalid):  # which is how a server without streaming lists responds
             await self._interrupted(error, 0.0)

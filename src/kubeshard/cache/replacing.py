@@ -1,8 +1,8 @@
-"""A full read on its way into a store.
+"""Puts the result of a full list into a store.
 
-What is new, what changed and what left is found out, and all indexes are filed, step by step beside what readers see.
-Then everything takes its place at one stroke, which costs the same however many objects there are. So nobody ever reads
-half of it, and nobody waits for all of it.
+The differences are computed and all indexes are built step by step, separately from what readers see. Then everything
+is exchanged atomically, which costs the same however many objects there are. Readers never see half of a list and never
+wait for all of it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kubeshard.core.objects import KubeObject
 T = TypeVar("T", bound=KubeObject)
 
 Objects = Mapping[str, Mapping[str, T]]
-"""By namespace, then by name."""
+"""Entries by namespace, then by name."""
 
 
 class Replacement(Generic[T]):
-    """Made by a store. `versions`: the parts that it replaces `before` by, and up to where they are; `kept`: those that
-    stay. `indexes`: those of the store, also those that it gets meanwhile.
+    """Created by a store. `versions` contains the parts that replace the parts `before`, each with its version; `kept`
+    are the parts that remain. `indexes` are those of the store, including those added in the meantime.
 
-    While it is prepared nothing may be written to what it replaces.
+    During the preparation, nothing may be written to what it replaces.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Replacement(Generic[T]):
         self.kept = kept
         self.files: dict[Index[T], dict[str, Files[T]]] = {}
         self.left: list[Files[T]] = []
-        """Of indexes, when it has taken their place."""
+        """The old parts of indexes, once they have been replaced."""
         self.gone: deque[Deleted[T]] = deque()
         self._come: deque[T | Updated[T]] = deque()
         self._before = before
@@ -53,10 +53,12 @@ class Replacement(Generic[T]):
         self._initial = initial
         self._rewound = rewound
         self.steps: Iterator[None] = self._prepared()
-        """Each prepares an object. Whoever has gone through all of them hands it to the store at once."""
+        """The steps, each of which prepares one object. After the last one, the caller must pass it to the store
+        immediately.
+        """
 
     def finish(self) -> None:
-        """Takes all steps that are left, and those for an index that was added after the last one."""
+        """Takes all remaining steps, and those for indexes that were added after the last one."""
         for _ in self.steps:
             pass
         for _ in self._all_filed():
@@ -67,7 +69,7 @@ class Replacement(Generic[T]):
         return bool(self.gone or self._come)
 
     def changes(self) -> Iterator[Delta[T]]:
-        """Deletions first, then the rest, once. What has been given is not held any more."""
+        """Yields the changes once, deletions first, without keeping references to them."""
         while self.gone:
             yield self.gone.popleft()
         while self._come:
@@ -75,7 +77,7 @@ class Replacement(Generic[T]):
             yield found if isinstance(found, Updated) else Added(found, self._initial)
 
     def leaving(self) -> Iterator[None]:
-        """Each step gives up a little of what is left: all of it at once would take long."""
+        """Frees the old objects step by step, because freeing all of them at once would take long."""
         for files in self.left:
             while files.by_value:
                 files.by_value.popitem()
@@ -106,7 +108,7 @@ class Replacement(Generic[T]):
                 ):
                     self._come.append(Updated(old, new))
                 else:
-                    objects[name] = old  # what readers hold already
+                    objects[name] = old  # the object that readers already have
                 yield
         for namespace, before in self._before.items():
             left = self.snapshot.objects.get(namespace, absent)

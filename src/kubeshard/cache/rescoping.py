@@ -49,7 +49,7 @@ class Staging(Generic[T]):
         self._closed = False
         self._told = asyncio.Event()
         self._complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """All parts have been listed."""
+        """Set when all parts have been listed."""
         if not self._unread:
             self._complete.set_result(None)
 
@@ -58,7 +58,7 @@ class Staging(Generic[T]):
         either: list[asyncio.Future[Any]] = [self._complete, *drivers]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
 
-    # Called by the old list/watches.
+    # Called by the old list/watches
 
     def old(self, change: Replace[T] | Apply[T] | Remove[T] | Advance, gone: Iterable[Key] = ()) -> None:
         """A change while the new ones are listing. `gone`: what a full list no longer contained."""
@@ -72,7 +72,7 @@ class Staging(Generic[T]):
                 for key, entry in entries.items():
                     self._heard[key] = _Heard(entry.metadata.resource_version, entry)
 
-    # Called by the new list/watches.
+    # Called by the new list/watches
 
     def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
         if self._closed:
@@ -114,7 +114,7 @@ class Staging(Generic[T]):
         elif (room := self._sink.apply(change, part)) is not None:
             await room
 
-    # The exchange.
+    # The exchange
 
     def close(self) -> tuple[Snapshot[T], dict[str, str]]:
         """The objects of the new parts, and their versions. Later changes wait for `open`."""

@@ -1,4 +1,4 @@
-"""Which objects of a kind a cache contains."""
+"""Scopes: which objects of a kind a cache contains."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Scope:
     fields: FieldSelector = ANY_FIELDS
 
     def __str__(self) -> str:
-        """For people: `all namespaces; labels app=web`."""
+        """A human-readable form: `all namespaces; labels app=web`."""
         where = ALL.value if self.namespaces is ALL else ", ".join(sorted(self.namespaces))
         parts = [where or "no namespaces"]
         if self.labels.requirements:

@@ -1,9 +1,9 @@
-"""Parts that many objects have in common are kept once.
+"""Deduplicates parts that many objects have in common.
 
-Objects of one namespace, one workload or one owner have the same texts, labels and owner references, and every decoded
-object comes with its own copies of them: about a fifth of what a small object takes.
+Objects of one namespace, workload or owner have the same strings, labels and owner references, and every decoded object
+has its own copies of them: about a fifth of the size of a small object.
 
-Labels that are shared cannot be changed: who tries gets a TypeError, and no other object another label. Copies of them
+Shared labels cannot be changed: any attempt raises TypeError and has no effect on other objects. Copies of them
 (`dict(labels)`, `labels | {...}`, `copy.deepcopy`) are plain dicts.
 """
 
@@ -18,14 +18,14 @@ from msgspec.structs import force_setattr
 from kubeshard.core.objects import KubeObject
 
 _REMEMBERED = 4096
-"""What was seen last. Bounded, as there are labels that no two objects share."""
+"""The values seen most recently. It is bounded, since some labels are different on every object."""
 
 H = TypeVar("H", bound=Hashable)
 
 
 def share_parts(obj: KubeObject) -> None:
-    """Gives an object that nobody else has yet equal parts of those before it in place of its own. After its transform,
-    which may change what is its own.
+    """Replaces parts of a new object with equal parts of earlier objects. Call it after the object's transform, which
+    may change the object's own parts.
     """
     metadata = obj.metadata
     if metadata.namespace:

@@ -1,7 +1,7 @@
-"""What a full read has found, while it is read and when it is complete.
+"""The result of a full list, while it is being read and when it is complete.
 
-By namespace, then by name: these are the mappings that the store keeps, so a full read of many objects never holds a
-second set of places for them.
+Its mappings, by namespace and then by name, are the ones that the store keeps, so a full list of many objects never
+needs a second set of mappings.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Snapshot(Mapping[Key, T | UndecodableObject]):
-    """One entry for each object that there is: the object, or why it cannot be read. The `objects` of a complete one
-    belong to the store that is given it.
+    """One entry for each existing object: the object, or why it cannot be decoded. The `objects` of a complete snapshot
+    belong to the store that receives it.
     """
 
     def __init__(self, entries: Iterable[T | UndecodableObject] = ()) -> None:
         self.objects: dict[str, dict[str, T]] = {}
-        """namespace -> name -> object; no empty namespace."""
+        """namespace -> name -> object, without empty namespaces."""
         self.undecodable: dict[Key, UndecodableObject] = {}
-        """No key that is in `objects`."""
+        """Undecodable objects; no key is also in `objects`."""
         for entry in entries:
             self.put(entry)
 
@@ -44,14 +44,16 @@ class Snapshot(Mapping[Key, T | UndecodableObject]):
         objects[name] = entry
 
     def drop(self, key: Key) -> None:
-        """Nothing happens if it has no entry."""
+        """Removes an entry, if there is one."""
         self.undecodable.pop(key, None)
         objects = self.objects.get(key.namespace)
         if objects and objects.pop(key.name, None) is not None and not objects:
             del self.objects[key.namespace]
 
     def take(self, other: Snapshot[T]) -> None:
-        """All entries of another one, which has been read in namespaces of its own and is of no more use then."""
+        """Moves all entries from another snapshot, which covers other namespaces. That snapshot must not be used
+        afterwards.
+        """
         self.objects.update(other.objects)
         self.undecodable.update(other.undecodable)
 

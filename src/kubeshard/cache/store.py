@@ -33,8 +33,8 @@ class UndeclaredIndex(KubeshardError):
 class Store(Generic[T]):
     """Objects by namespace and name, and by the values of named indexes.
 
-    A store is fed in `parts`: ALL_NAMESPACES, or each namespace by its own list/watch. Lists skip an object that
-    could not be decoded; `get` raises its UndecodableObject, so that nobody mistakes it for absent.
+    A store is fed in `parts`: ALL_NAMESPACES, or each namespace by its own list/watch. Lists skip an object that could
+    not be decoded; `get` raises its UndecodableObject, so that it is not mistaken for absent.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Store(Generic[T]):
         return [obj for objects in self._objects.values() for obj in objects.values()]
 
     def objects(self) -> Iterator[T]:
-        """Each object once. The store must not be changed meanwhile."""
+        """Yields each object once. The store must not be changed meanwhile."""
         return (obj for objects in self._objects.values() for obj in objects.values())
 
     def copy(self) -> dict[str, dict[str, T]]:
@@ -86,7 +86,7 @@ class Store(Generic[T]):
         return self._index(name).find(value, namespace)
 
     def has_index(self, name: str) -> bool:
-        """Whether it can be read."""
+        """Whether the index exists and can be read."""
         return name in self._indexes and self._indexes[name].complete
 
     def filed(self, name: str, value: str) -> Mapping[Key, T]:
@@ -116,17 +116,15 @@ class Store(Generic[T]):
     def add_index(
         self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
     ) -> None:
-        """File all present and future objects under the function's values. Raises ValueError if the name is
-        taken.
-        """
+        """Index all present and future objects by the function's values. Raises ValueError if the name is taken."""
         for _ in self.begin_index(name, function, changed):
             pass
 
     def begin_index(
         self, name: str, function: IndexFunction[T], changed: IndexListener = lambda value: None
     ) -> Iterator[None]:
-        """`add_index` in steps, each of which files an object; the store may change in between. The index can be read
-        when all steps have been taken.
+        """`add_index` in steps, each of which indexes one object; the store may change in between. The index can be
+        read after the last step.
         """
         if name in self._indexes:
             raise ValueError(f"index {name!r} exists")
@@ -136,9 +134,11 @@ class Store(Generic[T]):
     def _filing(self, index: Index[T], objects: Iterable[T]) -> Iterator[None]:
         for obj in objects:
             if self._indexes.get(index.name) is not index:
-                return  # removed: its parts are not those of the store any more
+                return  # removed: its parts no longer belong to the store
             namespace, name = obj.metadata.namespace, obj.metadata.name
-            if self._objects.get(namespace, {}).get(name) is obj:  # what came later has been filed as it came
+            if (
+                self._objects.get(namespace, {}).get(name) is obj
+            ):  # later objects were indexed when they arrived
                 part = namespace if namespace in self._versions else ALL_NAMESPACES
                 index.file(obj, index.parts[part])
             yield
@@ -168,8 +168,8 @@ class Store(Generic[T]):
         *,
         rewound: bool = False,
     ) -> Replacement[T]:
-        """Replaces the parts by those of `versions`, with exactly these entries, and those that are kept as they are.
-        `rewound`: the server's history was rewritten, so objects with the same version may differ.
+        """Replaces the parts with those of `versions`, which have exactly these entries, and those that are kept
+        unchanged. `rewound`: the server's history was rewritten, so objects with the same version may differ.
         """
         snapshot = entries if isinstance(entries, Snapshot) else Snapshot(entries.values())
         stay = tuple(kept)
@@ -204,7 +204,7 @@ class Store(Generic[T]):
         return [other for other in self._versions if other != part]
 
     def apply(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
-        """An object was added or modified. An entry that is stored already, or older, changes nothing."""
+        """Stores an object that was added or modified. An entry that is already stored, or older, changes nothing."""
         metadata = entry.metadata
         self.advance(metadata.resource_version, part)
         if isinstance(entry, UndecodableObject):
@@ -229,8 +229,8 @@ class Store(Generic[T]):
         return delta
 
     def remove(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
-        """An object left: deleted, or no longer selected. `entry` is its last state. If the stored object is newer,
-        nothing changes.
+        """Removes an object that was deleted or is no longer selected. `entry` is its last state. If the stored object
+        is newer, nothing changes.
         """
         version = entry.metadata.resource_version
         self.advance(version, part)
@@ -247,7 +247,7 @@ class Store(Generic[T]):
         return (Deleted(entry),)
 
     def advance(self, resource_version: str, part: str = ALL_NAMESPACES) -> None:
-        """There are no other changes in the part up to this version."""
+        """Records that there are no other changes in the part up to this version."""
         self._versions[part] = newest(resource_version, self._versions[part])
 
     def _index(self, name: str) -> Index[T]:

@@ -1,10 +1,10 @@
-"""The commands `kubeshard` and `kubectl shard`: what operators of a cluster type.
+"""The commands `kubeshard` and `kubectl shard`: what cluster operators type.
 
-Every command ends a user's mistake in one line that says what to do: exit code 2 for wrong usage or
-configuration, 1 for what went wrong on the way. The first Ctrl-C or SIGTERM ends a command in order, the
-second at once.
+Every command reports a user's mistake in one line that says what to do. The exit code is 2 for wrong usage or
+configuration and 1 for a failure while running. The first Ctrl-C or SIGTERM ends a command gracefully, the second at
+once.
 
-The modules import what a command runs on only when it runs: `--help` is quick and needs no extra.
+The modules import a command's dependencies only when it runs, so `--help` is quick and needs no extra.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from kubeshard.runtime.collector import COLLECT_AFTER
 
 def main() -> None:
     """Entry point of the command `kubeshard`."""
-    # Only when it runs: it imports the commands of other distributions, and they import this package.
+    # Imported late: it imports the commands of other distributions, and they import this package.
     _run("kubeshard.cli.program", "main")
 
 
 def shard_main() -> None:
-    """Entry point of the plugin `kubectl-shard`, which is `kubectl shard` for kubectl."""
+    """Entry point of the plugin `kubectl-shard`, which kubectl runs as `kubectl shard`."""
     _run("kubeshard.cli.kubectl.program", "main")
 
 
 def shard_completions() -> None:
-    """Entry point of `kubectl_complete-shard`, which kubectl asks how a command line goes on."""
+    """Entry point of `kubectl_complete-shard`, which kubectl calls to complete a command line."""
     _run("kubeshard.cli.kubectl.program", "complete")
 
 
@@ -36,5 +36,5 @@ def _run(module: str, function: str) -> None:
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     try:
         getattr(import_module(module), function)()
-    except KeyboardInterrupt:  # before a command could take signals, as during imports
+    except KeyboardInterrupt:  # before the command handles signals, for example during imports
         sys.exit(130)

@@ -1,4 +1,4 @@
-"""The command `kubeshard apiserver`, which the distribution kubeshard-apiserver brings."""
+"""The command `kubeshard apiserver`, which the distribution kubeshard-apiserver provides."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubeshard.version import how_to_install
 
 
 def apiserver_command() -> click.Command:
-    """The command, or, where it is not installed, one that says what to install."""
+    """The command, or, if it is not installed, a substitute that says what to install."""
     if find_spec("kubeshard_apiserver") is None:
         return _missing
     from kubeshard_apiserver.cli.command import apiserver
@@ -25,5 +25,5 @@ def apiserver_command() -> click.Command:
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 def _missing() -> None:
-    """Run a Kubernetes API server. It is a package of its own, kubeshard-apiserver."""
+    """Run a Kubernetes API server. It comes in a separate package, kubeshard-apiserver."""
     raise ConfigurationError(f"the embedded API server is not installed: {how_to_install('apiserver')}")

@@ -67,9 +67,9 @@ def checksum_controller(
 ) -> None:
     """Run the checksum controller: for each Secret a ConfigMap with the SHA-256 of every value.
 
-    A small example of a sharded controller; it needs a sharder, and a ControllerRing for secrets with
-    configmaps, or --sharding both. The first Ctrl-C stops it gracefully and hands its Secrets over, the second
-    ends it immediately, like a crash.
+    A small example of a sharded controller. It needs a sharder and a ControllerRing for secrets with configmaps, or
+    --sharding both. The first Ctrl-C stops it gracefully and hands its Secrets over; the second ends it immediately,
+    like a crash.
     """
     from kubeshard.core.names import is_dns_label
     from kubeshard.examples.checksum.operator import connected_checksum_controller
@@ -80,7 +80,7 @@ def checksum_controller(
     if not controllerring:
         raise click.BadParameter("must not be empty", param_hint="--controllerring")
     if not is_dns_label(namespace):
-        raise click.BadParameter(f"{namespace!r} is not a name of a namespace", param_hint="--namespace")
+        raise click.BadParameter(f"{namespace!r} is not a valid namespace name", param_hint="--namespace")
     if not (lease_namespace or pod_namespace()):
         raise click.UsageError("outside of a pod give --lease-namespace, where the shard's Lease lives")
     run(

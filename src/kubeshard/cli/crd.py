@@ -1,4 +1,4 @@
-"""The commands `kubeshard crd`: definitions of custom resources from classes, and what a change of one breaks."""
+"""The commands `kubeshard crd`: definitions of custom resources from classes, and what a change to one breaks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _ShowsByDefault(click.Group):
 
 @click.group(cls=_ShowsByDefault, subcommand_metavar="MODULE[:CLASS] | COMMAND [ARGS]...")
 def crd() -> None:
-    """CustomResourceDefinitions from classes, and what a change of one breaks.
+    """CustomResourceDefinitions from classes, and what a change to one breaks.
 
     `kubeshard crd MODULE[:CLASS]` prints the definitions of a module's kinds, as `kubeshard crd show` does.
     """
@@ -51,8 +51,8 @@ def crd() -> None:
 def show(references: tuple[str, ...]) -> None:
     """Print CustomResourceDefinitions as YAML.
 
-    For a module these are its classes marked with CustomResource, or, if there are none, all with a custom group;
-    several classes of one kind are its versions. MODULE is a name that can be imported, or a file.
+    For a module, these are its classes marked with CustomResource or, if there are none, all classes with a custom
+    group. Several classes of one kind are its versions. MODULE is an importable name or a file.
     """
     import yaml
 
@@ -61,7 +61,7 @@ def show(references: tuple[str, ...]) -> None:
 
 @crd.command(
     cls=Command,
-    short_help="Show what a change of a definition breaks.",
+    short_help="Show what a change to a definition breaks.",
     examples=(
         "kubeshard crd check manifests/crd.yaml myoperator.api",
         "git show main:crd.yaml > old.yaml; kubeshard crd check old.yaml crd.yaml -o json",
@@ -79,7 +79,7 @@ def show(references: tuple[str, ...]) -> None:
     help="Output as text, or as a list of objects.",
 )
 def check(old: str, new: str, output: str) -> None:
-    """Show the differences between two definitions, and which break stored objects or clients.
+    """Show the differences between two definitions, and which of them break stored objects or clients.
 
     OLD and NEW are YAML files, or MODULE[:CLASS] as for show. The exit code is 1 if something breaks.
     """
@@ -99,7 +99,7 @@ def check(old: str, new: str, output: str) -> None:
 
 
 def _definitions(reference: str) -> list[Any]:
-    """Of a YAML file, or of classes. Raises ConfigurationError."""
+    """Definitions from a YAML file or from classes. Raises ConfigurationError."""
     from kubeshard.crd.manifests import definitions_in
 
     if not reference.endswith((".yaml", ".yml", ".json")):
@@ -114,7 +114,7 @@ def _definitions(reference: str) -> list[Any]:
 
 
 def _defined(references: tuple[str, ...]) -> list[Any]:
-    """The definitions of classes, those of one kind together. Raises ConfigurationError."""
+    """One definition for each kind that the classes describe. Raises ConfigurationError."""
     from kubeshard.crd.defining import definition
 
     kinds: dict[Any, list[type[KubeObject]]] = {}

@@ -1,4 +1,4 @@
-"""How commands end: errors in one line (`kubeshard.manager.ending`)."""
+"""How commands end: errors are one line (`kubeshard.manager.ending`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubeshard.survey.errors import Unanswerable
 
 
 def run_program(group: click.Group, name: str, **options: Any) -> None:
-    """Runs a command of the group, as the arguments of the process say, and ends the process where it fails."""
+    """Runs the command that the process's arguments name, and exits the process if it fails."""
     try:
         group.main(prog_name=name, standalone_mode=False, **options)
     except click.exceptions.Abort:
@@ -37,5 +37,5 @@ def run_program(group: click.Group, name: str, **options: Any) -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         click.echo(f"Error: cannot write: {error.strerror}", err=True)
-        # Not sys.exit: at its end the interpreter would try to write the rest once more, and report that, too.
+        # Not sys.exit: on exit the interpreter would try to flush the rest again, and report that error as well.
         os._exit(1)

@@ -20,7 +20,7 @@ from kubeshard.core.kinds import default_plural
 from kubeshard.version import __version__
 
 _SUFFIX = ".template"
-"""Of the files that become files of the project."""
+"""The suffix of template files that become files of the project."""
 
 _PROJECT = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,39}")
@@ -31,7 +31,7 @@ _TAKEN = frozenset(
         *("Struct", "Watch"),
     )
 )
-"""Kinds whose classes would hide what the modules of a project import."""
+"""Kinds whose classes would shadow names that the project's modules import."""
 
 _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 
@@ -46,15 +46,19 @@ _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9
 )
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.option(
-    "--kind", default="Greeting", show_default=True, metavar="KIND", help="The kind that it reconciles."
+    "--kind",
+    default="Greeting",
+    show_default=True,
+    metavar="KIND",
+    help="The kind that the operator reconciles.",
 )
 @click.option(
     "--group", default="example.com", show_default=True, metavar="GROUP", help="The API group of the kind."
 )
 @version_option
 def init(folder: Path, kind: str, group: str) -> None:
-    """Create a small complete operator in FOLDER, which must not exist or be empty: its kind, a reconciler, tests,
-    and manifests. The folder's name is the project's.
+    """Create a small but complete operator in FOLDER, which must be empty or not exist: its kind, a reconciler, tests
+    and manifests. The project is named after the folder.
     """
     project = folder.resolve().name
     for what, text, pattern, example in (
@@ -66,25 +70,25 @@ def init(folder: Path, kind: str, group: str) -> None:
             raise ConfigurationError(f"{what} {text!r}: give one such as {example}")
     package = project.replace("-", "_")
     if keyword.iskeyword(package):
-        raise ConfigurationError(
-            f"project name {project!r}: a package cannot have this name; choose another one"
-        )
+        raise ConfigurationError(f"project name {project!r}: a package cannot have this name; choose another")
     if package in sys.stdlib_module_names or package in ("kubeshard", "manifests", "tests"):
         raise ConfigurationError(
-            f"project name {project!r}: a module of that name is there already; choose another one"
+            f"project name {project!r}: a module of that name exists already; choose another"
         )
     if kind in _TAKEN:
         raise ConfigurationError(
-            f"--kind {kind!r}: the project imports another class of this name; choose another one"
+            f"--kind {kind!r}: the project imports another class of this name; choose another"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(f"{folder} exists and is not an empty folder: choose another one")
+        raise ConfigurationError(f"{folder} exists and is not an empty folder: choose another")
     values = _values(project, kind, group)
     try:
         written = [*_written(folder, values), *_generated(folder, values)]
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: {error.strerror}") from error
-    for file in written:  # only now: a reader that goes away, as `head` does, must not leave half a project
+    for file in (
+        written
+    ):  # only now: a reader that closes the pipe early, as `head` does, must not leave half a project
         click.echo(file)
     click.echo(f"\nIt is ready to run: see {folder / 'README.md'}", err=True)
 
@@ -98,7 +102,7 @@ def _written(folder: Path, values: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _generated(folder: Path, values: Mapping[str, str]) -> Iterator[Path]:
-    """Writes the manifests that follow from the project's code, by the commands that its README names."""
+    """Generates the manifests from the project's code, with the commands that its README names."""
     package, project = values["package"], values["project"]
     for name, arguments in (
         ("crd.yaml", ["crd", f"{package}.types"]),
@@ -128,7 +132,7 @@ def _values(project: str, kind: str, group: str) -> dict[str, str]:
 
 
 def _project(values: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """The files of the project, by their paths in it."""
+    """Pairs of path within the project and content."""
     for path, template in _files(files("kubeshard.cli") / "templates", Path()):
         *folders, name = path.parts
         renamed = [values["package"] if folder == "package" else folder for folder in folders]

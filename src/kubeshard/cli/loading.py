@@ -1,12 +1,12 @@
-"""Loads what a user names as MODULE or MODULE:NAME, and distinguishes mistakes from crashes.
+"""Loads the module or object that a user names as MODULE or MODULE:NAME, and distinguishes mistakes from crashes.
 
 | what happens | how it ends |
 |---|---|
-| there is no such module, or no such name in it | one line that says what there is |
+| there is no such module, or no such name in it | one line that lists the names there are |
 | kubeshard refuses a declaration, such as a controller's name | one line with the author's file and line |
 | any other exception of the author's code | its stack trace, from the author's first line on |
 
-MODULE is a name that can be imported, also from the working directory, or a file.py.
+MODULE is an importable name, also from the working directory, or a file.py.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHOWN = 20
-"""Names of a module that are listed at most."""
+"""The largest number of a module's names that a message lists."""
 
 _HOME = str(Path(__file__).resolve().parents[1])
-"""What is in here is kubeshard's."""
+"""Code in this folder is kubeshard's, not the author's."""
 
 
 def load_module(reference: str) -> ModuleType:
-    """Raises ConfigurationError; SystemExit after the stack trace of a crash."""
+    """Imports a module. Raises ConfigurationError; SystemExit after printing the stack trace of a crash."""
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -44,11 +44,11 @@ def load_module(reference: str) -> ModuleType:
 
 
 def load_name(reference: str, default: str = "") -> Any:
-    """What stands for `MODULE:NAME`; `default` is the name where only a module is given. Raises as `load_module`."""
+    """The object `MODULE:NAME`; `default` is the name if only a module is given. Raises like `load_module`."""
     where, _, name = reference.partition(":")
     name = name or default
     if not where or not name:
-        raise ConfigurationError(f"{reference!r}: say MODULE:NAME, as in my_operator.main:manager")
+        raise ConfigurationError(f"{reference!r}: write MODULE:NAME, as in my_operator.main:manager")
     module: ModuleType = load_module(where)
     found: Any = module
     for part in name.split("."):
@@ -59,13 +59,13 @@ def load_name(reference: str, default: str = "") -> Any:
 
 
 def load_manager(reference: str) -> Manager:
-    """The Manager `MODULE[:NAME]`, or what a function of that name returns. Raises as `load_module`."""
+    """The Manager `MODULE[:NAME]`, or the Manager that a function of that name returns. Raises like `load_module`."""
     from kubeshard.manager.manager import Manager
 
     found = load_name(reference, "manager")
     if iscoroutinefunction(found) or (isfunction(found) and _required(found)):
         raise ConfigurationError(
-            f"{reference}: a function that makes the Manager is no `async def` and is called without arguments"
+            f"{reference}: a function that makes the Manager must not be `async def` and takes no arguments"
         )
     manager = calling(found) if callable(found) else found
     if not isinstance(manager, Manager):
@@ -76,13 +76,13 @@ def load_manager(reference: str) -> Manager:
 
 
 def program_name(reference: str) -> str:
-    """`my_company.my_operator:manager` is `my-operator`."""
+    """The program's name: `my-operator` for `my_company.my_operator:manager`."""
     module = reference.partition(":")[0].removesuffix(".py")
     return module.replace("/", ".").rpartition(".")[2].replace("_", "-").strip("-").lower()
 
 
 def _required(function: Callable[..., Any]) -> bool:
-    """Whether it has parameters without a default."""
+    """Whether the function has parameters without a default."""
     stars = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return any(
         each.default is Parameter.empty and each.kind not in stars
@@ -91,7 +91,7 @@ def _required(function: Callable[..., Any]) -> bool:
 
 
 def calling(authors: Callable[[], T]) -> T:
-    """Calls code of the author's. Raises as `load_module`."""
+    """Calls the author's code. Raises like `load_module`."""
     try:
         return authors()
     except (TypeError, ValueError, KubeshardError) as error:
@@ -113,12 +113,12 @@ def _imported(name: str) -> ModuleType:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise  # something that the module itself imports
         raise ConfigurationError(
-            f"there is no module {name}: give a name that can be imported from here, or a file.py"
+            f"there is no module {name}: give a name that is importable from here, or a file.py"
         ) from None
 
 
 def _from_file(path: Path) -> ModuleType:
-    # Known by its path: its bare name may be another module's, such as `types`.
+    # Registered under its path: its bare name may belong to another module, such as `types`.
     name = str(path.resolve())
     spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
@@ -141,7 +141,7 @@ def _instead(module: ModuleType) -> str:
 
 
 def _crash(error: BaseException) -> NoReturn:
-    """Writes the stack trace without the frames above the author's code."""
+    """Prints the stack trace without the frames above the author's code, and exits."""
     trace: TracebackType | None = error.__traceback__
     while trace is not None and _is_plumbing(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
@@ -154,5 +154,7 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_plumbing(file: str) -> bool:
-    """Also code without a file: importlib's, and what dataclasses generate."""
+    """Whether a frame is not the author's. This includes code without a file: importlib's, and what dataclasses
+    generate.
+    """
     return _is_ours(file) or file.startswith("<") or file == importlib.__file__

@@ -1,15 +1,15 @@
 """How a command logs: `--log-level` and `--log-format`, and the flags of Go controllers.
 
-People who come from the Go programs type `--zap-...`; these flags mean here:
+Users of the Go programs are used to `--zap-...`. Here, these flags mean:
 
 | flag | meaning |
 |---|---|
 | `--zap-log-level` | as `--log-level`; `panic` is error, a number (more detail in Go) is debug |
 | `--zap-encoder` | as `--log-format`; `console` is text |
-| `--zap-devel` | debug level and text, where nothing else is said |
-| `--zap-stacktrace-level`, `--zap-time-encoding` | nothing, and a debug line says so |
+| `--zap-devel` | debug level and text, unless another flag says otherwise |
+| `--zap-stacktrace-level`, `--zap-time-encoding` | nothing; a debug line says so |
 
-Stack traces come with crashes, and at debug level; times are RFC 3339 in UTC.
+Stack traces are logged for crashes and at debug level. Times are RFC 3339 in UTC.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def log_options(function: Function) -> Function:
         "level",
         metavar="LEVEL",
         callback=_checked,
-        help="debug, info (the default), warning or error; by logger too: info,kubeshard.cache=debug.",
+        help="debug, info (the default), warning or error; also per logger: info,kubeshard.cache=debug.",
     )
     @click.option(
         "--log-format",
         "format_",
         type=click.Choice(("text", "json")),
-        help="Lines for people (text, the default), or one JSON object per line.",
+        help="Human-readable lines (text, the default), or one JSON object per line.",
     )
     @click.option("--zap-log-level", "zap_level", callback=_zap_level, hidden=True)
     @click.option("--zap-encoder", "zap_encoder", type=click.Choice(("json", "console")), hidden=True)
@@ -88,4 +88,4 @@ def _zap_level(ctx: click.Context, param: click.Parameter, value: str | None) ->
         return "error"
     if level.isdecimal() and int(level) > 0:
         return "debug"
-    raise click.BadParameter(f"{value!r} is none of debug, info, error, panic, nor a positive number")
+    raise click.BadParameter(f"{value!r} is not one of debug, info, error, panic or a positive number")

@@ -20,7 +20,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _WithValues(Command):
-    """Lists the values below the options. `values` says which class they are."""
+    """Lists the values below the options. `values` is their class."""
 
     def __init__(self, *args: Any, values: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -36,26 +36,26 @@ class _WithValues(Command):
 
 
 def values_options(function: Function) -> Function:
-    """`--set` and `--values`, given on as `settings` and `file`."""
+    """Adds `--set` and `--values`, passed to the function as `settings` and `file`."""
     settings = click.option(
         "--set",
         "settings",
         metavar="KEY=VALUE",
         multiple=True,
-        help="A value (below), with dots into it; may be repeated: --set replicas=3.",
+        help="Set a value (see below) by its dotted path; may be repeated: --set replicas=3.",
     )
     file = click.option(
         "--values",
         "file",
         metavar="FILE",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="A YAML file of values, as Helm's.",
+        help="A YAML file of values, like Helm's.",
     )
     return settings(file(function))
 
 
 def output_option(function: Function) -> Function:
-    """`--output`, given on as `output`."""
+    """Adds `--output`, passed to the function as `output`."""
     return click.option(
         "--output",
         "-o",
@@ -63,7 +63,7 @@ def output_option(function: Function) -> Function:
         type=click.Choice(["yaml", "json"]),
         default="yaml",
         show_default=True,
-        help="As YAML documents, or as a List in JSON.",
+        help="YAML documents, or a List in JSON.",
     )(function)
 
 
@@ -71,8 +71,8 @@ def output_option(function: Function) -> Function:
 def manifests() -> None:
     """What a cluster needs for a sharder, a ring or an operator.
 
-    Printed for `kubectl apply --server-side -f -`: with the least rights, and for namespaces of the Pod Security level
-    restricted.
+    The output is meant for `kubectl apply --server-side -f -`. It grants the fewest rights, and its pods run in
+    namespaces of the Pod Security level restricted.
     """
 
 
@@ -116,13 +116,13 @@ def sharder(settings: tuple[str, ...], file: Path | None, output: str) -> None:
     "--shards",
     metavar="NAMESPACE:NAME",
     multiple=True,
-    help="A service account of the shards, which are named after their pods: admission policies keep each to its own "
+    help="A service account of shards named after their pods: admission policies restrict each shard to its own "
     "objects and Lease; may be repeated.",
 )
 @click.option(
     "--labels-only",
     is_flag=True,
-    help="An admission policy that keeps the sharder from changing more than its labels.",
+    help="Add an admission policy that keeps the sharder from changing anything but its labels.",
 )
 @output_option
 def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, output: str) -> None:
@@ -152,7 +152,9 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
 )
 @click.argument("target", metavar="MODULE[:MANAGER]")
 @click.option(
-    "--name", metavar="NAME", help="Of the objects and, by default, the namespace (default: the module's)."
+    "--name",
+    metavar="NAME",
+    help="Name of the objects and, by default, of the namespace (default: the module's).",
 )
 @values_options
 @output_option
@@ -161,23 +163,23 @@ def operator(
 ) -> None:
     """Print the objects of an operator: CRDs of its own kinds, roles, Deployment, Services.
 
-    They follow from what its Manager declares; MODULE[:MANAGER] is what `kubeshard run` gets in the image.
+    They follow from what its Manager declares. MODULE[:MANAGER] is the argument of `kubeshard run` in the image.
     """
     from kubeshard.manifests.operator import operator_objects
     from kubeshard.manifests.values import OperatorValues, chosen
 
     if target.partition(":")[0].endswith(".py"):
-        raise ConfigurationError(f"{target}: name the module as the image has it, as in my_operator:manager")
+        raise ConfigurationError(f"{target}: give the module's name in the image, as in my_operator:manager")
     values = chosen(OperatorValues, _file(file), settings)
     manager = load_manager(target)
     _print(operator_objects(manager, target, name or program_name(target), values), output)
 
 
 def account(given: str, option: str) -> tuple[str, str]:
-    """Raises ConfigurationError."""
+    """Namespace and name of a service account. Raises ConfigurationError."""
     namespace, _, name = given.partition(":")
     if not namespace or not name:
-        raise ConfigurationError(f"{option} {given}: say NAMESPACE:NAME")
+        raise ConfigurationError(f"{option} {given}: write NAMESPACE:NAME")
     return namespace, name
 
 

@@ -1,4 +1,4 @@
-"""The commands `kubeshard monitoring`: rules of Prometheus, dashboards of Grafana, and the table of metrics."""
+"""The commands `kubeshard monitoring`: Prometheus rules, Grafana dashboards, and the table of metrics."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from kubeshard.cli.options import Command
 from kubeshard.core.errors import ConfigurationError
 
 
-@click.group(short_help="Print alerts, dashboards, and the metrics that there are.")
+@click.group(short_help="Print alerts, dashboards, and the list of metrics.")
 def monitoring() -> None:
     """Alerts for Prometheus, dashboards for Grafana, and the metrics that sharder and shards expose."""
 
 
 @monitoring.command(
     cls=Command,
-    short_help="Print the alerts as rules of Prometheus.",
+    short_help="Print the alerts as Prometheus rules.",
     examples=(
         "kubeshard monitoring rules > /etc/prometheus/rules/kubeshard.yaml",
         "kubeshard monitoring rules --resource my-system | kubectl apply -f -",
@@ -25,10 +25,10 @@ def monitoring() -> None:
     "--resource",
     "namespace",
     metavar="NAMESPACE",
-    help="As a PrometheusRule in that namespace, for the Prometheus operator (default: a file of Prometheus).",
+    help="Print a PrometheusRule in this namespace, for the Prometheus operator (default: a Prometheus rule file).",
 )
 def rules(namespace: str | None) -> None:
-    """Print the alerts as YAML, each with a summary and where to read on."""
+    """Print the alerts as YAML, each with a summary and a link to read more."""
     import yaml
 
     from kubeshard.monitoring.alerting import prometheus_rule
@@ -45,7 +45,7 @@ def rules(namespace: str | None) -> None:
 )
 @click.argument("name", metavar="sharder|shards")
 def dashboard(name: str) -> None:
-    """Print a dashboard as JSON, as Grafana imports it: that of the sharder, or that of the shards."""
+    """Print the sharder's or the shards' dashboard as JSON for import into Grafana."""
     import json
 
     from kubeshard.monitoring.grafana import dashboards
@@ -58,7 +58,7 @@ def dashboard(name: str) -> None:
 
 @monitoring.command(cls=Command, short_help="List the metrics.")
 def metrics() -> None:
-    """List the metrics of sharder and shards, with labels and meaning, as Markdown."""
+    """List the metrics of the sharder and the shards, with labels and meaning, as Markdown."""
     from kubeshard.monitoring.page import tables
 
     click.echo(tables(), nl=False)

@@ -1,5 +1,5 @@
-"""Options that several commands have, and a command whose help teaches: environment variables and examples in sections
-of their own.
+"""Options that several commands share, and a command class whose help has sections for environment variables and
+examples.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ version_option = click.version_option(__version__, prog_name="kubeshard")
 
 
 def cluster_options(function: Function) -> Function:
-    """`--kubeconfig` and `--context`, given on as `kubeconfig` and `context`."""
+    """Adds `--kubeconfig` and `--context`, passed to the function as `kubeconfig` and `context`."""
     file = click.option(
         "--kubeconfig",
         metavar="FILE",
@@ -33,7 +33,7 @@ def cluster_options(function: Function) -> Function:
 
 
 def sharding_option(default: str | None, help: str) -> Callable[[Function], Function]:
-    """`--sharding`, given on as `sharding`."""
+    """Adds `--sharding`, passed to the function as `sharding`."""
     return click.option(
         "--sharding",
         type=click.Choice(("off", "shard", "both", "sharder")),
@@ -44,13 +44,13 @@ def sharding_option(default: str | None, help: str) -> Callable[[Function], Func
 
 
 def config_options(function: Function) -> Function:
-    """`--config` and `--strict-config`, given on as `path` and `strict_config`."""
+    """Adds `--config` and `--strict-config`, passed to the function as `path` and `strict_config`."""
     file = click.option(
         "--config",
         "path",
         metavar="FILE",
         type=click.Path(dir_okay=False),
-        help="Configuration file in YAML, as of the Go program; defaults without one.",
+        help="YAML configuration file, as for the Go program (default: none, every field has its default).",
     )
     strict = click.option(
         "--strict-config",
@@ -61,7 +61,7 @@ def config_options(function: Function) -> Function:
 
 
 def report_unknown(sentences: Sequence[str], *, strict: bool) -> None:
-    """Log each unknown field, or refuse them all. Raises ConfigurationError."""
+    """Log a warning for each unknown field or, if `strict`, raise ConfigurationError for all of them."""
     if strict and sentences:
         raise ConfigurationError(f"the configuration file has mistakes: {'; '.join(sentences)}")
     for sentence in sentences:
@@ -69,7 +69,7 @@ def report_unknown(sentences: Sequence[str], *, strict: bool) -> None:
 
 
 class Command(click.Command):
-    """`environment`: variable and what it does. `examples`: lines to type, or a comment beginning with `#`."""
+    """`environment` maps variables to what they do. `examples` are lines to type, or comments beginning with `#`."""
 
     def __init__(
         self,
@@ -95,4 +95,4 @@ class Command(click.Command):
 
 CLUSTER_VARIABLE = {"KUBECONFIG": "the kubeconfig; without it ~/.kube/config, or the pod's service account"}
 POD_VARIABLE = {"POD_NAME": "this process's name in the leader's Lease (default: the host's name)"}
-LEADER_VARIABLE = {"LEADER_ELECT": "true or false, wins over leaderElection.leaderElect"}
+LEADER_VARIABLE = {"LEADER_ELECT": "true or false; overrides leaderElection.leaderElect"}

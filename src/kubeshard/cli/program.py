@@ -22,7 +22,7 @@ from kubeshard.cli.webhosting import operator, samples
 
 
 class _InOrder(click.Group):
-    """Lists the commands as they were added: what people need most comes first."""
+    """Lists the commands in the order in which they were added, the most used first."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -37,9 +37,8 @@ class _InOrder(click.Group):
 def cli() -> None:
     """Horizontally scalable Kubernetes controllers.
 
-    The sharder spreads the objects of a controller over its live instances, the shards. `kubeshard demo`
-    shows a whole ring at work on this machine; the example controllers and `kubeshard samples` are for trying
-    it in a cluster.
+    The sharder spreads the objects of a controller over its live instances, the shards. `kubeshard demo` shows a whole
+    ring at work on this machine; the example controllers and `kubeshard samples` are for trying it out in a cluster.
     """
 
 

@@ -18,11 +18,11 @@ from kubeshard.core.errors import ConfigurationError
     ),
 )
 @click.argument("target", metavar="MODULE[:MANAGER]")
-@click.option("--name", metavar="NAME", help="Of the roles (default: that of the module).")
+@click.option("--name", metavar="NAME", help="Name of the roles (default: the module's).")
 @click.option(
     "--namespace",
     metavar="NAMESPACE",
-    help="Where the operator runs (default: that of the service account; without one kubectl's -n says).",
+    help="Where the operator runs (default: the service account's namespace; without one, kubectl's -n decides).",
 )
 @click.option(
     "--service-account",
@@ -30,10 +30,10 @@ from kubeshard.core.errors import ConfigurationError
     help="Bind the roles to it.",
 )
 def rbac(target: str, name: str | None, namespace: str | None, service_account: str | None) -> None:
-    """Print ClusterRole and Roles of an operator as YAML.
+    """Print an operator's ClusterRole and Roles as YAML.
 
-    They allow what its declarations need: what controllers watch, own, read and write, events, leases, webhooks. Code
-    that does more says so in the `reads` and `writes` of its Controller.
+    They allow what its declarations need: what controllers watch, own, read and write, events, leases and webhooks.
+    Declare anything else that the code does in the `reads` and `writes` of its Controller.
     """
     import yaml
 
@@ -55,5 +55,5 @@ def _account(given: str | None) -> tuple[str, str] | None:
         return None
     namespace, _, name = given.partition(":")
     if not namespace or not name:
-        raise ConfigurationError(f"--service-account {given}: say NAMESPACE:NAME")
+        raise ConfigurationError(f"--service-account {given}: write NAMESPACE:NAME")
     return namespace, name

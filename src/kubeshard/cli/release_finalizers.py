@@ -15,7 +15,7 @@ from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
     short_help="Release objects that an uninstalled operator holds.",
     environment=CLUSTER_VARIABLE,
     examples=(
-        "# which objects are held, and since when they should be gone",
+        "# which objects are held, and for how long they have been terminating",
         "kubeshard release-finalizers --finalizer example.com/bucket",
         "kubeshard release-finalizers --finalizer example.com/bucket --release",
         "kubeshard release-finalizers --finalizer example.com/bucket --kind buckets.example.com --release --yes",
@@ -36,11 +36,11 @@ from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
     multiple=True,
     help="Only objects of this kind, as in buckets.example.com; may be repeated (default: all kinds).",
 )
-@click.option("-n", "--namespace", metavar="NAME", default="", help="Only objects of this namespace.")
+@click.option("-n", "--namespace", metavar="NAME", default="", help="Only objects in this namespace.")
 @click.option(
     "--release",
     is_flag=True,
-    help="Remove the finalizers, after confirmation. Without it nothing is changed.",
+    help="Remove the finalizers, after confirmation. Without this option, nothing is changed.",
 )
 @click.option("--yes", is_flag=True, help="With --release: skip the confirmation.")
 @cluster_options
@@ -53,12 +53,12 @@ def release_finalizers(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Find the objects that an uninstalled operator holds by its finalizers, and release them.
+    """Find the objects that the finalizers of an uninstalled operator still hold, and release them.
 
-    An object with a finalizer stays, once it is deleted, until its operator has cleaned up. If the operator is
-    gone, nobody does: the object stays forever, and so does its namespace. Uninstall the operator first, for one
-    that runs sets its finalizers again; and clean up yourself what it would have cleaned up. No more rights are
-    needed than to list and patch these objects; kinds that cannot be listed are reported.
+    A deleted object with a finalizer stays until its operator has cleaned up. If the operator is gone, nothing does:
+    the object stays forever, and so does its namespace. Uninstall the operator first, because a running one would set
+    its finalizers again, and clean up yourself what it would have cleaned up. The command only needs the right to list
+    and patch these objects; kinds that cannot be listed are reported.
     """
     from kubeshard.client import orphans
     from kubeshard.core.errors import ApiError
@@ -81,7 +81,7 @@ def release_finalizers(
             async for each in orphans.held(client, keys, resources=resources, namespace=namespace or ALL):
                 if isinstance(each, orphans.Unseen):
                     failures += 1
-                    click.echo(f"not looked at: {each.what}: {each.error}", err=True)
+                    click.echo(f"not searched: {each.what}: {each.error}", err=True)
                     continue
                 found.append(each)
                 age = deletion_age(each.metadata, REAL_WORLD.clock.wall())
@@ -89,7 +89,7 @@ def release_finalizers(
                 click.echo(f"{named(each)}  {', '.join(each.keys)}  {since}")
             held = f"{len(found)} {'object is' if len(found) == 1 else 'objects are'} held"
             if not found or not release:
-                click.echo(f"{held}{'; nothing was changed, say --release for that' if found else ''}")
+                click.echo(f"{held}{'; nothing was changed; use --release to release them' if found else ''}")
                 return failures
             if not yes:
                 click.confirm(f"{held}. Remove the finalizers?", abort=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     environment=CLUSTER_VARIABLE,
     examples=(
         "kubeshard run my_operator:manager",
-        "# without a cluster: on an API server of its own, which ends with the command",
+        "# without a cluster: on its own API server, which ends with the command",
         "kubeshard run my_operator:manager --embedded --apply manifests/crd.yaml",
     ),
 )
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Apply this YAML file, or those of this folder, first; may be repeated.",
+    help="First apply this YAML file, or those in this folder; may be repeated.",
 )
 @click.option(
     "--embedded",
@@ -56,8 +56,8 @@ def run(
 ) -> None:
     """Run an operator until Ctrl-C.
 
-    MANAGER (default: manager) is a Manager of the module, or a function without arguments that makes one.
-    Modules in the current folder are found.
+    MANAGER (default: manager) is a Manager in the module, or a function without arguments that makes one. Modules in
+    the current folder are found.
     """
     from kubeshard.cli.loading import load_manager
     from kubeshard.cli.yaml_files import objects_in
@@ -94,7 +94,7 @@ def _embedded() -> Iterator[str | None]:
 async def _prepared(
     manager: Manager, kubeconfig: str | None, context: str | None, objects: list[dict[str, Any]]
 ) -> AsyncIterator[Manager]:
-    """The manager on the chosen cluster, once that has the objects."""
+    """Connects the manager to the chosen cluster and applies the objects there first."""
     from kubeshard.client.installing import install
     from kubeshard.client.loading import load_config
     from kubeshard.manager.connecting import connected
@@ -103,7 +103,7 @@ async def _prepared(
     if kubeconfig or context or objects:
         config = await load_config(kubeconfig, context)
         try:
-            manager.connect_to(config)  # also where objects are applied: to no other cluster
+            manager.connect_to(config)  # also decides where objects are applied: to the same cluster
         except ConfigurationError as error:
             raise ConfigurationError(
                 f"{error}; --embedded, --kubeconfig, --context and --apply are for managers without one"

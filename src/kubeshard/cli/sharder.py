@@ -25,7 +25,7 @@ from kubeshard.cli.options import (
     environment={**LEADER_VARIABLE, **POD_VARIABLE, **CLUSTER_VARIABLE},
     examples=(
         "kubeshard sharder --config config.yaml",
-        "# on your own machine, no leader election, everything to be seen",
+        "# on your own machine, without leader election, logging everything",
         "LEADER_ELECT=false kubeshard sharder --context kind-shard --log-level debug",
     ),
 )
@@ -36,9 +36,9 @@ from kubeshard.cli.options import (
 def sharder(path: str | None, strict_config: bool, kubeconfig: str | None, context: str | None) -> None:
     """Run the sharder: spread the objects of every ControllerRing over the ring's live shards.
 
-    Run two or more replicas: all of them answer the API server's webhook calls, the elected one moves
-    objects. Where the configuration names no certificate files, the sharder makes a certificate, shares it
-    between replicas in a Secret, and renews it.
+    Run two or more replicas: all of them answer the API server's webhook calls, the elected one moves objects. If the
+    configuration names no certificate files, the sharder creates a certificate, shares it between replicas in a Secret,
+    and renews it.
     """
     from kubeshard.sharder.app import run_sharder
     from kubeshard.sharder.config import load_sharder_config

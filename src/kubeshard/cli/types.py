@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     "--fields",
     metavar="PATHS",
     multiple=True,
-    help="Only these fields, with all below them, as in spec.replicas,status; may be repeated (default: all).",
+    help="Only these fields and everything below them, as in spec.replicas,status; may be repeated (default: all).",
 )
 @click.option(
     "--version",
     metavar="VERSION",
     default="",
-    help="Of the kind (default: stored, or preferred by the server).",
+    help="Version of the kind (default: the stored one, or the one the server prefers).",
 )
 @cluster_options
 def types_command(
@@ -47,8 +47,8 @@ def types_command(
 ) -> None:
     """Write Python source of classes for a kind.
 
-    The kind is that of a CustomResourceDefinition in a FILE, or one that a cluster serves, built-in kinds among them.
-    Lists and maps are passed through: spec.template.spec.containers.image is the image of each container.
+    The kind comes from a CustomResourceDefinition in a FILE, or is one that a cluster serves, including built-in kinds.
+    Paths pass through lists and maps: spec.template.spec.containers.image is the image of each container.
     """
     from kubeshard.crd.source import source_of, wanted_fields
 
@@ -75,7 +75,7 @@ def _of_file(path: Path, name: str, version: str) -> tuple[Kind, Schema]:
     kinds = [definition["spec"]["names"]["kind"] for definition in found]
     chosen = [definition for definition, kind in zip(found, kinds, strict=True) if name in ("", kind)]
     if len(chosen) != 1:
-        there = f"it has {', '.join(kinds)}: say {path}:{kinds[0]}" if kinds else "it has none"
+        there = f"it has {', '.join(kinds)}: choose one, as in {path}:{kinds[0]}" if kinds else "it has none"
         raise ConfigurationError(f"{path}: which CustomResourceDefinition? {there}")
     return kind_in(chosen[0], version)
 
@@ -103,7 +103,9 @@ async def _of_cluster(
 
 
 async def _served(client: Client, target: str, version: str) -> Kind:
-    """By `Kind`, `resources`, or either with a group behind a dot; without one of the core group, or the only one."""
+    """Finds a kind by `Kind` or `resources`, with or without `.group`. Without a group, it is the core group's or the
+    only match.
+    """
     from kubeshard.client.discovery import KindNotServed
 
     name, _, group = target.partition(".")

@@ -28,7 +28,7 @@ from kubeshard.cli.options import (
     environment={
         "ENABLE_SHARDING": "true: be a shard of the ring webhosting-operator, with a sharder service (default: false)",
         "SHARDING_ENABLED": "true: be a shard of that ring, and a candidate for its sharder (default: false)",
-        "SHARD_MODE": "shard, both or sharder: what to be instead, with one of these",
+        "SHARD_MODE": "shard, both or sharder: the role to take if one of these is true",
         "SHARD_NAME": "this shard's name (default: SHARD_ID, the pod's or the host's)",
         "SHARD_ID": "the same",
         "WEBSITE_CONCURRENT_SYNCS": "how many Websites are reconciled at once (default: 15)",
@@ -39,7 +39,7 @@ from kubeshard.cli.options import (
     examples=(
         "# one instance for everything, on your own machine",
         "LEADER_ELECT=false kubeshard webhosting-operator",
-        "# a shard; start as many as you like",
+        "# one shard; start as many as you like",
         "kubeshard webhosting-operator --sharding shard --shard-name one",
         "# the same without a sharder service: the elected shard does its work",
         "kubeshard webhosting-operator --sharding both --shard-name one",
@@ -112,7 +112,7 @@ def samples() -> None:
 def show(crds: bool) -> None:
     """Print a project, two themes and two Websites as YAML.
 
-    Their CustomResourceDefinitions come first and apart, because `kubectl apply` looks every kind up before it
+    Apply their CustomResourceDefinitions first and separately, because `kubectl apply` looks up every kind before it
     applies anything.
     """
     import yaml
@@ -126,7 +126,7 @@ def show(crds: bool) -> None:
 @samples.command(cls=Command, environment=CLUSTER_VARIABLE)
 @cluster_options
 def apply(kubeconfig: str | None, context: str | None) -> None:
-    """Create or update what `show --crds` and `show` print in the cluster."""
+    """Create or update in the cluster what `show --crds` and `show` print."""
     from kubeshard.client.installing import install
     from kubeshard.examples.webhosting import manifests
     from kubeshard.manager.connecting import connected
@@ -153,7 +153,7 @@ def apply(kubeconfig: str | None, context: str | None) -> None:
     "--count",
     metavar="NUMBER",
     type=click.IntRange(1),
-    help="Websites per project (default: 1 to 50, by chance).",
+    help="Websites per project (default: a random number from 1 to 50).",
 )
 @click.option(
     "-n",
@@ -163,7 +163,7 @@ def apply(kubeconfig: str | None, context: str | None) -> None:
     multiple=True,
     help="Only in this project; may be repeated, or list several with commas.",
 )
-@click.option("--skip-workload", is_flag=True, help="Websites without pods and without a served Ingress.")
+@click.option("--skip-workload", is_flag=True, help="Create Websites that run no pods and serve no Ingress.")
 @cluster_options
 def generate(
     count: int | None,

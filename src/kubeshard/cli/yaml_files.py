@@ -1,4 +1,4 @@
-"""YAML that a user names."""
+"""Reads the YAML files that a user names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubeshard.core.errors import ConfigurationError
 
 
 def read_documents(path: Path) -> list[Any]:
-    """The documents of a file, but for empty ones. Raises ConfigurationError."""
+    """The documents of a file, without empty ones. Raises ConfigurationError."""
     import yaml
 
     try:
@@ -25,7 +25,9 @@ def read_documents(path: Path) -> list[Any]:
 
 
 def objects_in(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects in a file, or in all YAML files of a folder by name. Raises ConfigurationError."""
+    """The objects in a file, or in all YAML files of a folder, in the order of the files' names. Raises
+    ConfigurationError.
+    """
     files = sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
     if not files:
         raise ConfigurationError(f"{path}: no YAML files in this folder")

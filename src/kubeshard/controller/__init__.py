@@ -1,5 +1,4 @@
-"""What a controller is: the reconciler's contract, triggers with predicates and mapping, and the workers that
-run it.
+"""Controllers: the reconciler's contract, triggers with predicates and mapping, and the workers that run it.
 
 Guaranteed: an object of a controller is reconciled by one worker at a time, no trigger is lost, and a failing or
 hanging reconcile affects neither other objects nor the process. Not guaranteed: exclusion between processes,

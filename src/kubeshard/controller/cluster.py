@@ -1,7 +1,7 @@
 """One Kubernetes cluster as controllers see it.
 
-Client, cache and events belong to a cluster, not to the process: a process that serves several clusters has
-several of these, and nothing of one waits for another.
+Client, cache and events belong to a cluster, not to the process: a process that serves several clusters has several of
+these, and none of them waits for another.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Cluster:
     in_flight: InFlight = field(default_factory=InFlight)
     fleet: Mapping[str, Cluster] = field(default_factory=dict)
     _indexes: WeakKeyDictionary[Informer[Any], dict[str, _Indexed]] = field(default_factory=WeakKeyDictionary)
-    """By informer, then by index name; informers are added and removed."""
+    """Indexes by informer, then by name; informers are added and removed."""
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class Cluster:
     def hold(self, controller: Controller[Any], reader: ControllerReader) -> list[Informer[Any]]:
         """Acquires an informer for each watch of the controller, with its indexes, until `release`.
 
-        Raises ConfigurationError and ValueError, and acquires nothing then.
+        If it raises ConfigurationError or ValueError, nothing has been acquired.
         """
         held: list[Informer[Any]] = []
         indexed: list[tuple[Informer[Any], Index[Any]]] = []
@@ -74,7 +74,7 @@ class Cluster:
     def let_go(
         self, controller: Controller[Any], reader: ControllerReader, held: Iterable[Informer[Any]]
     ) -> None:
-        """`release` without waiting for the end of anything."""
+        """Like `release`, but without waiting for informers to stop."""
         self._drop_indexes(controller, reader)
         for informer in held:
             self.cache._let_go(informer)

@@ -1,4 +1,4 @@
-"""One run of a controller, put together: guards around wrappers around the reconciler."""
+"""Assembles one run of a controller: guards around wrappers around the reconciler."""
 
 from __future__ import annotations
 

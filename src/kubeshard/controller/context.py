@@ -59,13 +59,13 @@ class Context:
     """One run of a reconciler.
 
     `client` writes, and is fenced when the manager is sharded. Later calls of `get` and `list`, in this run and in
-    later runs for the same key, see what it wrote. `cache` is for reads that do not need this guarantee. `why`: a few
-    of the triggers, each with what happened, to which object, and since when; `reasons`: the same as phrases. For
-    logs and traces only. `log` and every other logger of the task carry controller, object and reconcile id.
+    later runs for the same key, see what it wrote. `cache` is for reads that do not need this guarantee. `why` contains
+    some of the triggers, each with what happened, to which object, and when; `reasons` has the same as phrases. Both
+    are for logs and traces only. `log` and every other logger of the task carry controller, object and reconcile id.
     """
 
     _unfinished: str = ""
-    """Which part of the object's deletion is in progress, for people; set by finalizers."""
+    """A human-readable note of which part of the object's deletion is in progress; set by finalizers."""
     _report: Report | None = None
     """What this run has reported about its outcome (`Controller.error_condition`)."""
 
@@ -126,20 +126,20 @@ class Context:
 
     @property
     def cluster(self) -> str:
-        """In which of the manager's clusters the object is; `""` is the home cluster."""
+        """The manager's cluster that the object is in; `""` is the home cluster."""
         return self.key.cluster
 
     def at(self, cluster: str) -> Elsewhere:
-        """Client and cache of another of the manager's clusters; `""` is the home cluster. The client's writes are the
-        run's as those of `client`, but reads do not wait for them. Raises NoSuchCluster.
+        """The client and the cache of another of the manager's clusters; `""` is the home cluster. Like those of
+        `client`, the client's writes belong to the run, but reads do not wait for them. Raises NoSuchCluster.
         """
         return self._surroundings.at(cluster)
 
     async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
         """The object, or None. `namespace` defaults to that of the reconciled object.
 
-        Reads the cache, for which the kind must be declared, once it shows what runs for this key wrote to that
-        kind; waits for that for a few seconds at most. Raises CacheBehind, UndeclaredKind, WrongNamespace,
+        Reads the cache, for which the kind must be declared. It first waits, for a few seconds at most, until the cache
+        shows what runs for this key wrote to that kind. Raises CacheBehind, UndeclaredKind, WrongNamespace,
         UndecodableObject; in the first run of a new shard also ApiErrors.
         """
         informer = self._reader.informer(target)
@@ -196,7 +196,7 @@ class Context:
         Fields are merged as in `ensure`, and sent by server-side apply: fields that a desired object does not set stay
         as they are, and fields that it no longer sets are given up. `Controller.applies` must declare their kinds.
         Objects in the owner's namespace, and all objects of a cluster-scoped owner, get a controller reference to it.
-        The garbage collector does not delete the others: apply an empty set in a finalizer.
+        The garbage collector does not delete other objects: apply an empty set in a finalizer to delete them.
 
         Pass all objects of a set in one call: a second call in the same run that leaves some of them out is refused.
         `set` distinguishes several sets of one owner. `unowned`: what to do with objects that exist already, have no
@@ -228,7 +228,7 @@ class Context:
         )
 
     async def status(self, obj: T, status: Struct) -> T:
-        """Makes `status` everything that this controller states about the object, and returns the updated object.
+        """Replaces what this controller states in the object's status with `status`, and returns the updated object.
 
             await ctx.status(app, AppStatus(url=url, conditions=(Condition(type="Ready", status="True", reason="Up"),)))
 
@@ -275,7 +275,7 @@ class Context:
         action: str = "Reconcile",
         related: KubeObject | ObjectReference | None = None,
     ) -> None:
-        """Records a Kubernetes event about an object, which `kubectl describe` shows. Sent in the background;
+        """Records a Kubernetes event about an object, which `kubectl describe` shows. It is sent in the background, and
         similar events are aggregated. May be called from any thread. RBAC: `create` and `patch` on `events` in
         `events.k8s.io`.
         """
@@ -283,8 +283,8 @@ class Context:
         self._run.in_loop(record)
 
     def _reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Context:
-        """A copy of this context that reads these kinds live: for the first reconcile after the object became
-        ours, when the cache may not show yet what its previous shard wrote.
+        """A copy of this context that reads these kinds live. It is for the first reconcile after the object became
+        ours, when the cache may not yet show what its previous shard wrote.
         """
         live = copy.copy(self)
         live._fresh = kinds

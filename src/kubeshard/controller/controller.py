@@ -1,4 +1,4 @@
-"""A controller, declared: what triggers it, what it does, how fast. A manager starts it."""
+"""The declaration of a controller: what triggers it, what it does, and how fast. A manager starts it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Guard:
 
     wrapper: ReconcilerWrapper
     undecodable: Callable[[ObjectMeta], bool]
-    """The metadata of which objects that do not fit the controller's class triggers it."""
+    """Decides by the metadata which objects that do not fit the controller's class trigger it."""
 
 
 _NAME = re.compile(r"[a-z0-9]([-._a-z0-9]{0,61}[a-z0-9])?")
@@ -62,19 +62,19 @@ class Controller(Generic[T]):
     what the reconciler reads without a watch, and writes in addition to its status and what it owns, as kinds or as a
     `Grant`; only `kubeshard rbac` uses them.
 
-    `workers`: how many objects are reconciled at once. `limiter` creates the rate limiter for retries, as in
-    `lambda world: ItemExponential(1.0, 30.0, rng=world.rng)`; default: 0.2 s doubling to 60 s, plus jitter.
-    Recent changes have priority over the initial list and resyncs; at equal priority the queue that `order` creates
-    decides: by default namespaces take turns, `deque` is first in, first out. `debounce`: merges a burst of triggers of
-    an object into one run, as in `Debounce(quiet=1.0, longest=10.0)`. `reconcile_timeout`: seconds after which a run is
-    cancelled and counts as failed. `needs_leadership`: run in one process at a time; has no effect on controllers of a
-    sharding ring, because one shard reconciles each object anyway. `finalizers`: what to clean up before an object is
-    deleted, in this order; with finalizers, `reconcile` is not called for objects that are being deleted.
-    `error_condition`: the type of a condition, such as `Ready`, that shows whether the last run of an object failed,
-    and why (`reporting`). `daemons`: background tasks, one per object for as long as it exists. `clusters`: the names
-    of the manager's clusters in which it works, or `EVERY_CLUSTER` or `OTHER_CLUSTERS`; default: the home cluster. It
-    has a separate queue, workers and informers in each. `sources` run only for the home cluster. `wrappers`: wrap every
-    run, the first one outermost; `guards` wrap those.
+    `workers`: how many objects are reconciled at once. `limiter` creates the rate limiter for retries, as in `lambda
+    world: ItemExponential(1.0, 30.0, rng=world.rng)`; default: 0.2 s doubling to 60 s, plus jitter. Recent changes have
+    priority over the initial list and resyncs; at equal priority, the queue that `order` creates decides: by default
+    namespaces take turns; `deque` is first in, first out. `debounce`: merges a burst of triggers of an object into one
+    run, as in `Debounce(quiet=1.0, longest=10.0)`. `reconcile_timeout`: seconds after which a run is cancelled and
+    counts as failed. `needs_leadership`: run in one process at a time; has no effect on controllers of a sharding ring,
+    because one shard reconciles each object anyway. `finalizers`: what to clean up before an object is deleted, in this
+    order; with finalizers, `reconcile` is not called for objects that are being deleted. `error_condition`: the type of
+    a condition, such as `Ready`, that shows whether and why the last run of an object failed (`reporting`). `daemons`:
+    background tasks, one per object for as long as it exists. `clusters`: the names of the manager's clusters in which
+    it works, or `EVERY_CLUSTER` or `OTHER_CLUSTERS`; default: the home cluster. It has a separate queue, workers and
+    informers in each. `sources` run only for the home cluster. `wrappers`: wrap every run, the first one outermost;
+    `guards` wrap those.
 
     Raises ValueError and TypeError for a declaration that cannot work.
     """
@@ -202,7 +202,7 @@ class Controller(Generic[T]):
 
     @property
     def owned_watches(self) -> Sequence[Watch[Any]]:
-        """Those of `owns` and `applies`."""
+        """The watches of `owns` and `applies`."""
         return (*map(as_watch, self.owns), *self.applied_watches)
 
     @property
@@ -219,19 +219,19 @@ class Controller(Generic[T]):
 
     @property
     def crossing_watches(self) -> Sequence[Watch[Any]]:
-        """Those of objects in other clusters than the primary ones."""
+        """The watches of objects in other clusters than the primary ones."""
         return tuple(watch for watch in map(as_watch, self.maps) if watch.clusters is not None)
 
     @property
     def watches(self) -> Iterator[Watch[Any]]:
-        """All of them that are in the cluster of the primary objects, the primary one first."""
+        """All watches in the cluster of the primary objects, the primary one first."""
         yield self.primary_watch
         yield from self.owned_watches
         yield from self.mapping_watches
 
     @property
     def declared_indexes(self) -> Sequence[Index[Any]]:
-        """Including those of the watches, each once."""
+        """The declared indexes, including those of the watches, each once."""
         found = [*self.indexes, *(index for watch in self.watches for index in watch.indexes)]
         return tuple(dict.fromkeys(index for index in found if isinstance(index, Index)))
 
@@ -268,7 +268,7 @@ def check_controllers(controllers: Any) -> None:
 
 
 def _check_reconciler(controller: str, reconciler: Any) -> None:
-    """Raises before the first run for what would fail, or do nothing, in every run."""
+    """Raises before the first run for mistakes because of which every run would fail or do nothing."""
     if isinstance(reconciler, type):
         raise TypeError(_no_reconciler(controller, reconciler))
     if all(callable(getattr(reconciler, method, None)) for method in ("reconcile", "gone")):

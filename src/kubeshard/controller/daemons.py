@@ -10,8 +10,8 @@
 |---|---|
 | the object exists, at the start or later | starts with the object's first run, after finalizers were set |
 | `restart_on` returns another value | is cancelled, and restarts with the current object |
-| its function raises | restarts after a backoff, from a second to a minute |
-| its function returns | has ended, until `restart_on` returns another value or the process restarts |
+| its function raises | restarts after a backoff of one second to one minute |
+| its function returns | does not run again until `restart_on` returns another value or the process restarts |
 | the object is being deleted, or gone | is cancelled, and has ended before a finalizer's cleanup or `gone` is called |
 | the object is drained from this shard | is cancelled, and has ended before another shard gets it |
 | the process stops, or loses its Lease | is cancelled, and has ended before the Lease is released |

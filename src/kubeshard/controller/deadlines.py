@@ -37,7 +37,7 @@ class Deadlines:
         self._metrics = metrics
         self._log = log
         self._present: dict[Deadline, None] = {}
-        """In the order in which they started."""
+        """The current runs, in the order in which they started."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -46,7 +46,7 @@ class Deadlines:
         return next((run.due for run in self._present), None)
 
     def stop(self) -> None:
-        """No run is checked any more."""
+        """Stops checking runs."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -112,7 +112,9 @@ class Deadline:
             self._deadlines.tell(self)
 
     def lift(self) -> bool:
-        """The reconcile has ended; what it left behind is no longer cancelled. Returns whether it was cancelled."""
+        """Called when the reconcile has ended: what it left behind is no longer cancelled. Returns whether it was
+        cancelled.
+        """
         worker, self._worker = self._worker, None
         if self._cancelled and worker is not None:
             worker.uncancel()

@@ -9,10 +9,10 @@ that fields of others survive inside the items of a list if the items have no na
 A merge patch replaces whole lists; before it would replace objects in a list, the server's object is read, so that
 what others set inside them (a container's resources, a port's nodePort) stays.
 
-Owner: the object is written with a controller reference to it. `ensure` raises `AlreadyControlled` if another
-controller owns the object, and `IllegalOwner`, which is not retried, if the owner cannot own it. A create that finds
-the name taken raises `AlreadyExists`: the cache is behind, or the object left it; the worker requeues quietly
-(A8 in docs/defects.md). RBAC: `get`, `list`, `watch` (the cache), `create` and `patch` on the kind.
+The object is written with a controller reference to `owner`. `ensure` raises `AlreadyControlled` if another controller
+owns the object, and `IllegalOwner`, which is not retried, if the owner cannot own it. If the name is taken on create,
+it raises `AlreadyExists`: the cache is behind, or the object left it, and the worker requeues the key without logging
+an error (A8 in docs/defects.md). RBAC: `get`, `list`, `watch` (the cache), `create` and `patch` on the kind.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Ensured(Enum):
 
 
 async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -> tuple[T, Ensured]:
-    """Creates or patches the object to match `desired`, and returns it and what was done. Ignores its status.
+    """Creates or patches the object to match `desired`. Returns the object and what was done. Ignores the status.
 
     Raises AlreadyControlled, IllegalOwner, AlreadyExists, Conflict (the cached object is stale), NotOurs and other
     ApiErrors.

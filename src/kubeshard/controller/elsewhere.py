@@ -1,8 +1,8 @@
-"""Other clusters than that of the reconciled object, as a reconcile sees them.
+"""A reconcile's access to clusters other than that of the reconciled object.
 
-Guaranteed: a write counts as the run's, so an object is busy until its outcome is known; it is refused where a write at
-home would be, because this process does not lead or has lost its shard's Lease; its fields belong to the controller.
-Not guaranteed: that reads include what the controller wrote there. What must not be missed is read with the client.
+Guaranteed: a write belongs to the run, so the object is busy until the outcome is known. It is refused whenever a write
+at home would be, because this process does not lead or has lost its shard's Lease. Its field manager is the controller.
+Not guaranteed: that reads from the cache include what the controller wrote there; use the client for those.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kubeshard.core.errors import NoSuchCluster
 
 
 class Elsewhere(NamedTuple):
-    """A cluster of the manager. `cache` has what its controllers watch there."""
+    """A cluster of the manager. `cache` contains what its controllers watch there."""
 
     client: Client
     cache: Cache
@@ -40,11 +40,11 @@ class Surroundings:
         self._seen: dict[str, tuple[_Place, Elsewhere]] = {}
 
     def at(self, cluster: str) -> Elsewhere:
-        """Raises NoSuchCluster."""
+        """The cluster with this name. Raises NoSuchCluster."""
         place = self._fleet.get(cluster)
         if place is None:
             there = ", ".join(repr(name) for name in self._fleet)
-            raise NoSuchCluster(f"there is no cluster {cluster!r}, but {there}")
+            raise NoSuchCluster(f"there is no cluster {cluster!r}, only {there}")
         known = self._seen.get(cluster)
         if known is None or known[0] is not place:
             client = place.client.with_field_manager(self._field_manager).entered_in(CurrentRun())

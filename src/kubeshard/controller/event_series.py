@@ -7,10 +7,9 @@
 | later ones | nothing now; the count, half an hour after it was last written |
 | none for six minutes | the final count; the series is over, and the next occurrence begins another |
 
-Two occurrences belong to one series when type, reason, action, controller and the objects are the same; the
-note is not compared, so a message with a changing number does not make a new event each time. Buckets keep
-one object from filling etcd: 25 events at once, then one every five minutes. Both memories are bounded,
-oldest out first.
+Two occurrences belong to one series when type, reason, action, controller and the objects are the same; the note is not
+compared, so a message with a changing number does not make a new event each time. Buckets keep one object from filling
+etcd: 25 events at once, then one every five minutes. Both memories are bounded; the oldest entries are dropped first.
 
 Like client-go's recorder for events.k8s.io, with the spam filter of the older recorder.
 """
@@ -89,7 +88,7 @@ class EventSeries:
         self.spam = 0
 
     def occurred(self, event: Event) -> Write | None:
-        """What to write at once."""
+        """What to write immediately, if anything."""
         now = self._clock.monotonic()
         identity = _identity(event)
         running = self._running.get(identity)
@@ -107,7 +106,7 @@ class EventSeries:
         return running.write(now) if running.count == 2 else None
 
     def due(self) -> list[Write]:
-        """Counts that are due. Call this about once a minute."""
+        """The counts that are due. Call this about once a minute."""
         now = self._clock.monotonic()
         writes: list[Write] = []
         for identity, running in list(self._running.items()):
@@ -119,7 +118,7 @@ class EventSeries:
         return writes
 
     def flush(self) -> list[Write]:
-        """All counts that are not written yet; every series ends."""
+        """All counts that have not been written yet. Ends every series."""
         now = self._clock.monotonic()
         writes = [running.write(now) for running in self._running.values() if running.dirty]
         self._running.clear()
@@ -173,8 +172,8 @@ def _identity(event: Event) -> _Identity:
 
 
 class CoreEvent(KubeObject, version="v1", kind="Event", plural="events"):
-    """The same event in the older group, `v1`: one resource to the API server, with two sets of field names and two
-    RBAC rules. Roles written for older recorders grant the core group only.
+    """The same event in the older group, `v1`. To the API server it is one resource with two sets of field names and
+    two RBAC rules. Roles written for older recorders grant the core group only.
     """
 
     event_time: str | None = None

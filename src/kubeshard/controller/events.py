@@ -1,11 +1,11 @@
-"""Records Kubernetes events, which show people what happened to an object where they look first: `kubectl describe`.
+"""Records Kubernetes events, which show people in `kubectl describe` what happened to an object.
 
 Guaranteed: `event` never waits and never raises, whatever the API server does; what cannot be sent is counted
 (`dropped`, `failed`) and logged. Repeated events become a count on one event, and an object that produces too
 many is muted (`event_series`). Texts are truncated to what the API server accepts. Leaving `running` sends the
 remaining events, for a few seconds.
 
-Not guaranteed: delivery. Base no decision on events; they are kept for an hour and are meant for people.
+Not guaranteed: delivery. Do not base decisions on events; they are kept for an hour and are meant for people.
 
 RBAC: `create` and `patch` on `events` in `events.k8s.io`, in the namespaces of the objects, and in `default`
 for cluster-scoped ones. If that is forbidden but events of the core group are allowed, those are used from then on.
@@ -94,14 +94,12 @@ class EventRecorder:
         action: str = "Reconcile",
         related: KubeObject | ObjectReference | None = None,
     ) -> None:
-        """`reason`: why, one CamelCase word that stays the same, as `action`: what was being done. `message`:
-        for people.
+        """`reason` says why and `action` what was being done; both are constant CamelCase words. `message` is for
+        people.
         """
         try:
             self._outbox.occurred(self._controller, regarding, type, reason, message, action, related)
-        except (
-            Exception
-        ) as error:  # the contract of this method: a reconcile does not fail because of an event
+        except Exception as error:  # by contract: a reconcile does not fail because of an event
             self._outbox.failed += 1
             _log.crash("Could not record an event", error, reason=reason)
 
@@ -146,7 +144,7 @@ class _Outbox:
         self._clock = clock
         self._waiting: deque[Write] = deque()
         self._filled = asyncio.Event()
-        """Set when something waits."""
+        """Set when something is waiting."""
         self._last_stamp = 0
         """The nanosecond in the latest event's name: names differ even within one nanosecond."""
         self._was_forbidden = False

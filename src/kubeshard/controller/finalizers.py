@@ -5,7 +5,7 @@
 | lives | some are missing | adds the missing ones, in one patch; then reconciles the object that the patch returned |
 | lives | all | reconciles |
 | is being deleted | some | runs the cleanup of the first one declared, removes it, continues with the next |
-| is being deleted | none | nothing: other finalizers are up to others |
+| is being deleted | none | nothing: other finalizers belong to others |
 
 Guaranteed: `reconcile` is never called for an object that lacks a finalizer, so it creates nothing that would not be
 cleaned up, and never for one that is being deleted; a cleanup starts when those declared before it are done; a
@@ -15,11 +15,11 @@ A cleanup that raises, or never ends, is treated like any other run: retried wit
 and without effect on other objects.
 
 Not guaranteed: that a cleanup runs once. The process may end after a cleanup succeeded and before the finalizer was
-removed, so a cleanup must accept what is gone already. Nor that it runs at all: people can remove finalizers by hand,
-and `kubeshard release-finalizers` does.
+removed, so a cleanup must accept that things are already gone. Nor that it runs at all: people can remove finalizers by
+hand or with `kubeshard release-finalizers`.
 
-Until a cleanup succeeds, a Warning event on the object says which finalizer is waiting, for how long and why, and so
-does the condition of `Controller.error_condition`. RBAC: `patch` on the kind.
+Until a cleanup succeeds, a Warning event on the object says which finalizer is waiting, for how long and why. So does
+the condition of `Controller.error_condition`. RBAC: `patch` on the kind.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ nothing is applied or deleted, however much it had yielded; a function that retu
 is an error and not an empty set.
 
 When the object is deleted, the garbage collector deletes what refers to it: all generated objects in its namespace, or
-all generated objects if it is cluster-scoped. For others give the controller the finalizer of `cleanup`.
+all generated objects if it is cluster-scoped. For other objects, give the controller the finalizer that `cleanup`
+returns.
 """
 
 from __future__ import annotations

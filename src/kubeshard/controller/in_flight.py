@@ -58,7 +58,7 @@ class InFlight:
 
     def __init__(self) -> None:
         self._activities: dict[Object, list[Activity]] = {}
-        """Without empty lists."""
+        """The activities by object, without empty lists."""
         self._owners: dict[str, int] = {}
         """The number of activities of each; never zero."""
         self._waiters: dict[Object | str, dict[asyncio.Future[None], None]] = {}
@@ -80,7 +80,7 @@ class InFlight:
         return any(activity.seals for activity in self._activities.get((kind, key), ()))
 
     def objects(self, owner: str) -> list[Object]:
-        """For which something acts on behalf of the controller."""
+        """The objects for which something acts on behalf of the controller."""
         return [
             which for which, some in self._activities.items() if any(each.owner == owner for each in some)
         ]
@@ -179,7 +179,7 @@ class Run:
         return self.in_flight.begin(Activity(self._owner, self._object, stop=stop))
 
     def another(self) -> Run:
-        """For a task that acts for the object after this run."""
+        """A run for a task that acts for the object after this run."""
         return Run(self.in_flight, self._owner, *self._object)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""From a changed object to the keys to reconcile.
+"""Maps a changed object to the keys to reconcile.
 
 An update maps both the old and the new object (`states`), so that objects that it no longer refers to are
 reconciled as well as those it now refers to.
@@ -54,8 +54,8 @@ def to_itself(obj: KubeObject) -> Iterable[Key]:
 
 
 def to_owner(owner: Kind, *, controller_only: bool = True) -> KeysOf:
-    """The owners of that kind, of any version; without `controller_only` also those that are not its controller.
-    Also the owner of the object's desired set if the object has no reference to it.
+    """Maps an object to its owners of that kind, in any version; without `controller_only`, also to owners that are not
+    its controller. Also maps it to the owner of its desired set if it has no reference to that.
     """
     wanted = owner.group_kind
 

@@ -1,7 +1,8 @@
-"""What a controller hears of in another cluster than that of the objects that it reconciles (`Watch.clusters`).
+"""A controller's watches in another cluster than that of the objects that it reconciles (`Watch.clusters`).
 
-Guaranteed: an outpost waits for its cluster alone. While that does not answer, nothing of it triggers; the controller
-works on, and hears of everything when the cluster is there. `drain` has nothing to wait for: an outpost writes nothing.
+Guaranteed: only the outpost waits for its cluster. While the cluster does not answer, its objects trigger nothing and
+the controller keeps working; once it answers, the controller sees all of them. `drain` does not wait for anything,
+because an outpost does not write.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from kubeshard.tenure.tenure import Gate
 
 
 class Outpost:
-    """The watches of one controller in one cluster. Declares what it hears of when made; hears while `run` runs.
-    Raises ConfigurationError.
+    """The watches of one controller in one cluster. It declares its watches on creation, and follows them while `run`
+    runs. Raises ConfigurationError.
     """
 
     def __init__(self, runner: ControllerRunner, cluster: Cluster) -> None:
@@ -40,7 +41,7 @@ class Outpost:
             raise
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
-        """Until cancelled."""
+        """Follows the watches until cancelled."""
         with ExitStack() as stack:
             async with asyncio.TaskGroup() as tasks:
                 for watch, informer in zip(self._watches, self.informers, strict=True):
@@ -49,17 +50,17 @@ class Outpost:
                     stack.enter_context(informer.add_handler(trigger.handle))
 
     async def drain(self) -> None:
-        """Nothing of it is ever under way."""
+        """Returns at once: an outpost never has anything in flight."""
 
     def under_way(self) -> Sequence[str]:
         return ()
 
     def discard(self) -> None:
-        """Before `run`: gives up the informers."""
+        """Releases the informers. For use before `run`."""
         for informer in self.informers:
             self._cache._let_go(informer)
 
     async def close(self) -> None:
-        """After the end: gives up the informers."""
+        """Releases the informers. For use after the end of `run`."""
         for informer in self.informers:
             await self._cache._release(informer)

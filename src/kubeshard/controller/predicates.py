@@ -9,7 +9,7 @@ additions and deletions pass, because there is nothing to compare with. So every
 starts, and again in every resync.
 
 Caveats of all predicates: one that is too strict loses work until the next resync, so if in doubt let the change pass.
-It sees only the fields that the object's class declares. It saves reconciles, not memory: objects that do not pass are
+It only sees the fields that the object's class declares. It saves reconciles, not memory: objects that do not pass are
 still cached (`Watch.scope` narrows that). If a predicate raises, the change passes.
 """
 
@@ -30,7 +30,8 @@ _OR, _AND, _ATOM = 1, 2, 3
 
 
 class Predicate(Generic[T_contra]):
-    """A test of deltas; combine with `&`, `|` and `~`. `test` must be pure and quick: it runs in the event loop.
+    """A test of deltas. Combine predicates with `&`, `|` and `~`. `test` must be pure and quick: it runs in the event
+    loop.
 
     A predicate for a class is also one for its subclasses, and a combination accepts what both operands accept:
     `generation_changed | changed(theme)` is a predicate for websites if `theme` takes a website. A type checker infers
@@ -118,7 +119,7 @@ def _check_function(predicate: str, given: object) -> None:
 
 
 def changed(part: Callable[[T], Any]) -> Predicate[T]:
-    """Updates in which `part` of the object has another value; all additions and deletions.
+    """Passes updates in which `part` of the object has another value, and all additions and deletions.
 
     Caveats: values are compared with `!=`, so `part` must return something that compares by value. Two changes that
     cancel out may be seen as none, because a cache may skip intermediate states.
@@ -131,8 +132,8 @@ def changed(part: Callable[[T], Any]) -> Predicate[T]:
 
 
 def matching(test: Callable[[T], bool]) -> Predicate[T]:
-    """Objects that pass the test. An update passes if the old or the new object does, so that an object that stops
-    matching is noticed.
+    """Passes objects for which the test returns True. An update passes if the old or the new object does, so that an
+    object that stops matching is noticed.
 
     Caveat: every update of a matching object passes, whatever changed. Combine: `matching(test) &
     generation_changed`.
@@ -147,9 +148,9 @@ def matching(test: Callable[[T], bool]) -> Predicate[T]:
 
 
 def label_selector(selector: Selector | str) -> Predicate[KubeObject]:
-    """Objects whose labels match, before or after an update. Raises InvalidSelector.
+    """Passes objects whose labels match before or after an update. Raises InvalidSelector.
 
-    Caveats: as for `matching`. Objects that do not match are still read and cached; with a selector in `Watch.scope`
+    Caveats: those of `matching`. Objects that do not match are still read and cached; with a selector in `Watch.scope`
     the API server omits them.
     """
     compiled = Selector.parse(selector) if isinstance(selector, str) else selector
@@ -168,8 +169,8 @@ def on(
 ) -> Predicate[T]:
     """A test per class of delta; deltas without a test pass.
 
-    Caveats: an addition may be an object that has existed for long (at the start of a process, in a resync). A deletion
-    means that the object left this cache: with a selector in the scope it may still exist.
+    Caveats: an addition may be an object that has existed for a long time (at the start of a process, or in a resync).
+    A deletion means that the object left this cache: with a selector in the scope it may still exist.
     """
 
     def test(delta: Delta[T]) -> bool:
@@ -204,16 +205,17 @@ def _resource_version(obj: KubeObject) -> object:
 
 
 always: Predicate[KubeObject] = Predicate(lambda _: True, "always")
-"""Every change. Caveat: a controller that writes to the objects it watches triggers itself with each write that changes
-something; one that always finds something to write loops forever.
+"""Passes every change. Caveat: a controller that writes to the objects it watches triggers itself with each write that
+changes something; one that always finds something to write loops forever.
 """
 
 never: Predicate[KubeObject] = Predicate(lambda _: False, "never")
-"""No change, not even in a resync: for kinds that are only read. Caveat: objects that were read may change unnoticed.
+"""Passes no change, not even in a resync. It is for kinds that are only read. Caveat: changes to the objects go
+unnoticed.
 """
 
 generation_changed: Predicate[KubeObject] = on(updated=_new_generation).named("generation_changed")
-"""The spec changed, or the deletion started.
+"""Passes changes of the spec, and the start of a deletion.
 
 Caveats: changes of labels, annotations, finalizers and owner references do not change the generation. Changes of the
 status do not either if it is a subresource: in a custom resource without one, every change of the status counts.
@@ -221,14 +223,14 @@ Updates of kinds without a generation (ConfigMap, Secret, ...) always pass.
 """
 
 labels_changed: Predicate[KubeObject] = changed(_labels).named("labels_changed")
-"""Caveat: no other change passes, not even the start of a deletion. Combine:
+"""Passes changes of labels. Caveat: no other update passes, not even the start of a deletion. Combine it:
 `generation_changed | labels_changed`.
 """
 
 annotations_changed: Predicate[KubeObject] = changed(_annotations).named("annotations_changed")
-"""Caveats: as for `labels_changed`; and other controllers write annotations often."""
+"""Passes changes of annotations. Caveats: those of `labels_changed`, and other controllers often write annotations."""
 
 resource_version_changed: Predicate[KubeObject] = changed(_resource_version).named("resource_version_changed")
-"""Anything changed. Caveat: an informer reports only changes, so there it is the same as `always`; for deltas from
-other sources.
+"""Passes updates in which anything changed. It is for deltas from other sources: an informer only reports changes, so
+there it is the same as `always`.
 """

@@ -37,7 +37,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class ControllerReader:
-    """The `Reader` of one controller. If it watches a form in several scopes, the first one is read."""
+    """The `Reader` of one controller. If the controller watches a form in several scopes, the first one is read."""
 
     def __init__(
         self, cache: Cache, watches: Iterable[Watch[Any]] = (), indexes: Iterable[Index[Any]] = ()
@@ -49,7 +49,7 @@ class ControllerReader:
             self._declared.setdefault(watch.form, watch.scope or Scope())
         self._scopes = {form: narrowed(cache.scope_of(form.kind), by) for form, by in self._declared.items()}
         self._informers: dict[object, Informer[Any]] = {}
-        """By target: finding the form and the scope of a class costs more than the read."""
+        """Cached by target: finding the form and the scope of a class costs more than the read."""
         self._looked_at = -1
         self._index_functions = {(form_of(index.target), index.name): index.function for index in indexes}
 
@@ -84,7 +84,7 @@ class ControllerReader:
         return self.cache.list_from(informer, place, index=index, labels=labels)
 
     def informer(self, target: type[T] | Form[T]) -> Informer[T]:
-        """What `get` and `list` read. Raises UndeclaredKind."""
+        """The informer that `get` and `list` read. Raises UndeclaredKind."""
         if self._looked_at != self.cache.declarations:
             self._informers.clear()
             self._looked_at = self.cache.declarations
@@ -112,7 +112,7 @@ class ControllerReader:
         index: tuple[str, str] | None,
         labels: Selector | None,
     ) -> Sequence[T]:
-        """What the API server has now in the scope that the author declared, including objects of other shards."""
+        """Lists from the API server in the scope that the author declared, including objects of other shards."""
         form = form_of(target)
         if index is not None and (form, index[0]) not in self._index_functions:
             raise UndeclaredIndex(

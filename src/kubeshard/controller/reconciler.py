@@ -1,6 +1,4 @@
-"""The contract between a controller and the code that its author writes: what a reconciler gets, and what it may
-return.
-"""
+"""The contract between a controller and its author's code: what a reconciler gets, and what it may return."""
 
 from __future__ import annotations
 
@@ -24,10 +22,11 @@ triggered it.
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a reconcile that did not fail. None and `Result()` mean: done until something changes.
+    """The result of a reconcile that did not fail. None and `Result()` mean that nothing is left to do until something
+    changes.
 
-    `requeue_after`: done, but reconcile again after this many seconds. It resets the key's backoff. Several requests
-    for one key do not add up: the earliest wins, and an event in between does not cancel it.
+    `requeue_after` means that the object is reconciled again after this many seconds. It resets the key's backoff.
+    Several requests for one key do not add up: the earliest wins, and an event in between does not cancel it.
     """
 
     requeue_after: float | None = None
@@ -42,15 +41,15 @@ class Result:
 
 
 class Reconciler(Protocol[T_contra]):
-    """Makes the world match one object. Subclass it, and implement `reconcile`.
+    """Makes the world match one object. Subclass it and implement `reconcile`.
 
     Guaranteed: one object is reconciled by one worker at a time; a change during a run leads to another run
     afterwards; the object is the newest that the cache has, and includes what earlier runs for this object
     wrote; each run has its own reconcile id in the logs and its own deadline
     (`Controller.reconcile_timeout`).
 
-    Not guaranteed: one run per change (changes are collapsed), any order between objects, or that the object
-    is still as given when something is written.
+    Not guaranteed: one run per change (changes are coalesced), any order between objects, or that the object is
+    unchanged when something is written.
 
     How a run ends:
 

@@ -8,14 +8,14 @@
 | has a cleanup in progress (`Finalizer`) | `False`, reason `Finalizing`; the error if the cleanup raised |
 | had stale reads, or a kind is not served | unchanged: that is normal and transient |
 
-So the next success removes an error from the status. It is opt-in, because it needs a status with conditions, and
+The next success removes an error from the status. It is opt-in, because it needs a status with conditions and
 permission to write it.
 
 Guaranteed: the condition is written with the same field manager as `ctx.status`, together with what that stated last; a
 failing report does not change how the error itself is handled; a repeated error sends nothing, and one whose text
-differs each time is written once a minute at most, since every write of the status is a change that may trigger the
-controller. Not guaranteed: that the report of an error is written. It has one second, is not retried by itself, and a
-run that was cancelled from outside may no longer write.
+differs each time is written at most once a minute, since every write of the status may trigger the controller. Not
+guaranteed: that the report of an error is written. It has one second, is not retried by itself, and a run that was
+cancelled from outside may no longer write.
 
 RBAC: `get` on the resource, `patch` on `<resource>/status`.
 """

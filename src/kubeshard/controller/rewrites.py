@@ -2,8 +2,8 @@
 
 It stores some values differently from how they were sent: a time in another zone, a field that the schema does not
 know, a default for an empty string. A comparison of desired and stored values would find that difference forever.
-So `ensure` checks each response: what it would send again immediately is what the server does not store, and is not
-sent again while the stored value stays the same.
+Therefore `ensure` checks each response: what it would immediately send again is what the server does not store, and it
+is not sent again while the stored value stays the same.
 
 Guaranteed: only values of the same request are learned, so that changes by another writer are not mistaken for
 rewrites by the server. Not guaranteed: that nothing is learned twice. The memory is bounded and ends with the process,
@@ -32,13 +32,11 @@ _Path = tuple[str, ...]
 
 
 class Statements:
-    """What one controller last stated in the status of objects whose status has more: fields of others, as sending it
-    has shown.
-    """
+    """What one controller last stated in the status of objects that also have other controllers' status fields."""
 
     def __init__(self) -> None:
         self._digests: OrderedDict[str, bytes] = OrderedDict()
-        """By UID. A forgotten entry costs a request that changes nothing."""
+        """The statements by UID. A forgotten entry costs a request that changes nothing."""
 
     def __contains__(self, statement: tuple[str, Any]) -> bool:
         uid, said = statement

@@ -6,8 +6,8 @@ Guaranteed:
 - A key is run by one worker at a time, while all kinds that the controller reads are served (`syncing`) and all gates
   are open, and never while a thread of an earlier run of it has not ended. Wrappers run in any case, so a shard
   acknowledges drains even while its reconciler waits for a kind.
-  - Workers start when all triggers have handled the initial contents of the caches, so each existing key runs once for
-  it.
+  - Workers start when all triggers have handled the initial contents of the caches, so each existing key runs only once
+    for them.
   - Whatever a reconcile raises or returns ends only that run (`outcomes`). Only cancellation from outside ends the
   worker.
 - A run is cancelled after `Controller.reconcile_timeout` seconds and counts as failed.
@@ -62,7 +62,7 @@ _RETRY, _REQUEUED, _RESUMED = Reason("retry"), Reason("requeue_after"), Reason("
 
 
 class ControllerRunner:
-    """Declares what the controller reads when it is created; works while `run` runs."""
+    """The workers of one controller. It declares what the controller reads on creation, and works while `run` runs."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class ControllerRunner:
             clock=self._clock,
             rng=self._rng,
         )
-        """What makes the triggers of its watches."""
+        """Creates the triggers of its watches."""
         self._draining = False
         self._told_start = False
         self.elsewhere: Callable[[str], ControllerRunner | None] = lambda _: None
@@ -152,7 +152,7 @@ class ControllerRunner:
         return self._inputs.troubles()
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
-        """Works until cancelled, or drained. Raises what a source raises, as an exception group."""
+        """Works until cancelled or drained. Exceptions of sources are raised as an exception group."""
         registrations: list[Registration[Any]] = []
         beside: list[asyncio.Task[None]] = []
         try:
@@ -192,8 +192,8 @@ class ControllerRunner:
 
     async def drain(self) -> None:
         """Starts no further run, and returns when all workers have ended by themselves and none of their writes or
-        threads is in flight, however long that takes. Drops queued keys: whoever works next finds the objects in
-        the cluster.
+        threads is in flight, however long that takes. Drops queued keys: the next worker finds the objects in the
+        cluster.
         """
         self._draining = True
         self.queue.shut_down(discard=True)
@@ -202,11 +202,11 @@ class ControllerRunner:
         await self._cluster.in_flight.ended(self.name)
 
     def discard(self) -> None:
-        """Before `run`: gives up the informers."""
+        """Releases the informers. For use before `run`."""
         self._cluster.let_go(self.controller, self.reader, self._informers)
 
     def under_way(self) -> Sequence[str]:
-        """What `drain` waits for, for people: runs, and what lasts beyond them."""
+        """A human-readable list of what `drain` waits for: runs, and what outlasts them."""
         running = {each.key: each.seconds for each in self.queue.view(0).running}
         lasting = {key for _, key in self._cluster.in_flight.objects(self.name)} - running.keys()
         runs = [f"{key} for {seconds:.0f} s" for key, seconds in running.items()]
@@ -221,17 +221,17 @@ class ControllerRunner:
             self._sets.leave(informer.store)
         await self._cluster.release(self.controller, self.reader, self._informers)
 
-    # From deltas to keys
+    # Turning deltas into keys
 
     def _triggers(self) -> Iterator[Trigger]:
-        """In the order of `Controller.watches`."""
+        """The triggers, in the order of `Controller.watches`."""
         mappings = zip(mapped_watches(self.controller, self.reader), self._informers, strict=True)
         for number, ((watch, keys_of), informer) in enumerate(mappings):
             renewed = _ignore if number else lambda key: self.queue.forget(self._here(key))
             yield self.trigger(watch, keys_of, informer, renewed=renewed)
 
     def _here(self, key: Key) -> Key:
-        """What is told without a cluster is of this one."""
+        """The key with this cluster's name, unless it names a cluster."""
         return key if self.cluster == key.cluster else key.at(self.cluster)
 
     def _has_time(self) -> bool:  # fewer keys wait than there are workers
@@ -246,7 +246,7 @@ class ControllerRunner:
     ) -> None:
         if self.cluster or type(key) is not Key:
             if key.cluster not in (HOME, self.cluster):
-                # Without that cluster: it has gone, or has still to come and is read as a whole then.
+                # That cluster is missing: it has been removed, or will be read completely once it is added.
                 if (there := self.elsewhere(key.cluster)) is not None:
                     there._enqueue(key, reason, after=after, priority=priority)
                 return
@@ -259,7 +259,7 @@ class ControllerRunner:
         else:
             self.queue.add_debounced(key, reason, priority=priority)
 
-    # From keys to runs
+    # Running keys
 
     async def _work(self, gates: Sequence[Gate]) -> None:
         pace = Pace(self._clock, sharers=self.controller.workers)
@@ -342,14 +342,14 @@ class ControllerRunner:
             return await self._reconcile(ctx, obj)
 
     def _read(self, key: Key) -> tuple[KubeObject | None, UndecodableObject | None]:
-        """The object as far as it can be decoded, and the error if that is only its metadata."""
+        """The object, decoded as far as possible, and the error if only its metadata could be decoded."""
         try:
             return self.primary.store.get(key), None
         except UndecodableObject as error:
             return error.partial, error
 
     def _settle(self, key: Key, outcome: Outcome) -> None:
-        """What the outcome means for the key's future."""
+        """Requeues or forgets the key, depending on the outcome."""
         match outcome.ending:
             case Ending.SUCCESS:
                 self.queue.forget(key)
@@ -391,4 +391,4 @@ class ControllerRunner:
 
 
 def _ignore(_: UndecodableObject | Key) -> None:
-    """For kinds other than the primary one."""
+    """Does nothing: for kinds other than the primary one."""

@@ -17,8 +17,8 @@ from kubeshard.workqueue.reasons import Reason
 
 
 class Enqueue(Protocol):
-    """Adds a key to the controller's queue: now (`Controller.debounce` applies), or after some seconds. `reason` is
-    for people: a phrase, or a `kubeshard.workqueue.Reason`. `priority`: see `kubeshard.workqueue.LOW`.
+    """Adds a key to the controller's queue: now (`Controller.debounce` applies), or after some seconds. `reason` is a
+    human-readable phrase or a `kubeshard.workqueue.Reason`. For `priority` see `kubeshard.workqueue.LOW`.
     """
 
     def __call__(
@@ -37,8 +37,8 @@ class Source(Protocol):
 
 
 class ChannelSource:
-    """Triggers by a call. Keys triggered before the controller runs are kept, each once. For one event loop's
-    thread.
+    """Triggers reconciles on request. Keys that are triggered before the controller runs are kept, each once. Use it in
+    the event loop's thread only.
     """
 
     def __init__(self) -> None:
@@ -64,9 +64,7 @@ class ChannelSource:
 
 
 class TimerSource:
-    """Triggers the keys that `keys` returns, every `interval` seconds; for the first time after the first
-    interval.
-    """
+    """Triggers the keys that `keys` returns every `interval` seconds, for the first time after one interval."""
 
     def __init__(self, interval: float, keys: Callable[[], Iterable[Key]], reason: str = "timer") -> None:
         if interval <= 0:

@@ -1,8 +1,8 @@
 """Explains why the runs of a key have stale reads again and again.
 
-Once is normal, and logged at debug level: somebody else was faster, and the next run sees it. Many times in a row
-means that retrying does not help. Then the likely cause is logged: the fifth time, and after that less and less often
-(`is_persistent`).
+A single stale read is normal and logged at debug level: somebody else was faster, and the next run sees it. Many in a
+row mean that retrying does not help. Then the likely cause is logged: the fifth time, and from then on less and less
+often (`is_persistent`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE = 5.0
 
 
 def is_persistent(times: int) -> bool:
-    """The 5th, 10th, 20th, 40th ... time in a row."""
+    """Whether this is the 5th, 10th, 20th, 40th ... time in a row."""
     rounds, rest = divmod(times, PERSISTENT)
     return rest == 0 and rounds.bit_count() == 1
 
@@ -52,7 +52,9 @@ async def warn_if_persistent(
 
 
 async def advice(error: BaseException, key: Key, informers: Sequence[Informer[Any]], client: Client) -> str:
-    """What people can do. RBAC: `get` on the kind whose create failed; without it the advice is less precise."""
+    """What the user can do about it. RBAC: `get` on the kind whose create failed; without it the advice is less
+    precise.
+    """
     match error:
         case AlreadyExists():
             return await _of_taken_name(error, key, informers, client)

@@ -4,10 +4,10 @@ The given status is everything that this controller states about the object: one
 `status`, with the controller's field manager. Fields of others stay; a field that the controller stated before and now
 leaves at None is removed. Nothing is sent if the object's status is already as stated.
 
-How to tell that nothing needs to be sent, without `managedFields`, which caches drop: the new status is merged over the
-cached one, as in `ensure`. If that changes nothing, but the cached status has more fields, those either belong to
-somebody else or were stated before. So it is sent once, and the fields that remain belong to somebody else; that is
-remembered until the controller states something else about the object.
+Caches drop `managedFields`, so whether something needs to be sent is found out differently: the new status is merged
+over the cached one, as in `ensure`. If that changes nothing but the cached status has more fields, those either belong
+to somebody else or were stated before. The status is then sent once, and the fields that remain belong to somebody
+else. That is remembered until the controller states something else about the object.
 
 Not guaranteed: that conditions of others survive in a kind whose CustomResourceDefinition does not set
 `x-kubernetes-list-type: map` and `x-kubernetes-list-map-keys: [type]` on its conditions: there the whole list is one
@@ -43,7 +43,7 @@ class NoStatusSubresource(Terminal):
 
 
 class Report:
-    """What one run has stated, as far as `Controller.error_condition` needs it."""
+    """What one run has stated, for `Controller.error_condition`."""
 
     __slots__ = ("said", "stated", "type")
 
@@ -104,12 +104,12 @@ async def write_status(ctx: Stating, obj: T, status: msgspec.Struct) -> T:
 
 
 async def apply_status(ctx: Stating, live: T, said: Mapping[str, Any]) -> T | None:
-    """Makes this everything that the controller states in the object's status, and returns the object; None if it is
+    """Replaces what the controller states in the object's status with this, and returns the object, or None if it is
     gone. Raises NoStatusSubresource, Conflict and other ApiErrors.
 
     The resourceVersion is sent along, because nothing else prevents writing the status of a deleted object to its
-    successor: the API server ignores the UID in an apply to a status. A change by others meanwhile is not a reason to
-    give up.
+    successor: the API server ignores the UID in an apply to a status. If others change the object in the meantime, it
+    tries again.
     """
     form, meta = form_of(type(live)), live.metadata
     where = (meta.name, meta.namespace or None)

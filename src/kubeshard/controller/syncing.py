@@ -1,11 +1,11 @@
-"""Whether the kinds that a controller reads are served, and what happens to it while they are not.
+"""Tracks whether the kinds that a controller reads are served, and pauses the controller while they are not.
 
 An informer is live when it has been filled and is connected to the server. Otherwise there is a cause:
 
 | cause | means |
 |---|---|
 | `unanswered` | it has not been filled, and the server has not said why |
-| `not served` | the kind is not installed, or no longer: noticed at once |
+| `not served` | the kind is not or no longer installed: noticed at once |
 | `forbidden` | a permission is missing |
 | `refused` | the credentials are not accepted |
 | `unavailable` | no usable response: an outage, a timeout, an overloaded server |
@@ -44,7 +44,7 @@ class KindsMissing(KubeshardError):
 
 
 class Trouble(NamedTuple):
-    """Why an informer is not live. `advice` is for people."""
+    """Why an informer is not live. `advice` is human-readable."""
 
     cause: Cause
     error: ApiError | None
@@ -62,7 +62,7 @@ def trouble(informer: Informer[Any], now: float) -> Trouble | None:
 
 
 def is_served(informer: Informer[Any]) -> bool:
-    """False while the server reports that the kind does not exist. Then there are no objects to miss either."""
+    """False while the server reports that the kind does not exist. Then there are no objects to miss."""
     return not isinstance(informer.last_error, NotFound)
 
 
@@ -85,7 +85,7 @@ class Inputs:
         self._complete = False
 
     def troubles(self) -> dict[str, Trouble]:
-        """What is missing now, by kind."""
+        """What is currently missing, by kind."""
         now = self._clock.monotonic()
         return {str(each): found for each in self.informers if (found := trouble(each, now))}
 
@@ -127,7 +127,7 @@ async def _next_look(unfilled: Sequence[Informer[Any]]) -> None:
 
 
 def explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
-    """What the error means, if it lasts."""
+    """An explanation of the error, for when it lasts."""
     kind, scope = informer.form.kind, informer.scope
     match error:
         case NotFound():

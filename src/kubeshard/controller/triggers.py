@@ -1,4 +1,4 @@
-"""The triggers of one watch of a controller: from deltas to keys in its queue, without losing any.
+"""The triggers of one watch of a controller: they turn deltas into keys in its queue, without losing any.
 
 * The predicate raises: the change counts. An unnecessary reconcile is harmless, a lost trigger is not.
 * The map function raises: the states of the object that it did not map are kept and mapped again, with backoff, and
@@ -7,14 +7,14 @@ before the object's next change.
 * The object is from the initial list or a resync: recent changes have priority (`kubeshard.workqueue.LOW`).
 * The spec changed, or the object is new: its backoff is reset. No other trigger changes its backoff.
 
-Guaranteed: `handle` never raises, whatever the author's functions do, and does not affect other triggers.
-The states of one object are mapped in their order. The current state of an object is mapped until that
-succeeds; an earlier one, or the last one of an object that left, for 20 minutes at least. Both kinds of
-failure are counted, and logged with the object's key, but not each of them.
+Guaranteed: `handle` never raises, whatever the author's functions do, and does not affect other triggers. The states of
+one object are mapped in order. Mapping the current state of an object is retried until it succeeds; mapping an earlier
+one, or the last one of an object that left, is retried for at least 20 minutes. Both kinds of failure are counted; the
+log, which has the object's key, does not show each of them.
 
-Bounded: for an object whose changes all fail, the oldest state and the newest few are kept; of objects that left,
-GONE at most. Dropped states are logged. A resync adds keys only while fewer wait than there are workers, so a change
-waits behind at most that number of keys.
+Bounded: for an object whose changes all fail, the oldest state and the newest few are kept; of objects that left, GONE
+at most. Dropped states are logged. A resync only adds keys while fewer keys wait than there are workers, so a change
+waits behind at most that many keys.
 
 Not guaranteed: a bound on the cost of a map function. It runs in the event loop.
 """
@@ -117,12 +117,12 @@ class Trigger:
             if _is_renewal(delta):
                 self._renewed(about)
             what, priority = _what(delta)
-            # Both states of what triggers itself have the same key.
+            # For objects that trigger themselves, both states have the same key.
             seen = (current(delta),) if self._keys_of is to_itself else states(delta)
             self._map(about, seen, what, priority)
 
     async def run(self) -> None:
-        """Maps again what failed, and resyncs, until cancelled."""
+        """Retries failed mappings and runs resyncs, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._retry(), name=f"triggers of {self._source}, again")
@@ -260,7 +260,7 @@ def _check_key(key: object) -> None:
 
 
 def _what(delta: Delta[Any]) -> tuple[str, int]:
-    """What happened, and how urgent that is."""
+    """What happened, and its priority."""
     match delta:
         case Added(initial=True):
             return LISTED, LOW

@@ -50,9 +50,9 @@ class Watch(AnyWatch, Generic[T]):
     controller. All controllers of the process see this shard's part of the kind. Has no effect without sharding. A
     ControllerRing, if there is one, decides, and must list the kind.
 
-    `clusters`: in `Controller.maps`, of which of the manager's clusters the objects trigger, as in `OTHER_CLUSTERS`;
-    default: of the one in which the primary objects are. What `to` gives are keys of that one in any case, and so is
-    what it reads; `sharded` has no effect.
+    `clusters`: in `Controller.maps`, the manager's clusters whose objects trigger, such as `OTHER_CLUSTERS`; by default
+    the cluster of the primary objects. In any case, `to` returns keys of that cluster and reads from it. `sharded` has
+    no effect then.
 
     Raises ValueError for a negative `resync`, TypeError for a `when` that is not a predicate.
     """

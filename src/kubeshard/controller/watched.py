@@ -11,7 +11,7 @@ from kubeshard.controller.watch import Watch
 
 
 def mapped_watches(controller: Controller[Any], reader: Reader) -> Iterator[tuple[Watch[Any], KeysOf]]:
-    """Those in the cluster of the primary objects, in the order of `Controller.watches`."""
+    """The watches in the cluster of the primary objects, in the order of `Controller.watches`."""
     primary = controller.primary_watch
     yield primary, to_itself
     for watch in controller.owned_watches:
@@ -21,6 +21,6 @@ def mapped_watches(controller: Controller[Any], reader: Reader) -> Iterator[tupl
 
 
 def mapped(watch: Watch[Any], reader: Reader) -> KeysOf:
-    """What a watch in `Controller.maps` triggers."""
+    """The keys that a watch in `Controller.maps` triggers."""
     assert watch.to is not None, "checked where the controller is declared"
     return mapped_by(watch.to, reader)

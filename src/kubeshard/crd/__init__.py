@@ -10,8 +10,8 @@
 
     manifest = definition(Backup)
 
-`declaring` has the decorators of classes, `schema` and `defining` generate the manifest. Everything is a pure function:
-nothing here talks to a server. Not supported: what structural schemas cannot express.
+`declaring` contains the class decorators; `schema` and `defining` generate the manifest. Everything is a pure function:
+nothing here talks to a server. Not supported: whatever structural schemas cannot express.
 """
 
 from kubeshard.crd.declaring import Column, CustomResource, ListMap, Rule, Scale

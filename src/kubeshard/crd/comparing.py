@@ -1,21 +1,21 @@
-"""What a change of a CustomResourceDefinition breaks: objects that are stored, and clients that read or write them.
+"""What a change to a CustomResourceDefinition breaks: stored objects, and clients that read or write them.
 
 | change | breaks |
 |---|---|
 | group, kind, plural or scope; the definition is removed | everything |
 | a version is removed or no longer served | its clients; stored objects, if it was stored |
-| another version is stored without a conversion webhook | fields that the new one lacks |
+| the storage version changes without a conversion webhook | fields that the new one lacks |
 | a field is removed | its readers; its stored values are pruned |
 | a narrower type, format or enumeration, a tighter bound, a new pattern or rule, no more null | objects and clients |
-| a field is required, and has no default | objects and clients without it |
-| another merge strategy of a list or map | clients that apply |
+| a field becomes required and has no default | objects and clients without it |
+| a list or map gets another merge strategy | clients that apply |
 | a subresource is added or removed, a field is no longer selectable | clients that use it, or wrote status without it |
 
-All other differences are reported, too: new fields, wider types, other defaults. Descriptions do not count.
+All other differences are reported as well: new fields, wider types, other defaults. Descriptions do not count.
 
-Guaranteed: no narrowing of types, enumerations, bounds, required and removed fields is missed. Not guaranteed: that an
-equivalent `anyOf`, `not` or rule in another form is recognized: it counts as breaking. Since Kubernetes 1.33 an update
-that does not change a value may keep one that is no longer valid (ratcheting); a new object may not.
+Guaranteed: no narrowed type, enumeration or bound and no newly required or removed field is missed. Not guaranteed:
+that an equivalent `anyOf`, `not` or rule in another form is recognized; it counts as breaking. Since Kubernetes 1.33,
+an update may keep an unchanged value that is no longer valid (ratcheting); a new object may not contain one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WIDER = {("integer", "number"), ("int32", "int64"), ("float", "double")}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference. `version` is empty if it is about the whole definition, `path` if it is not about a field."""
+    """One difference. `version` is empty if it concerns the whole definition, `path` if it does not concern a field."""
 
     definition: str
     version: str
@@ -52,7 +52,7 @@ class Change:
 
 
 Found = Iterator[tuple[str, bool, str]]
-"""Path, whether it breaks, and what."""
+"""The path, whether the change is breaking, and the message."""
 
 
 def compared(old: Iterable[Manifest], new: Iterable[Manifest]) -> list[Change]:
@@ -108,7 +108,9 @@ def _strategy(spec: Mapping[str, Any]) -> str:
 def _stored(
     before: Mapping[str, Any], after: Mapping[str, Any], converted: bool
 ) -> Iterator[tuple[str, tuple[str, bool, str]]]:
-    """Another version is stored: without a webhook it has to hold what the former one holds."""
+    """What is lost if the storage version changes: without a webhook, the new one must have every field of
+    the old one.
+    """
     was, now = (
         next((name for name, version in versions.items() if version.get("storage")), "")
         for versions in (before, after)
@@ -147,7 +149,7 @@ def _paths(version: Mapping[str, Any]) -> list[str]:
 
 
 def _schemas(old: Schema, new: Schema, path: str) -> Found:
-    """What `old` accepts and `new` does not, and other differences."""
+    """Yields what `old` accepts and `new` does not, and other differences."""
     yield from _types(old, new, path)
     yield from _values(old, new, path)
     yield from _bounds(old, new, path)
@@ -238,9 +240,9 @@ def _fields(old: Schema, new: Schema, path: str) -> Found:
     if isinstance(values[0], Mapping) and isinstance(values[1], Mapping):
         yield from _schemas(dict(values[0]), dict(values[1]), f"{path}[*]")
     elif bool(values[0]) and not values[1] and not open_end:
-        yield path, True, "keys of one's own are no longer kept"
+        yield path, True, "arbitrary keys are no longer kept"
     elif isinstance(values[1], Mapping) and not values[0] and old.get(_PRESERVE):
-        yield path, True, "what stands there has to fit a schema"
+        yield path, True, "arbitrary values now have to fit a schema"
     for name, inner in before.items():
         if name in after:
             yield from _schemas(inner, after[name], f"{path}.{name}")
@@ -264,7 +266,7 @@ def _fields(old: Schema, new: Schema, path: str) -> Found:
 
 
 def _gone(before: Iterable[Any] | None, after: Iterable[Any] | None) -> list[Any]:
-    """In their order."""
+    """The items of `before` that `after` lacks, in order."""
     kept = list(after or ())
     return [each for each in before or () if each not in kept]
 

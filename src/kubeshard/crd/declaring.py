@@ -20,7 +20,7 @@ _DECLARED = "_CUSTOM_RESOURCE"
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of `kubectl get`. `path` starts with a dot (`.status.phase`); `type` is `string`, `integer`, `number`,
-    `boolean` or `date`, by default that of the field. Columns with a `priority` above 0 are only shown with `-o wide`.
+    `boolean` or `date`, by default the field's type. Columns with a `priority` above 0 are only shown with `-o wide`.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ListMap:
 
         ports: Annotated[tuple[Port, ...], ListMap("name")] = ()
 
-    Keys are required in every item, as its class must say by giving them no default.
+    Every item needs the keys, so its class must give them no default.
     """
 
     keys: tuple[str, ...]
@@ -58,8 +58,9 @@ class ListMap:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A CEL rule that the API server validates objects with (`x-kubernetes-validations`). `rule` uses `self`, and
-    `oldSelf` for the value before an update. On a class it is a decorator, on a field an annotation:
+    """A CEL rule by which the API server validates objects (`x-kubernetes-validations`). `rule` refers to the value as
+    `self`, and to the value before an update as `oldSelf`. Use it as a decorator of a class or as an annotation of a
+    field:
 
         @Rule("self.low <= self.high", "low is at most high")
         class Range(Struct):
@@ -67,8 +68,8 @@ class Rule:
             high: int
             unit: Annotated[str, Rule("self == oldSelf", "unit cannot be changed")]
 
-    The names in a rule are those on the wire. Lists, maps and strings that a rule iterates over need an upper bound
-    (`Meta(max_length=...)`), or the API server rejects the rule as too expensive.
+    A rule uses the field names on the wire. Lists, maps and strings that a rule iterates over need an upper bound
+    (`Meta(max_length=...)`); otherwise the API server rejects the rule as too expensive.
     """
 
     rule: str
@@ -97,18 +98,18 @@ class Rule:
 
 
 def rules_of(cls: type[Any]) -> tuple[Rule, ...]:
-    """The rules of the class and of its bases."""
+    """The rules of the class and its bases."""
     return tuple(rule for base in reversed(cls.__mro__) for rule in base.__dict__.get(_RULES, ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomResource:
-    """A decorator of a kind, for what `definition` cannot derive from its fields.
+    """A decorator for a kind that declares what `definition` cannot derive from its fields.
 
-    `columns` and `scale` are for this version. `short_names` and `categories` (`all` for `kubectl get all`) only count
-    on the stored version. `storage`: objects are stored in this version; needed if there are several. `served=False`:
-    may still be stored, but is not served any more. `deprecated` is the warning that clients of the version get.
-    `selectable`: paths of fields that field selectors can use.
+    `columns` and `scale` apply to this version. `short_names` and `categories` (`all` for `kubectl get all`) are only
+    read from the storage version. `storage` marks the storage version; it is required if there are several versions.
+    `served=False` means that objects may still be stored in this version, but it is no longer served. `deprecated` is
+    the warning that clients of the version get. `selectable` lists the paths of fields that field selectors can use.
     """
 
     columns: Sequence[Column] = ()
@@ -128,6 +129,6 @@ class CustomResource:
 
 
 def declared(cls: type[KubeObject]) -> CustomResource | None:
-    """The declaration of the class's own decorator; those of its bases do not count."""
+    """What the class's own decorator declares; its bases' decorators do not count."""
     found: CustomResource | None = cls.__dict__.get(_DECLARED)
     return found

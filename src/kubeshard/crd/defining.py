@@ -12,20 +12,22 @@ from kubeshard.crd.schema import Schema, schema_of
 
 
 def definition(*versions: type[KubeObject], conversion: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The manifest of a kind, with one class for each of its versions. `conversion` is the stanza of that name; without
+    """The manifest of a kind, from one class for each of its versions. `conversion` is the field of that name; without
     it, versions differ only in their apiVersion.
 
-    A class that declares `status` gets the `status` subresource. Raises TypeError for classes that cannot be described
-    (`kubeshard.crd.schema`), ValueError for versions that do not belong together.
+    A class that declares `status` gets the `status` subresource. Raises TypeError for classes that no schema can
+    describe (`kubeshard.crd.schema`), and ValueError for versions that do not belong together.
     """
     kinds = [_kind_of(cls) for cls in versions]
     stored = _stored(versions)
     kind, says = stored.KIND, _says(stored)
     for other in kinds:
         if other != kind._replace(version=other.version):
-            raise ValueError(f"{other} and {kind} are not versions of one kind: plural and scope count, too")
+            raise ValueError(
+                f"{other} and {kind} are not versions of one kind: plural and scope must be equal as well"
+            )
     if len({other.version for other in kinds}) < len(kinds):
-        raise ValueError(f"{kind.group_kind}: two classes of one version")
+        raise ValueError(f"{kind.group_kind}: two classes have the same version")
     names: dict[str, Any] = {
         "kind": kind.kind,
         "listKind": f"{kind.kind}List",
@@ -138,11 +140,11 @@ _METADATA: Schema = {
 
 
 def _field(cls: type[KubeObject], path: str, schema: Schema) -> Schema:
-    """The schema at a path; `{}` after a filter or an index, or if anything is allowed. Raises ValueError for a field
-    that does not exist.
+    """The schema at a path, or `{}` after a filter or an index or where anything is allowed. Raises ValueError for a
+    field that does not exist.
     """
     if not path.startswith("."):
-        raise ValueError(f"{cls.__name__}: the path {path!r} begins with a dot, as in .status.phase")
+        raise ValueError(f"{cls.__name__}: the path {path!r} must begin with a dot, as in .status.phase")
     found = schema
     for name in path[1:].split("."):
         if not name.replace("-", "").isalnum():

@@ -35,7 +35,7 @@ def name_of(definition: Manifest) -> str:
 
 
 def versions_of(definition: Manifest) -> dict[str, Mapping[str, Any]]:
-    """By name."""
+    """The versions of a definition, by name."""
     return {version["name"]: version for version in definition["spec"]["versions"]}
 
 
@@ -45,7 +45,7 @@ def schema_in(version: Mapping[str, Any]) -> Schema:
 
 
 def kind_in(definition: Manifest, version: str = "") -> tuple[Kind, Schema]:
-    """Kind and schema of a version; default: the stored one. Raises ValueError."""
+    """The kind and the schema of a version, by default the storage version. Raises ValueError."""
     spec, versions = definition["spec"], versions_of(definition)
     stored = next((name for name, found in versions.items() if found.get("storage")), "")
     chosen = versions.get(version or stored)
@@ -59,7 +59,7 @@ def kind_in(definition: Manifest, version: str = "") -> tuple[Kind, Schema]:
 
 
 def described(document: Mapping[str, Any], kind: Kind) -> Schema:
-    """The schema of a kind in the OpenAPI v3 document of its group and version. Raises ValueError."""
+    """Finds the schema of a kind in the OpenAPI v3 document of its group and version. Raises ValueError."""
     wanted = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     for schema in _schemas(document).values():
         if wanted in schema.get("x-kubernetes-group-version-kind", ()):
@@ -68,7 +68,7 @@ def described(document: Mapping[str, Any], kind: Kind) -> Schema:
 
 
 def referred(document: Mapping[str, Any], name: str) -> Schema:
-    """What `$ref` stands for in such a document. Raises ValueError."""
+    """The schema that a `$ref` in such a document points to. Raises ValueError."""
     try:
         return _schemas(document)[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""The schema of a class: OpenAPI v3 as CustomResourceDefinitions have it (structural).
+"""The schema of a class: OpenAPI v3 in the structural form of CustomResourceDefinitions.
 
 | Python | schema |
 |---|---|
@@ -12,14 +12,14 @@
 | `Any` | x-kubernetes-preserve-unknown-fields |
 | `Condition` | metav1.Condition; a list of them is a map by type |
 | `T` or None | `T`; nullable where None is not the default |
-| `msgspec.Meta` | bounds, lengths, pattern, title, description; `extra_json_schema` is taken as it is |
+| `msgspec.Meta` | bounds, lengths, pattern, title, description; `extra_json_schema` is copied unchanged |
 
-Defaults become defaults of the schema, except None and UNSET, those that a function of the author makes, those of
-classes that omit them, and all inside of `status`: a status is what the controller wrote. Docstrings of classes, and
-strings below fields, become descriptions where the source is at hand.
+Defaults become defaults of the schema. The exceptions are None and UNSET, defaults made by the author's own factories,
+those of classes that omit defaults, and everything inside `status`, because a status is what the controller wrote.
+Docstrings of classes and strings below fields become descriptions if the source is available.
 
-Guaranteed: what the class encodes is what the schema accepts, and null for an optional field is accepted as absence.
-Whatever no structural schema can say (other unions, recursion, tuples of several types) raises TypeError.
+Guaranteed: the schema accepts what the class encodes, and treats null in an optional field as absence. Anything that a
+structural schema cannot express (other unions, recursion, tuples of several types) raises TypeError.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ _ADVICE = "describe it with Annotated[..., msgspec.Meta(extra_json_schema={'type
 
 
 def schema_of(cls: type[KubeObject]) -> Schema:
-    """The `openAPIV3Schema` of a kind. Raises TypeError for a field that no schema can describe, and for a default
-    that does not fit its field.
+    """The `openAPIV3Schema` of a kind. Raises TypeError for a field that no schema can describe, or for a default that
+    does not fit its field.
     """
     schema = _Writer(defaults=True).struct(cls, cls.__name__)
     meta = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
@@ -84,7 +84,7 @@ def schema_of(cls: type[KubeObject]) -> Schema:
 
 
 class _Hint(NamedTuple):
-    """A type without what is around it."""
+    """A type without its annotations, aliases and None."""
 
     type: Any
     metas: tuple[msgspec.Meta, ...]
@@ -97,10 +97,10 @@ class _Writer:
     def __init__(self, *, defaults: bool) -> None:
         self._defaults = defaults
         self._open: list[Any] = []
-        """The classes around the one that is being written."""
+        """The classes that enclose the one being described."""
 
     def schema(self, hint: Any, where: str) -> Schema:
-        """Of a type with None in it, None is left to the caller (`_bare(hint).nullable`)."""
+        """The schema of a type. If the type includes None, the caller handles that (`_bare(hint).nullable`)."""
         bare = _bare(hint)
         extra = {key: value for meta in bare.metas for key, value in (meta.extra_json_schema or {}).items()}
         try:
@@ -120,7 +120,9 @@ class _Writer:
     def struct(self, cls: Any, where: str) -> Schema:
         origin = typing.get_origin(cls) or cls
         if origin in self._open:
-            raise TypeError(f"{where}: {origin.__name__} contains itself, which no schema can say; {_ADVICE}")
+            raise TypeError(
+                f"{where}: {origin.__name__} contains itself, which no schema can express; {_ADVICE}"
+            )
         try:
             fields = msgspec.structs.fields(cls)
         except NameError as error:
@@ -200,7 +202,10 @@ class _Writer:
     def _list_map(self, keys: tuple[str, ...], schema: Schema, where: str) -> Schema:
         known = schema.get("items", {}).get("required", ())
         if missing := [key for key in keys if key not in known]:
-            raise TypeError(f"{where}: {', '.join(missing)} is a key of the list: a field without a default")
+            names = ", ".join(missing)
+            raise TypeError(
+                f"{where}: {names} is a key of the list, so it needs to be a field without a default"
+            )
         return _list_map(keys)
 
 
@@ -256,7 +261,7 @@ def _values(values: Any, where: str) -> Schema:
 
 
 def _nullable(schema: Schema) -> Schema:
-    """API servers refuse null where there is an enumeration, even one with null in it; a rule they skip."""
+    """API servers reject null for an enumeration, even if it contains null, so a rule replaces the enumeration."""
     if values := schema.pop("enum", None):
         rule = Rule(f"self in {json.dumps(values)}", f"must be one of {', '.join(map(str, values))}")
         schema[_RULES] = [rule.manifest, *schema.get(_RULES, ())]
@@ -288,7 +293,7 @@ _NONE: Any = object()
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
-    """As JSON; `_NONE` where none is to be told."""
+    """The default as JSON; `_NONE` if the schema should have none."""
     factory = field.default_factory
     if field.default is not msgspec.NODEFAULT:
         value = field.default
@@ -321,7 +326,7 @@ def _text(doc: str | None) -> str:
 
 @cache
 def _comments(cls: Any) -> Mapping[str, str]:
-    """The strings that stand below the fields of a class, and of its bases."""
+    """The strings below the fields of a class and its bases."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if not issubclass(base, msgspec.Struct) or base.__module__ == msgspec.Struct.__module__:

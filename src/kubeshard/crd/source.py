@@ -1,17 +1,17 @@
-"""Python source of classes for a kind, from its schema: of a CustomResourceDefinition, or of an API server's OpenAPI.
+"""Python source of classes for a kind, from its schema in a CustomResourceDefinition or an API server's OpenAPI.
 
 | schema | Python |
 |---|---|
-| string, also times, quantities and what is of a format | `str` |
-| an enumeration | `str`, its values in a comment: a value that a later release adds can be read, too |
-| object with properties | a class, named after the definition, or after the field |
+| string, including times, quantities and other formats | `str` |
+| an enumeration | `str`, with its values in a comment, so that values added by later releases can be read |
+| object with properties | a class, named after the definition or the field |
 | additionalProperties | `Mapping[str, ...]` |
-| whatever may be there, and what contains itself | `Any` |
-| `ObjectMeta`, `Condition`, `LabelSelector` | those of kubeshard |
-| not required | `| None = None`: absent until somebody sets it, so the server's or others' to decide |
+| anything without a schema, and schemas that contain themselves | `Any` |
+| `ObjectMeta`, `Condition`, `LabelSelector` | kubeshard's classes |
+| not required | `| None = None`: absent until somebody sets it, so the server or others can decide |
 
-Guaranteed: the source compiles, is strict for type checkers, and reads what the server stores. Bounds and rules are the
-server's business and are not repeated. Source is written for the fields that are asked for, and all below them.
+Guaranteed: the source compiles, passes strict type checks, and decodes what the server stores. Bounds and rules are
+left to the server and are not repeated. Source is generated for the requested fields and everything below them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kubeshard.core.kinds import Kind, default_plural
 from kubeshard.crd.schema import Schema
 
 Resolve = Callable[[str], Schema]
-"""The schema that a `$ref` stands for."""
+"""Returns the schema that a `$ref` points to."""
 
 Tree = Mapping[str, "Wanted"]
 Wanted = Tree | None
-"""Which fields of an object, and what of each; None: everything."""
+"""The wanted fields of an object, and what is wanted of each; None means everything."""
 
 _META = frozenset({"apiVersion", "kind", "metadata"})
 _WIDTH = 110
@@ -43,7 +43,7 @@ _KNOWN = {
     ): "Condition",
     frozenset({"matchLabels", "matchExpressions"}): "LabelSelector",
 }
-"""Classes of `kubeshard.core`, by their properties."""
+"""Classes of `kubeshard.core`, by the properties that identify them."""
 
 _BY_NAME = {
     "ObjectMeta": "ObjectMeta",
@@ -56,7 +56,7 @@ _BY_NAME = {
     "RawExtension": "Any",
     "FieldsV1": "Any",
 }
-"""Of definitions of apimachinery."""
+"""Classes for apimachinery's definitions."""
 
 _FACE = ("KubeObject", "ObjectMeta", "Struct", "field")
 _CORE = ("Condition", "LabelSelector")
@@ -64,11 +64,11 @@ _TAKEN = frozenset({*_FACE, *_CORE, "Any", "Mapping"})
 
 
 class UnknownField(ValueError):
-    """A field was asked for that the kind does not have."""
+    """The kind does not have a requested field."""
 
 
 def wanted_fields(paths: Iterable[str]) -> Wanted:
-    """`["spec.replicas", "status"]` as a tree; without paths everything."""
+    """`["spec.replicas", "status"]` as a tree; everything if there are no paths."""
     wanted: Wanted = {}
     for path in paths:
         below: Wanted = None
@@ -90,7 +90,7 @@ def _both(one: Wanted, other: Wanted) -> Wanted:
 def source_of(
     kind: Kind, schema: Schema, wanted: Wanted = None, *, resolve: Resolve | None = None, command: str = ""
 ) -> str:
-    """The module of a kind. Raises UnknownField."""
+    """The source of a module with the kind's classes. Raises UnknownField."""
     writer = _Writer(kind, resolve or _no_references)
     writer.collect(schema, wanted, kind.kind)
     writer.root(schema, wanted)
@@ -106,13 +106,13 @@ class _Writer:
     kind: Kind
     resolve: Resolve
     wanted: dict[str, Wanted] = field(default_factory=dict)
-    """By definition: what all its uses want of it together."""
+    """What all uses of a definition want of it together, by definition."""
     names: dict[str | int, str] = field(default_factory=dict)
-    """Names of classes, by definition, or by the identity of a schema that stands where it is used."""
+    """Names of classes, by definition, or by the identity of an inline schema."""
     classes: dict[str, str] = field(default_factory=dict)
     """Source by class name; what a class uses comes before it."""
 
-    # What is wanted of definitions that several fields share
+    # Collecting what is wanted of definitions that several fields share
 
     def collect(self, schema: Schema, wanted: Wanted, where: str) -> None:
         schema, ref = self._resolved(schema)
@@ -146,7 +146,7 @@ class _Writer:
         ref = str(schema["$ref"]).rpartition("/")[2]
         return self.resolve(ref), ref
 
-    # Source
+    # Generating the source
 
     def root(self, schema: Schema, wanted: Wanted) -> None:
         kind = self.kind
@@ -166,7 +166,7 @@ class _Writer:
         is_kind = bases != "Struct"
         chosen = [each for each in self._chosen(schema, wanted, name) if not is_kind or each[0] not in _META]
         lines: list[str] = []
-        # Fields are keyword-only: those that are required come first, as people expect it.
+        # Fields are keyword-only. Required ones come first, as readers expect.
         for key, inner, below in sorted(chosen, key=lambda each: each[0] not in required):
             hint = self._hint(inner, below, key, name, inside)
             made = is_kind and key == "spec" and hint in self.classes and _constructible(self.classes[hint])
@@ -268,7 +268,7 @@ def _of_apimachinery(ref: str) -> str:
 
 
 def _innermost(schema: Schema) -> Schema:
-    """What lists and maps hold in the end."""
+    """The item schema inside nested lists and maps."""
     while "properties" not in schema and isinstance(
         values := schema.get("items") or schema.get("additionalProperties"), dict
     ):
@@ -299,7 +299,7 @@ def _docstring(text: str) -> list[str]:
 
 
 def _commented(text: str) -> list[str]:
-    """Lines are broken after commas, too."""
+    """A comment, wrapped at spaces and after commas."""
     lines = [""]
     for piece in re.findall(r"[^ ,]+[ ,]*", text):
         if len(lines[-1] + piece.rstrip()) > _WIDTH - 4:
@@ -310,20 +310,20 @@ def _commented(text: str) -> list[str]:
 
 _WORD = re.compile("[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]")
 _MEMBERS = frozenset({"metadata", "key"})
-"""What a kind has already."""
+"""Names that every kind already has."""
 _USED = frozenset({"field", "str", "int", "float", "bool", "tuple"})
-"""What means something else in the body of a class."""
+"""Names with another meaning in the body of a class."""
 
 
 def _snake(key: str, *, of_kind: bool) -> str:
-    """As a Python name: `clusterIPs` is `cluster_ips`."""
+    """The Python name of a field: `clusterIPs` becomes `cluster_ips`."""
     name = "_".join(_WORD.findall(key)).lower() or "field"
     name = f"f_{name}" if name[0].isdigit() else name
     return f"{name}_" if keyword.iskeyword(name) or name in _USED or (of_kind and name in _MEMBERS) else name
 
 
 def _wire(name: str) -> str:
-    """As a `Struct` renames it."""
+    """The wire name that a `Struct` derives from a Python name."""
     first, *others = name.split("_")
     return first + "".join(other.title() for other in others)
 

@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a manager, said before anything begins."""
+"""Checks the arguments of a manager before anything starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kubeshard.manager.leader_election import LeaderElection
 
 
 def check_arguments(leader_election: Any, sharding: Any, clusters: Any, **lists: Any) -> None:
-    """Raises TypeError."""
+    """Raises TypeError for arguments of the wrong type."""
     if not isinstance(clusters, Mapping | None):
         raise TypeError('clusters takes clusters by name: clusters={"eu": "context of the kubeconfig"}')
     if leader_election is not None and not isinstance(leader_election, LeaderElection):
@@ -22,6 +22,6 @@ def check_arguments(leader_election: Any, sharding: Any, clusters: Any, **lists:
 
 
 def check_cache(cache: object, settings: Iterable[object]) -> None:
-    """Raises ValueError for a cache beside settings of one."""
+    """Raises ValueError if a cache is given together with cache settings."""
     if cache is not None and any(settings):
         raise ValueError("a given cache already has its settings: pass either cache or the settings for one")

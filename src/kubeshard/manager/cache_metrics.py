@@ -1,7 +1,7 @@
 """Metrics of the informers of a process, computed on each scrape.
 
-Every series has the label `kind`; informers of one kind in several scopes are summed. Series about handlers cover only
-async handlers, by name: nothing waits for the others.
+Every series has the label `kind`; informers of one kind in several scopes are summed. Series about handlers only cover
+async handlers, by name, because nothing waits for the others.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ class CacheMetrics(Collector):
         yield from self._handlers(informers)
 
     def _silence(self, informers: Iterable[Informer[Any]]) -> Metric:
-        """Of each kind, that of its most silent informer; of none that never heard anything."""
+        """For each kind, the silence of its most silent informer. Informers that never received anything do
+        not count.
+        """
         now = self._clock.monotonic()
         silence: dict[str, float] = {}
         for informer in informers:
@@ -93,7 +95,7 @@ class CacheMetrics(Collector):
                 silence[str(informer)] = max(now - heard, silence.get(str(informer), 0.0))
         family = GaugeMetricFamily(
             "kubeshard_cache_silence_seconds",
-            "For how long the API server has said nothing about the kind, not even that nothing changed.",
+            "How long the API server has sent nothing about the kind, not even a bookmark.",
             labels=("kind",),
         )
         for kind, seconds in silence.items():

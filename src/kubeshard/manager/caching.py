@@ -1,4 +1,4 @@
-"""How the caches of a manager are made: one for each cluster, all with the same settings."""
+"""Creates the caches of a manager: one for each cluster, all with the same settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kubeshard.core.kinds import GroupKind, Kind
 
 @dataclass(frozen=True, slots=True)
 class Caching:
-    """As `Cache` describes them."""
+    """The settings that `Cache` documents."""
 
     scopes: Mapping[GroupKind | Kind, Scope]
     default_scope: Scope | None
@@ -25,11 +25,11 @@ class Caching:
     on_watch_error: OnError | None
 
     def scope_of(self, kind: Kind) -> Scope | None:
-        """In which scope a kind is cached, unless a watch says so itself."""
+        """The scope in which a kind is cached, unless a watch has its own."""
         return self.scopes.get(kind) or self.scopes.get(kind.group_kind) or self.default_scope
 
     def cache(self, client: Client, cluster: str, shares: Mapping[GroupKind, Scope]) -> Cache:
-        """`shares`: of which kinds this process sees a part only."""
+        """The cache of a cluster. `shares` contains the kinds of which this process only sees a part."""
         scopes = dict(self.scopes)
         for kind, share in shares.items():
             scopes[kind] = narrowed(scopes.get(kind) or self.default_scope or Scope(), share)

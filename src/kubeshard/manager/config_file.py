@@ -42,7 +42,7 @@ class Duration(float):
 
     @classmethod
     def parse(cls, text: str) -> Duration:
-        """Raises ValueError for what Go's time.ParseDuration refuses."""
+        """Raises ValueError for text that Go's time.ParseDuration rejects."""
         unsigned = text.removeprefix("-").removeprefix("+")
         if unsigned == "0":
             return cls(0)
@@ -60,7 +60,7 @@ class ClientConnection(Struct):
     burst: int = 0
 
     def limiter(self, clock: Clock) -> TokenBucketLimiter | None:
-        """A new one, for one client."""
+        """A new limiter for one client."""
         return TokenBucketLimiter(self.qps, max(1, self.burst), clock) if self.qps > 0 else None
 
 
@@ -75,11 +75,11 @@ class LeaderElectionConfig(Struct):
     resource_name: str = ""
     resource_namespace: str = ""
     instance: str = ""
-    """The prefix of this process's identity in the Lease; default: the host name. An extension of kubeshard."""
+    """The prefix of this process's identity in the Lease; by default, the host name. An extension of kubeshard."""
 
     def election(self, name: str, namespace: str, rng: Rng) -> LeaderElection | None:
-        """None if it is disabled. `name` and `namespace`: the Lease if the file names none. Raises
-        ConfigurationError.
+        """The election, or None if it is disabled. `name` and `namespace` identify the Lease if the file names none.
+        Raises ConfigurationError.
         """
         if not self.leader_elect:
             return None
@@ -92,7 +92,9 @@ class LeaderElectionConfig(Struct):
 
     @property
     def timing(self) -> ElectionTiming:
-        """Fields that are not in the file are scaled with those that are. Raises ConfigurationError."""
+        """The timing. Fields missing from the file are scaled to match those that are there. Raises
+        ConfigurationError.
+        """
         default = ElectionTiming()
         factor = self.renew_deadline / default.renew_deadline
         return ElectionTiming(
@@ -129,9 +131,9 @@ class ComponentConfig(Struct):
     health: Endpoint = Endpoint()
     metrics: Endpoint = Endpoint()
     graceful_shut_down: Duration = Duration(15)
-    """Note the spelling. 0 does not wait; negative waits forever."""
+    """Note the spelling. 0 does not wait; a negative value waits forever."""
     insecure_metrics: bool = False
-    """Serve metrics over plain HTTP to anybody: for development. An extension of kubeshard."""
+    """Serves metrics over plain HTTP to anybody, for development. An extension of kubeshard."""
 
     @property
     def debug_access(self) -> DebugAccess:
@@ -199,7 +201,7 @@ def load_config_file(
 
 
 def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> tuple[C, tuple[str, ...]]:
-    """The same for a document in memory."""
+    """Like `load_config_file`, for a document in memory."""
     try:
         document = yaml.load(text, Loader=_SAFE_LOADER)  # noqa: S506 - it is a safe loader
     except yaml.YAMLError as error:

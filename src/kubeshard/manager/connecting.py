@@ -27,9 +27,9 @@ async def connected(
 ) -> AsyncIterator[Client]:
     """A client of the cluster that `load_config` finds.
 
-    Raises ConfigurationError, and Unauthorized if the server rejects the credentials now: at the start of a
-    program that is a mistake, later it may be a rotation. If the server does not respond yet, the users of the
-    client wait for it, or, unless `patient`, that is raised too.
+    Raises ConfigurationError, and Unauthorized if the server rejects the credentials now: at the start of a program,
+    that is a mistake; later it may be a rotation. If the server does not respond yet, users of the client wait for it
+    or, unless `patient`, the error is raised as well.
     """
     config = await load_config(kubeconfig, context)
     async with Client(config, limiter=limiter, world=world) as client:

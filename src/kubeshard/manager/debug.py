@@ -1,4 +1,4 @@
-"""A snapshot of what a process is doing right now: to find out why an object is not reconciled, or what a program is
+"""A snapshot of what a process is doing right now, to find out why an object is not reconciled or what a program is
 waiting for.
 
 | shown | |
@@ -10,9 +10,9 @@ waiting for.
 | informers | objects, their size as JSON (estimated from a sample), time since the last event, errors |
 | tasks | the tasks of the event loop, similar ones counted, and where they wait |
 
-Guaranteed: taking it does not wait, sends no requests and changes nothing; lists are truncated. It names objects,
-namespaces and errors, and shows no contents of objects. It takes a few milliseconds of the event loop, and about 20 in
-a process with 50 000 waiting keys and 5000 tasks.
+Guaranteed: taking a snapshot does not wait, sends no requests and changes nothing; lists are truncated. It names
+objects, namespaces and errors, but never shows the contents of objects. It blocks the event loop for a few
+milliseconds, or about 20 in a process with 50 000 waiting keys and 5000 tasks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SAMPLE = 16
 class KeyView(msgspec.Struct):
     object: str
     seconds: float
-    """For how long it has run or waited; for a delayed key, the time that is left."""
+    """How long it has run or waited; for a delayed key, the remaining time."""
     why: Sequence[str]
 
 
@@ -195,13 +195,13 @@ def _weight(store: Store[Any]) -> int:
 
 
 def _tasks() -> Sequence[TaskView]:
-    """The most numerous first."""
+    """The tasks, the most numerous ones first."""
     alike = Counter((_plain_name(task), _where(task)) for task in asyncio.all_tasks())
     return [TaskView(name, count, where) for (name, where), count in alike.most_common(SHOWN)]
 
 
 def _plain_name(task: asyncio.Task[Any]) -> str:
-    """Without the number that distinguishes it from similar tasks."""
+    """The task's name without the number that distinguishes similar tasks."""
     return task.get_name().rstrip("0123456789").rstrip(" -")
 
 

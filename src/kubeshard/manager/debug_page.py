@@ -1,4 +1,4 @@
-"""The snapshot of a process as a page, and as text for a terminal.
+"""Shows the snapshot of a process as a page, and as text on a terminal.
 
     GET /debug                on the health port, as text
     GET /debug?format=json    the same as JSON

@@ -1,7 +1,7 @@
 """Tracks the kinds that the server serves, and adds and removes the controllers of `EveryKind`.
 
-Runs discovery shortly after a CustomResourceDefinition changes (changes come in bursts, and a kind is served a moment
-after its definition was accepted), once more after things have settled, and every minute in any case.
+It runs discovery shortly after a CustomResourceDefinition changes (changes come in bursts, and a kind is served a
+moment after its definition was accepted), again after things have settled, and every minute in any case.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _log = get_logger("kubeshard.manager")
 class _Known(NamedTuple):
     kind: Kind
     controllers: tuple[str, ...]
-    """Their names."""
+    """The names of its controllers."""
 
 
 class DynamicControllers:
-    """Manages the controllers of `every` in `staff`."""
+    """Manages the controllers that `every` makes in `staff`."""
 
     def __init__(self, every: Sequence[EveryKind], staff: Staff, client: Client, cache: Cache) -> None:
         self._every = every
@@ -48,7 +48,7 @@ class DynamicControllers:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Runs until cancelled. The controllers stay."""
+        """Runs until cancelled. The controllers are kept."""
         async with self._cache.using(DEFINITIONS) as definitions, asyncio.TaskGroup() as removing:
             with definitions.add_handler(lambda _: self._changed.set()):
                 while True:

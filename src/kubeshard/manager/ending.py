@@ -1,9 +1,9 @@
-"""How a program ends after a fatal error: one line for people and an exit code; and the end of its main task.
+"""How a program ends after a fatal error: a human-readable line and an exit code; and the end of its main task.
 
 | error | code | the line |
 |---|---|---|
 | ConfigurationError | 2 | its message, which says what to do |
-| Unauthorized | 1 | the credentials are refused, and which ones to renew |
+| Unauthorized | 1 | the credentials are rejected, and which ones to renew |
 | Unavailable, Timeout without a response | 1 | the cluster cannot be reached, and at which address |
 | Forbidden | 1 | the server's message, which names user, verb and resource; which role to bind |
 | any other KubeshardError | 1 | its class and message |
@@ -31,7 +31,7 @@ _log = get_logger("kubeshard.manager")
 
 
 TELL_AFTER = 3.0
-"""Seconds after which a stop that waits says what for."""
+"""Seconds after which a waiting stop logs what it waits for."""
 
 TELL_AGAIN = 10.0
 
@@ -42,7 +42,7 @@ class Ending(NamedTuple):
 
 
 def ending_of(error: KubeshardError) -> Ending:
-    """See the table."""
+    """The exit code and line for an error: see the table."""
     if isinstance(error, ConfigurationError):
         return Ending(2, f"Error: {error}")
     return Ending(1, f"Error: {_explained(error)}")
@@ -66,7 +66,7 @@ def _explained(error: KubeshardError) -> str:
 
 
 async def end_of(task: asyncio.Task[None]) -> None:
-    """Waits for the task; cancels it when cancelled."""
+    """Waits for the task. If this is cancelled, cancels the task."""
     try:
         await asyncio.wait([task])
     finally:
@@ -77,7 +77,7 @@ async def end_of(task: asyncio.Task[None]) -> None:
 
 
 async def tell_what_lasts(stop: Stop, lasting: Callable[[], Iterable[str]]) -> NoReturn:
-    """Writes into the log what a stop waits for, until cancelled. `lasting` says it."""
+    """Logs what a stop waits for, as `lasting` reports it, until cancelled."""
     await stop.wait()
     seconds = TELL_AFTER
     await asyncio.sleep(TELL_AFTER)

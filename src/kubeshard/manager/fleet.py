@@ -1,15 +1,15 @@
-"""The other clusters of a manager, beside the one in which its Leases are.
+"""The clusters of a manager other than the home cluster, which has its Leases.
 
-Each has a client, a cache, events and a task of its own. Guaranteed: none waits for another, and nothing at home waits
-for any of them, neither at the start nor later nor at the end, save for runs that may still write there. A cluster that
-does not answer, or refuses the credentials, costs the controllers that work in it their work, until it does. That is no
-reason for the process to be unready, but told: in the log, beside readiness, on the debug page and as
+Each has its own client, cache, events and task. Guaranteed: none of them waits for another, and the home cluster never
+waits for any of them, except at the end for runs that may still write there. If a cluster does not answer or rejects
+the credentials, only the controllers that work in it pause until it does. The process stays ready, but the problem is
+reported in the log, in the details of readiness, on the debug page, and as
 
 | metric | |
 |---|---|
-| `kubeshard_cluster_up{cluster}` | 0 while nothing of the cluster can be read: it does not answer, or refuses us |
+| `kubeshard_cluster_up{cluster}` | 0 while the cluster cannot be read: it does not answer, or rejects the credentials |
 
-Not guaranteed: a bound for clusters that share the process's event loop, memory and file descriptors.
+Not guaranteed: isolation of resources. All clusters share the process's event loop, memory and file descriptors.
 """
 
 from __future__ import annotations
@@ -37,19 +37,23 @@ from kubeshard.runtime.logs import error_line, get_logger
 from kubeshard.runtime.world import World
 
 ClusterSource = Client | ClusterConfig | str
-"""A client, of which the caller takes care; a configuration; or a context of the kubeconfig."""
+"""A client, which the caller closes; a configuration; or a context of the kubeconfig."""
 
 Assemble = Callable[[Client, Cache, EventRecorder], tuple[Cluster, Cluster]]
-"""Makes of a cluster's parts what controllers see: those that need no leadership, and those that do."""
+"""Makes the clusters that controllers see from a cluster's parts: one for controllers that do not need leadership, and
+one for those that do.
+"""
 
 SILENT = ("unanswered", "unavailable", "refused")
-"""Causes that are about the cluster, and not about a kind."""
+"""Causes that concern the cluster and not a kind."""
 
 _log = get_logger("kubeshard.manager")
 
 
 class Fleet(Collector):
-    """Raises ValueError for a name that is none, TypeError for what is no `ClusterSource`. `failed` hears of bugs."""
+    """Raises ValueError for an invalid name, TypeError for anything other than a `ClusterSource`. `failed` is called
+    with unexpected errors.
+    """
 
     def __init__(
         self,
@@ -64,11 +68,11 @@ class Fleet(Collector):
         kept: str = HOME,
     ) -> None:
         self._waiting: dict[str, ClusterSource] = {}
-        """Those that are known before the start."""
+        """The clusters that are known before the start."""
         self.clients: dict[str, Client] = {}
-        """Of those that have been connected."""
+        """The clients of the connected clusters."""
         self._own: set[str] = set()
-        """Those with a client that is ours."""
+        """The clusters whose client we created."""
         self._members: dict[str, _Member] = {}
         self._staff = staff
         self._world = world
@@ -77,7 +81,7 @@ class Fleet(Collector):
         self._assemble = assemble
         self._failed = failed
         self._kept = kept
-        """The cluster with the objects of a ring, which stays."""
+        """The cluster with the objects of a ring, which cannot be removed."""
         self._runs = False
         for name, source in given.items():
             self.add(name, source)
@@ -87,16 +91,16 @@ class Fleet(Collector):
         return [member.cache for member in self._members.values()]
 
     def add(self, name: str, source: ClusterSource) -> None:
-        """While the fleet runs the cluster is engaged at once. Raises as the class, ValueError for a name that is
-        taken, ConfigurationError; then nothing has changed.
+        """Adds a cluster. If the fleet is running, work there starts at once. Raises like the class, and ValueError for
+        a name that is taken, and ConfigurationError; nothing has changed then.
         """
         check_cluster_name(name)
         if not isinstance(source, ClusterSource):
             raise TypeError(
-                f"cluster {name}: {source!r} is no Client, no ClusterConfig and no context of the kubeconfig"
+                f"cluster {name}: {source!r} is not a Client, a ClusterConfig or a context of the kubeconfig"
             )
         if name in self._waiting or name in self._members:
-            raise ValueError(f"there is a cluster {name} already")
+            raise ValueError(f"there is already a cluster {name}")
         self._waiting[name] = source
         if self._runs:
             try:
@@ -106,8 +110,9 @@ class Fleet(Collector):
                 raise
 
     async def remove(self, name: str) -> None:
-        """Returns when the runs there have ended; cancelled, it cancels them, and the cluster goes all the same. Raises
-        KeyError, ValueError for the one in which the objects of a ring are, RuntimeError in one of these runs.
+        """Removes a cluster. Returns when the runs there have ended; if cancelled, it cancels them and removes the
+        cluster anyway. Raises KeyError, ValueError for the cluster with the objects of a ring, and RuntimeError in one
+        of these runs.
         """
         if name and name == self._kept:
             raise ValueError(f"the objects of a ring are in cluster {name}: this process works on them")
@@ -137,7 +142,9 @@ class Fleet(Collector):
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
-        """There is a client of each cluster until the block ends; nothing is sent yet. Raises ConfigurationError."""
+        """Creates a client for each cluster until the block ends, without sending anything yet. Raises
+        ConfigurationError.
+        """
         for name in self._waiting:
             self._connect(name)
         try:
@@ -147,7 +154,7 @@ class Fleet(Collector):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The clusters are there until the block ends. Raises ConfigurationError."""
+        """Runs the clusters until the block ends. Raises ConfigurationError."""
         self._runs = True
         try:
             for name in list(self._waiting):
@@ -212,7 +219,7 @@ class Fleet(Collector):
     # For the pages
 
     def notes(self) -> Iterator[str]:
-        """What does not work, beside readiness."""
+        """What does not work, for the details of readiness."""
         for member in self._members.values():
             if found := member.trouble():
                 yield f"cluster {member.name} cannot be read ({found.cause})"
@@ -227,7 +234,7 @@ class Fleet(Collector):
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily(
             "kubeshard_cluster_up",
-            "Whether something can be read of one of the manager's other clusters.",
+            "Whether reads from one of the manager's other clusters succeed.",
             labels=("cluster",),
         )
         for member in self._members.values():
@@ -242,13 +249,13 @@ class _Member:
         self.kinds = kinds
         self.leaves = False
         self.gone = asyncio.Event()
-        """Nothing of it is left, and its name is free."""
+        """Set when nothing of it is left and its name is free."""
         self.task: asyncio.Task[None]
         self._client = client
         self._events = events
 
     async def run(self, metrics: Metrics) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with AsyncExitStack() as stack:
             self._client.observers.append(metrics.request)
             stack.callback(self._client.observers.remove, metrics.request)
@@ -257,7 +264,7 @@ class _Member:
             await self.kinds.run()
 
     def trouble(self) -> Trouble | None:
-        """Why nothing can be read of the cluster, if that is so."""
+        """Why the cluster cannot be read, or None."""
         now = self._client.world.clock.monotonic()
         found = [trouble(each, now) for each in self.cache.informers]
         silent = [each for each in found if each is not None and each.cause in SILENT]

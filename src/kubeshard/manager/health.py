@@ -1,4 +1,4 @@
-"""Named health checks over HTTP, as Kubernetes components have them.
+"""Named health checks over HTTP, like those of Kubernetes components.
 
     GET /healthz                  200 `ok`, or 500 naming the checks that failed
     GET /healthz/workers          one check

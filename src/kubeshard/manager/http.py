@@ -17,7 +17,7 @@ PLAIN = "text/plain; charset=utf-8"
 class Request(NamedTuple):
     path: str
     query: str
-    """URL-encoded, without `?`."""
+    """The query, URL-encoded and without `?`."""
     host: str = ""
     """The client's address, if known."""
 
@@ -67,8 +67,8 @@ def _answer(scope: Scope, pages: Sequence[Pages]) -> Page:
 
 
 def check_bind_address(field: str, address: str | None) -> tuple[str, int] | None:
-    """Host and port, or None if disabled (None or `"0"`). Raises ConfigurationError, whose message starts with
-    `field`, for anything other than `host:port` or `:port`.
+    """The host and port of an address, or None if it is disabled (None or `"0"`). Raises ConfigurationError, whose
+    message starts with `field`, for anything other than `host:port` or `:port`.
     """
     if address in (None, "0"):
         return None
@@ -92,7 +92,7 @@ class Listener:
 
     @property
     def wanted(self) -> int:
-        """The port that the user named; 0 for none, or for any."""
+        """The port that the user configured; 0 for no port or any port."""
         return self._place[1] if self._place else 0
 
     @property

@@ -1,8 +1,8 @@
 """Reports kinds that cannot be read: in the log, in metrics, and in the details of readiness.
 
 Guaranteed: one line with advice when a kind goes missing, a right on it is missing or the cause changes, and one when
-it is back, naming the controllers that wait; an API server that does not respond at all is one line for all kinds. A
-kind that only takes long to list is not reported for PATIENCE seconds. A handler that does not return for
+it is back; both name the controllers that wait; an API server that does not respond at all is one line for all kinds. A
+kind whose list merely takes long is not reported for PATIENCE seconds. A handler that does not return for
 HANDLER_PATIENCE seconds is reported once per call. None of this affects liveness, because a restart would not help.
 
 | metric | |
@@ -51,14 +51,14 @@ RECOVERY = 60.0
 """Seconds after an outage in which kinds are not reported: their informers retry one by one."""
 
 START_PATIENCE = 30.0
-"""Seconds that work waits for a kind without any response from the server."""
+"""Seconds for which work waits for a kind about which the server has not responded."""
 
 _log = get_logger("kubeshard.manager")
 
 
 async def until_shared(informers: Sequence[Informer[Any]]) -> None:
-    """Until those that anybody may read are filled, or their kinds not served; forever if need be. Raises Unauthorized
-    as `until_known`.
+    """Waits until the informers of a shared cache are filled or their kinds are not served, forever if necessary.
+    Raises Unauthorized like `until_known`.
     """
     await until_answered(informers)
     _check_credentials(informers)
@@ -115,7 +115,7 @@ class Kinds:
         """When each informer was first found not to be live."""
         self._told: dict[Informer[Any], Cause] = {}
         self._well: set[Informer[Any]] = set()
-        """Nothing was wrong with these at the last look."""
+        """The informers that were fine at the last check."""
         self._hanging: set[tuple[Registration[Any], float]] = set()
         """Calls of handlers that have been reported."""
         self._outage = False
@@ -131,7 +131,7 @@ class Kinds:
     # For the pages.
 
     def unfilled(self) -> str | None:
-        """Readiness: which kinds the process has not read yet although the server serves them."""
+        """For readiness: the kinds that the process has not read yet although the server serves them."""
         if self._cache() is None:
             return "not started"
         behind = [str(each) for each in self.informers() if not each.has_synced and is_served(each)]
@@ -210,8 +210,8 @@ class Kinds:
         )
 
     def _tell_back(self, well: Sequence[Informer[Any]]) -> None:
-        """At the second look: where only watches are refused, each list that succeeds looks well until the next
-        watch.
+        """Reports recovery at the second check: if only watches are rejected, every successful list looks fine until
+        the next watch.
         """
         for informer in well:
             if informer not in self._well or informer not in self._told:
@@ -224,7 +224,9 @@ class Kinds:
         self._well = set(well)
 
     def _tell_forbidden(self, informer: Informer[Any]) -> None:
-        """Of a filled informer, as where lists succeed and watches are refused: its controllers do not wait yet."""
+        """Reports a missing right on a filled informer, for example if lists succeed and watches are rejected. Its
+        controllers do not wait yet.
+        """
         found = explained(informer, informer.last_error)
         if self._told.get(informer) == found.cause:
             return
@@ -258,14 +260,14 @@ class Kinds:
         self._hanging = hanging
 
     def _users(self, informer: Informer[Any]) -> str:
-        """The controllers that declared it; all of them if none did."""
+        """The controllers that declared the informer, or all controllers if none did."""
         users: list[ControllerRunner | Outpost] = [*self.runners(), *self._staff.outposts_in(self._cluster)]
         names = [user.name for user in users if informer in user.informers]
         return ", ".join(names) or "all"
 
 
 class KindMetrics(Collector):
-    """`kinds` gives those of all clusters."""
+    """`kinds` returns the `Kinds` of all clusters."""
 
     def __init__(self, kinds: Callable[[], Iterable[Kinds]]) -> None:
         self._kinds = kinds
@@ -284,7 +286,7 @@ class KindMetrics(Collector):
         yield waiting
         undecodable = GaugeMetricFamily(
             "kubeshard_informer_undecodable_objects",
-            "Cached objects that do not fit their class: nobody reads or reconciles them.",
+            "Cached objects that do not fit their class and so are neither read nor reconciled.",
             labels=("kind",),
         )
         counts: Counter[str] = Counter()

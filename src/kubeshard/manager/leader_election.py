@@ -1,15 +1,16 @@
 """Leader election: only one of several instances of a program acts.
 
-`LeaderElector.held()` waits until this instance is the leader, and gives the right to act, a `kubeshard.tenure.Tenure`:
+`LeaderElector.held()` waits until this instance is the leader, and returns the right to act, a
+`kubeshard.tenure.Tenure`:
 
 - its gate closes two seconds before the deadline (start nothing new) and opens again if a renewal succeeds in time;
-- `lost()` returns one second before the deadline, or when another instance holds the Lease: cancel all work, end the
-process;
-- leaving releases the Lease if `stopped_cleanly()` was called. Otherwise the Lease expires, so that nobody takes over
-while a reconcile that did not end may still write.
+- `lost()` returns one second before the deadline, or when another instance holds the Lease: cancel all work and end the
+  process;
+- leaving releases the Lease if `stopped_cleanly()` was called. Otherwise the Lease expires, so that no other instance
+  takes over while a reconcile that did not end may still write.
 
-The keeper of the Lease shares the event loop with the work: while the loop is blocked the Lease is not renewed, so the
-deadline passes, and `check()` raises from then on, even before `lost()` could return.
+The keeper of the Lease shares the event loop with the work: while the loop is blocked, the Lease is not renewed, so the
+deadline passes and `check()` raises from then on, even before `lost()` can return.
 
 RBAC: `get`, `create` and `update` on `leases` in `coordination.k8s.io`, in the election's namespace.
 """
@@ -36,21 +37,21 @@ from kubeshard.tenure.tenure import Tenure
 from kubeshard.tenure.timing import Timing
 
 HANG_TOLERANCE = 20.0
-"""Seconds after the lease duration when a leader that did not renew counts as hung."""
+"""Seconds after the end of the lease duration when a leader that did not renew it counts as hung."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionTiming(Timing):
-    """The defaults are client-go's."""
+    """The timing of an election. The defaults are client-go's."""
 
     what: ClassVar[str] = "leader election"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElection:
-    """The Lease to compete for. `namespace` defaults to the pod's, or outside a pod to that of the kubeconfig's
-    context; `identity` to `<hostname>_<uuid>`, which is unique per process and readable. Raises ConfigurationError
-    for a `name` that is not a valid Lease name.
+    """The Lease to compete for. `namespace` defaults to the pod's or, outside a pod, to that of the kubeconfig's
+    context. `identity` defaults to `<hostname>_<uuid>`, which is unique per process and readable. Raises
+    ConfigurationError for a `name` that is not a valid Lease name.
     """
 
     name: str
@@ -65,7 +66,7 @@ class LeaderElection:
             )
 
     def grants(self, controllers: Iterable[Controller[Any]]) -> Iterator[Grant]:
-        """For `kubeshard.manager.roles`."""
+        """The RBAC rules that it needs (`kubeshard.manager.roles`)."""
         yield Grant.on(Lease, "create", namespace=self.namespace or None)
         yield Grant.on(Lease, "get", "update", namespace=self.namespace or None, name=self.name)
 

@@ -7,7 +7,7 @@ Each line depends on those above it; they start from top to bottom, and stop fro
     servers (admission webhooks)
     the ring is read, if sharded
     caches start to fill
-        wait until the kinds of a given cache, which anybody may read, are filled
+        if a cache was passed in, wait until its kinds, which others may also read, are filled
         wait, for half a minute at most, until every other kind is filled or has failed
         membership of a ring, if sharded: wait until the shard's Lease is held
         before that: wait until main kinds are filled or not served, and their controllers' other kinds filled or failed
@@ -24,10 +24,10 @@ Who stops whom:
 | a kind is not served, forbidden or silent, at the start or later | the controllers that read it, until it is back |
 | a served main kind is silent, a worker hangs, or the loop is blocked | the shard: its Lease is not renewed |
 | the API server does not respond | what needs it; the process waits, and stays alive |
-| every kind refuses the credentials, at the start | the process; later on what needs them, until they are renewed |
-| a cluster other than the home cluster does not respond, or refuses us | the controllers that work there |
-| a Lease is lost | all work, at once, without grace, and then the process |
-| a part fails: a runnable, a source, a server | the process, in order |
+| the credentials are rejected for every kind | at the start the process; later what needs them, until renewed |
+| a cluster other than the home cluster does not respond, or rejects us | the controllers that work there |
+| a Lease is lost | all work, at once and without a grace period, and then the process |
+| a part fails: a runnable, a source, a server | the process, gracefully |
 
 Controllers work only while every Lease that they need is held. Not guaranteed: that the process ends if a reconcile
 swallows cancellation; `kubeshard.manager.run` bounds that.
@@ -90,21 +90,21 @@ _log = get_logger("kubeshard.manager")
 
 
 class Manager:
-    """Runs controllers, and what they need, against one cluster or several.
+    """Runs controllers and what they need, against one or several clusters.
 
-    `client`: of the home cluster; a client, or a configuration from which the manager creates one; default: the
-    configuration that is found. `clusters`: other clusters by name, as clients, configurations, or contexts of the
-    kubeconfig (`kubeshard.manager.fleet`). `cache`: default: one with `scopes` (per kind) and `default_scope`, with
-    `transforms` and the hook `on_watch_error` (`Cache`), which apply to all clusters. `leader_election`: controllers
-    and runnables that need leadership run in one process at a time; without it, they run in every process.
-    `leader_fence`: for the program's own clients with which only the leader may write (`client.fenced(leader_fence)`);
-    the clients of reconcilers have it. `sharding`: makes the process a shard of a ring; controllers of the ring's kinds
-    reconcile its share. `servers`: webhook servers and the like.
+    `client`: the home cluster's client, or a configuration from which the manager creates one; by default, the
+    configuration that `load_config` finds. `clusters`: other clusters by name, as clients, configurations, or contexts
+    of the kubeconfig (`kubeshard.manager.fleet`). `cache`: a cache to use; by default, one is created for each cluster
+    with `scopes` (per kind), `default_scope`, `transforms` and the hook `on_watch_error` (see `Cache`).
+    `leader_election`: controllers and runnables that need leadership run in one process at a time; without it, they run
+    in every process. `leader_fence`: a fence for the program's own clients with which only the leader may write
+    (`client.fenced(leader_fence)`); the clients of reconcilers have it anyway. `sharding`: makes the process a shard of
+    a ring, so that controllers of the ring's kinds reconcile its share. `servers`: webhook servers and similar ones.
 
     Pages: `metrics_address` and `health_address` are `host:port` or `:port`; None or `"0"` for none. `metrics_ssl`
-    serves metrics over HTTPS, `metrics_auth` lets the API server decide who may read them. `liveness` and `readiness`
+    serves metrics over HTTPS; with `metrics_auth`, the API server decides who may read them. `liveness` and `readiness`
     are additional checks by name. `debug`: who may read `/debug` on the health port (`kubeshard.manager.debug_page`).
-    `graceful_timeout`: seconds for reconciles to end after a stop; 0: none; negative: unlimited.
+    `graceful_timeout`: how many seconds reconciles get to end after a stop; negative means unlimited.
 
     `world`: for a client that the manager creates; a given client brings its own world, which all parts use.
 
@@ -197,7 +197,7 @@ class Manager:
     def connect_to(self, config: ClusterConfig) -> None:
         """Sets the cluster of a manager that was created without a client. Raises ConfigurationError if it has one."""
         if self._given_client is not None:
-            raise ConfigurationError("the manager was made with a client: its cluster is chosen already")
+            raise ConfigurationError("the manager was created with a client: its cluster is already chosen")
         self._given_client = config
 
     def add(self, controller: Controller[Any]) -> None:
@@ -231,7 +231,7 @@ class Manager:
         """
         await self._fleet.remove(name)
 
-    # Running.
+    # Running
 
     async def run(self) -> None:
         """Runs until `stop` or cancellation, which both stop it gracefully; a second cancellation ends it at once.
@@ -258,7 +258,7 @@ class Manager:
         self._end(None)
 
     def on_ending(self, bound: Callable[[float | None], None]) -> None:
-        """`bound` is called when shutdown starts, with the seconds that it may take (None: unlimited)."""
+        """Has `bound` called when shutdown starts, with the seconds that it may take (None: unlimited)."""
         self._stop.ending = bound
 
     def lag(self) -> float:
@@ -267,7 +267,7 @@ class Manager:
 
     @property
     def cache(self) -> Cache:
-        """The cache that the controllers read. Exists once `run` has created it."""
+        """The cache that the controllers read. It exists once `run` has created it."""
         assert self._cache is not None, "there is no cache yet"
         return self._cache
 
@@ -324,7 +324,7 @@ class Manager:
         return manager_grants(self._staff.controllers, parts, self._caching.scope_of, metrics_auth=auth)
 
     def surface(self) -> Surface:
-        """What a cluster has to be told of the process (`kubeshard manifests operator`)."""
+        """What manifests need to know about the process (`kubeshard manifests operator`)."""
         turns = self._election is not None or self._sharding is not None
         return surface(self._staff.controllers, self._pages, self._servers, takes_turns=turns)
 
@@ -359,7 +359,7 @@ class Manager:
         return self._caching.cache(client, cluster, self._sharding.scopes(cluster) if self._sharding else {})
 
     def _clusters_of(self, client: Client, cache: Cache, events: EventRecorder) -> tuple[Cluster, Cluster]:
-        """A cluster for those that do not need leadership, and for those that do."""
+        """The cluster for controllers that do not need leadership, and the one for those that do."""
         fleet, leading_fleet = self._staff.fleets
         writing = client if self._sharding is None else self._sharding.client(client, cache.cluster)
         cluster = leading = Cluster(writing, cache, events, fleet=fleet)

@@ -1,4 +1,4 @@
-"""What the manager needs from sharding, and from everything else that grants the right to work.
+"""The interface between the manager and sharding, or anything else that grants the right to work.
 
 `kubeshard.shard.Sharding` implements `Membership`; the manager knows nothing else about sharding. A right to
 work is a context manager that is entered when it is acquired, and left in one of three ways:
@@ -7,7 +7,7 @@ work is a context manager that is entered when it is acquired, and left in one o
 |---|---|---|
 | graceful stop | drains the workers, calls `stopped_cleanly`, leaves | is released at once |
 | graceful stop, but work hangs | cancels the workers, leaves | is not released, and expires |
-| `lost` returns | cancels all work at once, leaves; exit code 1 | is gone already |
+| `lost` returns | cancels all work at once, leaves; exit code 1 | is already gone |
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from kubeshard.manager.runnable import Work
 from kubeshard.tenure.tenure import Gate
 
 HealthGate = Callable[[], str | None]
-"""Returns why this process is unfit to keep its right to work, or None. Safe to call from any thread; never waits.
-Unfit means: the event loop is blocked, the watch of a main kind has been silent for long, or a worker is far over its
-deadline.
+"""Returns why this process is unfit to keep its right to work, or None. It is safe to call from any thread and never
+waits. A process is unfit if the event loop is blocked, the watch of a main kind has been silent for a long time, or a
+worker is far past its deadline.
 """
 
 
@@ -39,7 +39,7 @@ class Right(Protocol):
 
     @property
     def gate(self) -> Gate:
-        """Closed while no further reconcile may start."""
+        """A gate that is closed while no further reconcile may start."""
         ...
 
     async def lost(self) -> str:
@@ -59,8 +59,8 @@ class Membership(Protocol):
     async def prepare(
         self, client: Client, controllers: Sequence[Controller[Any]], clusters: Mapping[str, Client]
     ) -> None:
-        """Reads what the ring shards, waiting for it if necessary. `clusters`: those other than the one of `client`.
-        Raises ConfigurationError for what cannot work.
+        """Reads what the ring shards, waiting for it if necessary. `clusters` are the clusters other than the one of
+        `client`. Raises ConfigurationError for a ring that cannot work.
         """
         ...
 
@@ -69,12 +69,12 @@ class Membership(Protocol):
         ...
 
     def client(self, client: Client, cluster: str) -> Client:
-        """The client for controllers, whose writes are fenced."""
+        """The client for controllers, with fenced writes."""
         ...
 
     @property
     def objects_in(self) -> str:
-        """The name of the cluster with the ring's objects; it stays as long as the process."""
+        """The name of the cluster with the ring's objects. It stays the same while the process runs."""
         ...
 
     @property
@@ -84,18 +84,18 @@ class Membership(Protocol):
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any] | None:
         """The controller as a shard runs it in that cluster; the same one if the ring does not shard its primary kind
-        there. None: it does not run in this process.
+        there, or None if it does not run in this process.
         """
         ...
 
     def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
-        """What this process does for the ring in addition to its controllers, while it has the right to work.
-        Drained and cancelled together with them.
+        """What this process does for the ring in addition to its controllers, while it has the right to work. It is
+        drained and cancelled together with them.
         """
         ...
 
     def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AbstractAsyncContextManager[Right]:
-        """Enters when the right to work on what `caches`, by cluster, show is acquired, however long that takes. The
-        Lease is renewed only while `health` returns None.
+        """Enters when the right to work is acquired, however long that takes. `caches` are the caches by cluster that
+        the work reads. The Lease is only renewed while `health` returns None.
         """
         ...

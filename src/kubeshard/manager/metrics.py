@@ -1,7 +1,7 @@
-"""The metrics of a process under the names that dashboards know.
+"""The metrics of a process, under the names that existing dashboards use.
 
 One registry per manager, none global. `Metrics` creates the observers that queues, controllers, clients and elections
-report to. What a queue knows anyway (its depth, the reasons of runs, the two gauges that grow while nothing happens)
+report to. What a queue already knows (its depth, the reasons of runs, the two gauges that grow while nothing happens)
 is read from it on each scrape.
 
 `_created` series are not exposed: they are of no use, and double the number of series.
@@ -42,18 +42,18 @@ RECONCILE_BUCKETS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
 )
-"""As in controller-runtime."""
+"""The buckets of controller-runtime."""
 
 REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
-"""As Kubernetes' own components have them."""
+"""The buckets of Kubernetes' own components."""
 
 MAX_PRIORITIES = 25
 OTHER_PRIORITIES = "exceeded_cardinality_limit"
-"""How many priorities of a queue have their own series, and the label of the others; as in controller-runtime."""
+"""The number of a queue's priorities with their own series, and the label of the others; as in controller-runtime."""
 
 MAX_TASKS = 20
 OTHER_TASKS = "other"
-"""How many tasks that blocked the event loop have a series of their own, and the label of the others."""
+"""The number of tasks that blocked the event loop with their own series, and the label of the others."""
 
 RESULTS = ("success", "error", "requeue", "requeue_after")
 
@@ -103,7 +103,7 @@ class Metrics:
         )
         self._renewal_failures = Counter(
             "kubeshard_leader_election_renewal_failures_total",
-            "Requests for the Lease that failed, and times at which the process was unfit to renew it.",
+            "Failed requests for the Lease, and times when the process was unfit to renew it.",
             ("name", "reason"),
             registry=self.registry,
         )
@@ -116,7 +116,7 @@ class Metrics:
         self._blocking_tasks: set[str] = set()
         about_build = Gauge(
             "kubeshard_build_info",
-            "1; which version this is, on which Python.",
+            "Always 1; the labels are the version and the Python version.",
             ("version", "python_version"),
             registry=self.registry,
         )
@@ -129,7 +129,7 @@ class Metrics:
         return ControllerObserver(self._reconciles, name, workers)
 
     def watch_queue(self, queue: WorkQueue[Any]) -> None:
-        """Exposes what is computed from the queue."""
+        """Exposes the metrics that are computed from the queue."""
         self._queues.computed[queue.name] = queue
 
     def unwatch_queue(self, queue: WorkQueue[Any]) -> None:
@@ -145,14 +145,14 @@ class Metrics:
         lag.set_function(longest_lag)
 
     def blocked(self, task: str) -> None:
-        """The task held up the event loop. Any thread may say so."""
+        """Counts that a task blocked the event loop. May be called from any thread."""
         if task not in self._blocking_tasks and len(self._blocking_tasks) >= MAX_TASKS:
             task = OTHER_TASKS
         self._blocking_tasks.add(task)
         self._blockages.labels(task).inc()
 
     def watched(self, events: EventRecorder) -> EventRecorder:
-        """The same; what becomes of events that could not be sent is exposed."""
+        """Returns the same recorder, and exposes how many of its events could not be sent."""
         self._events.recorder = events
         return events
 
@@ -169,7 +169,9 @@ class Metrics:
     def holding(self, name: str, holds: bool) -> None:
         self._leading.labels(name).set(holds)
 
-        for why in RENEWAL_FAILURES:  # a counter that begins with its first failure hides that one from rates
+        for (
+            why
+        ) in RENEWAL_FAILURES:  # a counter that starts with its first failure hides that failure from `rate`
             self._renewal_failures.labels(name, why)
 
     def slow_path(self, name: str) -> None:
@@ -313,7 +315,9 @@ class _Queues(Collector):
         yield longest
 
     def _depths(self, name: str, queue: WorkQueue[Any]) -> dict[str, int]:
-        """By label; a priority that had a series keeps it, so that its gauge does not stay at its last value."""
+        """The depths by label. A priority that had a series keeps it, so that its gauge does not stay at its last
+        value.
+        """
         depths = queue.depths()
         known = self._priorities.setdefault(name, set())
         known.update(sorted(depths.keys() - known, key=abs)[: MAX_PRIORITIES - len(known)])

@@ -1,4 +1,4 @@
-"""Who may read the metrics: the API server decides, as for its own endpoints.
+"""Access control for metrics: the API server decides, as it does for its own endpoints.
 
 A bearer token is authenticated by a TokenReview; a SubjectAccessReview checks that its user has `get` on the
 nonResourceURL (`/metrics`).
@@ -98,7 +98,7 @@ class _Remembered(NamedTuple):
 
 
 class MetricsAuth:
-    """`auth.guard(app)` is the application behind authentication and authorization."""
+    """Checks requests. `auth.guard(app)` is the application behind authentication and authorization."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -1,10 +1,9 @@
 """HTTPS for the metrics page with a self-signed certificate: it encrypts, but does not authenticate.
 
-Scrapers do not verify it (the usual ServiceMonitor sets `insecureSkipVerify`); who may read is up to
-`metrics_auth`.
+Scrapers do not verify it (the usual ServiceMonitor sets `insecureSkipVerify`); `metrics_auth` controls who may read.
 
-It is created when the first client connects: cryptography takes 12 MiB and 30 ms, and the webhook package 8 ms, which
-a process that nobody scrapes does not need.
+It is created when the first client connects: importing cryptography takes 12 MiB and 30 ms, and the webhook package 8
+ms, which a process that is never scraped does not need.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from kubeshard.manager.metrics_auth import MetricsAuth
 
 
 class StatusPages:
-    """See `Manager`. `notes`: lines about what does not count against readiness.
+    """See `Manager`. `notes` returns lines about problems that do not count against readiness.
 
     Raises ConfigurationError for an invalid address, ValueError for an invalid `debug`.
     """

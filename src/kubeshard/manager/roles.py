@@ -34,7 +34,7 @@ from kubeshard.core.namespaces import ALL, All
 
 Manifest = dict[str, Any]
 ScopeOf = Callable[[Kind], Scope | None]
-"""The scope in which the manager caches a kind, unless a watch has its own."""
+"""Returns the scope in which the manager caches a kind, unless a watch has its own."""
 
 Needed = Mapping[tuple[GroupResource, str], set[str]]
 """Verbs by resource and name."""

@@ -1,7 +1,7 @@
-"""What a manager runs: work that starts and ends together, and whether it ended by itself.
+"""The work of a manager: parts that start and end together, and whether they ended by themselves.
 
-Only if all work ended by itself may a Lease be released: a reconcile that had to be cancelled may still have a write in
-flight, and another instance that acts at once would overlap with it.
+A Lease may only be released if all work ended by itself: a reconcile that had to be cancelled may still have a write in
+flight, and another instance that takes over at once would overlap with it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Work(Protocol):
         ...
 
     def under_way(self) -> Sequence[str]:
-        """What `drain` waits for, for people."""
+        """A human-readable list of what `drain` waits for."""
         ...
 
 
@@ -93,9 +93,9 @@ async def beside(
 
 
 class Stop:
-    """The request to stop. `grace`: seconds for work to end by itself, counted from the request; 0: none, negative:
-    unlimited. `ending` is called with the maximum duration of the shutdown, for a caller that enforces it; None: no
-    bound.
+    """The request to stop. `grace` is how many seconds work gets to end by itself, counted from the request; 0 means
+    none, a negative value means unlimited. `ending` is called with the maximum duration of the shutdown, for a caller
+    that enforces it; None means that there is no bound.
     """
 
     def __init__(self, grace: float, ending: Callable[[float | None], None] = lambda _: None) -> None:
@@ -123,12 +123,12 @@ class Stop:
         await self._requested.wait()
 
     def grace_period(self) -> asyncio.Timeout:
-        """Raises TimeoutError when the grace is over."""
+        """A timeout that raises TimeoutError at the end of the grace period."""
         return asyncio.timeout_at(self._deadline)
 
 
 class Shift:
-    """Works that start together, and those that are added and removed later. Run it once."""
+    """Works that start together, including works that are added and removed later. Run it once."""
 
     def __init__(self, name: str, stop: Stop, works: Iterable[Work] = ()) -> None:
         self._name = name
@@ -136,7 +136,7 @@ class Shift:
         self._works: list[Work] = []
         self._tasks: dict[Work, asyncio.Task[None]] = {}
         self._drains: dict[Work, asyncio.Task[None]] = {}
-        """Once the stop was requested."""
+        """Set once the stop was requested."""
         self._group: asyncio.TaskGroup | None = None
         self._gates: Sequence[Gate] = ()
         self._needed = asyncio.Event()
@@ -174,7 +174,7 @@ class Shift:
     async def run(self, gates: Sequence[Gate] = ()) -> bool:
         """Works until the stop, drains, and cancels the rest. Returns whether everything ended by itself.
 
-        A work that fails requests the stop, so that the others end in order. Cancellation cancels all works at once.
+        A work that fails requests the stop, so that the others end gracefully. Cancellation cancels all works at once.
         """
         self.started = True
         try:
@@ -191,13 +191,13 @@ class Shift:
         return drained and not self._failed
 
     def lasting(self) -> Iterator[str]:
-        """What has not ended though a stop was requested, for people."""
+        """A human-readable list of what has not ended although a stop was requested."""
         draining = [work for work, drain in self._drains.items() if not drain.done()]
         for work in draining:
             yield f"{work.name}: {', '.join(work.under_way()) or 'has not ended'}"
         if self._drains and not draining:
             yield from (
-                f"{work.name}: cancelled, and goes on"
+                f"{work.name}: cancelled, but still running"
                 for work, task in self._tasks.items()
                 if not task.done()
             )

@@ -1,4 +1,4 @@
-"""A manager as a program: event loop, signals, exit codes.
+"""Runs a manager as a program: event loop, signals, exit codes.
 
 | end | exit code |
 |---|---|
@@ -37,16 +37,16 @@ _log = get_logger("kubeshard.manager")
 
 
 def run(manager: Manager | AbstractAsyncContextManager[Manager], *, blocked_after: float = 1.0) -> None:
-    """Runs the manager until it ends. Raises SystemExit unless it stopped in order. Uses uvloop if it is installed
+    """Runs the manager until it ends. Raises SystemExit unless it stopped gracefully. Uses uvloop if it is installed
     (the extra `speed`).
 
     A context manager creates the manager inside the event loop, together with what it needs (a client), and is left
     when the manager has ended. A program that has not set up logging gets text lines on standard error. A thread logs
-    what blocks the event loop for longer than `blocked_after` seconds; 0 disables it.
+    what blocks the event loop for longer than `blocked_after` seconds; 0 disables that.
 
     Python's garbage collector is tuned for many long-lived objects, unless the program has configured it.
 
-    As process 1 of a container the program runs as a child of a small init process: see
+    As process 1 of a container, the program runs as a child of a small init process: see
     `kubeshard.runtime.init_process`.
 
     Raises RuntimeError inside an event loop: use `await manager.run()` there.
@@ -73,8 +73,9 @@ def _check_no_loop() -> None:
 
 
 def _spare_the_collector() -> None:
-    """A cache fills with long-lived objects without cycles, and with its defaults the collector spends a fifth of a
-    restart on them and the modules. A program that already collects as rarely, or never, keeps its setting.
+    """Tunes the garbage collector. Caches contain many long-lived objects without cycles, and with default settings the
+    collector spends a fifth of a restart on them and on modules. A program that already collects as rarely, or never,
+    keeps its settings.
     """
     youngest, *older = gc.get_threshold()
     if gc.isenabled() and youngest <= COLLECT_AFTER:

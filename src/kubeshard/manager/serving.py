@@ -26,14 +26,14 @@ class ClientServer(Protocol):
     """A server that uses the manager's client."""
 
     name: str
-    """Also the name of its readiness check."""
+    """The server's name, also that of its readiness check."""
 
     async def run_with(self, client: Client) -> None:
         """Serves until cancelled, in the client's world."""
         ...
 
     def unready(self) -> str | None:
-        """Why it cannot be called, or None; a readiness check."""
+        """The readiness check: why it cannot be called, or None."""
         ...
 
 
@@ -45,7 +45,7 @@ def serving(server: AnyServer, client: Client) -> Coroutine[Any, Any, None]:
 
 
 def unready_checks(servers: Sequence[AnyServer]) -> dict[str, Callable[[], str | None]]:
-    """By the servers' names. Raises ValueError for duplicate names."""
+    """The readiness checks by the servers' names. Raises ValueError for duplicate names."""
     found: dict[str, Callable[[], str | None]] = {}
     for server in servers:
         if (

@@ -54,7 +54,7 @@ class Staff:
         self.always = Shift("always", stop)
         self.elected = Shift("elected", stop)
         self.fleets: tuple[dict[str, Cluster], dict[str, Cluster]] = ({}, {})
-        """The current clusters by name, for those that do not need leadership, and for those that do."""
+        """The current clusters by name: one for controllers that do not need leadership, and one for those that do."""
         self._hired: list[_Hired] = []
         self._leaving: set[str] = set()
         """Controllers that are being removed."""
@@ -87,14 +87,15 @@ class Staff:
         await self._dismiss(each for each in self._hired if each.part.cluster == cluster)
 
     def add(self, controller: Controller[Any]) -> None:
-        """Raises like the class; nothing has changed then."""
+        """Adds a controller. Raises like the class; nothing has changed then."""
         _check([*self.controllers, controller])
         self._employ((controller, cluster) for cluster in self.fleets[0])
         self.controllers.append(controller)
 
     async def remove(self, name: str) -> None:
         """Returns when the controller's runs have ended. If cancelled, it cancels them, and the controller is removed
-        anyway. Raises KeyError, ValueError for one that the ring shards, RuntimeError in a run of its own.
+        anyway. Raises KeyError, ValueError for a controller that the ring shards, and RuntimeError in one of its own
+        runs.
         """
         (controller,) = [each for each in self.controllers if each.name == name] or (None,)
         if controller is None:
@@ -115,7 +116,7 @@ class Staff:
                 self.controllers.remove(controller)
 
     def refuse_own_run(self, leaving: Iterable[ControllerRunner]) -> None:
-        """Raises RuntimeError in a run of one of them: it would wait for its own end."""
+        """Raises RuntimeError if called in a run of one of them, which would wait for its own end."""
         owner = current_owner()
         if owner and any(runner.name == owner for runner in leaving):
             raise RuntimeError(
@@ -139,7 +140,7 @@ class Staff:
         return [part for part in parts if isinstance(part, Outpost) and part.cluster == cluster]
 
     def lasting(self) -> Iterator[str]:
-        """What a stop waits for, for people."""
+        """A human-readable list of what a stop waits for."""
         yield from self.always.lasting()
         yield from self.elected.lasting()
 
@@ -182,12 +183,12 @@ class Staff:
         return _Hired(runner, self.elected if gated else self.always, sharded)
 
     def _outposts(self, hired: _Hired) -> Iterable[_Hired]:
-        """The outposts that it lacks."""
+        """The outposts that a controller still lacks."""
         runner = hired.part
         if not isinstance(runner, ControllerRunner) or not runner.controller.crossing_watches:
             return
         if runner.cluster not in self.fleets[0] or runner.controller.name in self._leaving:
-            return  # it is on its way out, with the outposts that it had then
+            return  # it is being removed together with its outposts
         there = [
             each.part.cluster
             for each in self._hired

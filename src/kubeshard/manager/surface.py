@@ -1,4 +1,4 @@
-"""How a manager appears from outside, as its author told it: what a Deployment and Services of it have to say."""
+"""A manager as seen from outside: what its Deployment and Services need to know."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kubeshard.manager.pages import StatusPages
 class Surface(NamedTuple):
     controllers: Sequence[Controller[Any]]
     takes_turns: bool
-    """Whether several processes of it share the work, or one of them does it."""
+    """Whether it may have several replicas: they share the work, or one of them does it."""
     health: int
-    """Port; 0 for none."""
+    """A port; 0 for none."""
     metrics: int
     metrics_secure: bool
-    """Whether metrics are to be had over HTTPS."""
+    """Whether metrics are served over HTTPS."""
     services: Sequence[tuple[str, int]]
-    """Services that have to exist, and to which port of the process each one's port 443 leads."""
+    """The required Services, each with the process's port behind its port 443."""
 
 
 @runtime_checkable
@@ -28,7 +28,7 @@ class BehindService(Protocol):
 
     @property
     def behind(self) -> tuple[str, int] | None:
-        """The Service's name and the port here; None where it is called otherwise."""
+        """The Service's name and the port of the process; None if it is not called through a Service."""
         ...
 
 

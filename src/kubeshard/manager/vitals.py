@@ -1,10 +1,10 @@
-"""Whether this process is fit to work: its event loop is not blocked, the watches of its main kinds are alive, and its
-workers meet their deadlines.
+"""Checks whether this process is fit to work: its event loop is not blocked, the watches of its main kinds are alive,
+and its workers meet their deadlines.
 
-An unfit process must not renew its Lease, although the thread that renews it is fine. Liveness (`/healthz`) covers only
+An unfit process must not renew its Lease, although the thread that renews it is fine. Liveness (`/healthz`) only covers
 what a restart would fix: workers, but never silence, whose cause may be the server. The renewing thread must not read
-the data of the event loop. So the loop publishes, four times a second, one immutable record of times, which the thread
-compares with the clock. A blocked loop publishes nothing, and is noticed by that.
+the event loop's data. Instead, four times a second, the loop publishes an immutable record of times, which the thread
+compares with the clock. A blocked loop publishes nothing, which is how it is noticed.
 
 | unfit when | bound |
 |---|---|
@@ -13,8 +13,8 @@ compares with the clock. A blocked loop publishes nothing, and is noticed by tha
 | a reconcile runs beyond its deadline, although it was cancelled then | 10 s after it |
 
 A process whose watches are silent does not notice that it should release objects. A kind that the server does not serve
-has no objects, so its silence does not count (`Hearing`). Nor do kinds that a controller only owns or maps; for those
-the controller stops (`controller.syncing`).
+has no objects, so its silence does not count (`Hearing`). Nor do kinds that a controller only owns or maps: if they are
+silent, the controller pauses (`controller.syncing`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAG_MEMORY = 60.0
 
 
 class Record(NamedTuple):
-    """Times are monotonic seconds."""
+    """What the loop publishes. Times are monotonic seconds."""
 
     beat: float
     silent: tuple[str, float] | None
@@ -52,7 +52,7 @@ class Hearing:
         self._excused: dict[Informer[Any], float] = {}
 
     def of(self, informers: Iterable[Informer[Any]]) -> Iterator[tuple[str, float | None]]:
-        """Names and times."""
+        """Yields names and times."""
         for informer in informers:
             if not is_served(informer):
                 self._excused[informer] = self._clock.monotonic()
@@ -125,7 +125,7 @@ class Vitals:
         """Why the workers cannot be trusted, or None."""
         overdue, now = self._record.overdue, self._clock.monotonic()
         if overdue is not None and now - overdue[1] > OVERDUE:
-            return f"a worker of controller {overdue[0]} is {now - overdue[1]:.0f} s over its limit"
+            return f"a worker of controller {overdue[0]} is {now - overdue[1]:.0f} s past its deadline"
         return None
 
 

@@ -1,6 +1,6 @@
 """The Helm chart of the sharder.
 
-Guaranteed: for the same values it makes the objects of `kubeshard manifests sharder`.
+Guaranteed: for the same values, it renders the same objects as `kubeshard manifests sharder`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kubeshard.version import __version__
 
 
 def chart() -> Mapping[str, str]:
-    """Text by path in the chart's folder."""
+    """The text of each file, by its path in the chart's folder."""
     templates = {f"templates/{part.name}.yaml": _template(part) for part in parts()}
     return {
         "Chart.yaml": GENERATED + as_yaml(_about()),
@@ -41,13 +41,13 @@ def _about() -> Mapping[str, Any]:
 
 
 def _semantic(version: str) -> str:
-    """`0.1.0.dev0` is `0.1.0-dev.0`."""
+    """A Python version as a semantic version: `0.1.0.dev0` becomes `0.1.0-dev.0`."""
     release, _, development = version.partition(".dev")
     return f"{release}-dev.{development}" if development else release
 
 
 def _schema() -> Mapping[str, Any]:
-    """A null in `config` would be kept where the sharder prints none."""
+    """The chart's schema. It forbids null in `config`, which Helm would keep and `kubeshard manifests` omits."""
     found = msgspec.json.schema(SharderValues)
     any_: dict[str, Any] = {"$ref": "#/$defs/Something"}
     found["$defs"]["Something"] = {

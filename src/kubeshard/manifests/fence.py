@@ -1,4 +1,5 @@
-"""Admission policies of one ring: what its shards and its sharder may do to objects and Leases, said to the API server.
+"""Admission policies of one ring. They make the API server enforce what shards and sharder may do to objects and
+Leases.
 
 | policy | who | may |
 |---|---|---|
@@ -7,10 +8,10 @@
 | `sharding-RING-labels` | the sharder's account | change the ring's two labels of an object, and nothing else |
 
 A shard is known by the pod that its token is bound to, so shards must be named after their pods, which is the default.
-The API server evaluates the fence in the transaction that stores the object: a write that was sent before a hand-over
-and arrives after it is refused, whoever sends it. Needs Kubernetes 1.30 or newer.
+The API server evaluates the fence in the transaction that stores the object, so it rejects a write that was sent before
+a hand-over and arrives after it, whoever sends it. Needs Kubernetes 1.30 or newer.
 
-Not guaranteed: anything about objects that shards create, which nobody owned before.
+Not guaranteed: anything about objects that shards create, since these had no owner before.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
 Manifest = dict[str, Any]
 
 SHORTEST, LONGEST = 3, 300
-"""Seconds of a shard's Lease."""
+"""The shortest and the longest duration of a shard's Lease in seconds."""
 
 CLEANERS = ("generic-garbage-collector", "namespace-controller")
-"""Accounts of Kubernetes that may delete any Lease."""
+"""Kubernetes' own accounts that may delete any Lease."""
 
 ME = "request.userInfo.?extra[?'authentication.kubernetes.io/pod-name'].orValue([''])[0]"
 _LABEL_VALUE = "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
@@ -41,15 +42,15 @@ _LABEL_VALUE = "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 def shard_policies(
     ring: ControllerRing, shards: Sequence[tuple[str, str]], sharder: tuple[str, str]
 ) -> Iterator[Manifest]:
-    """The fence, and who may write Leases. Accounts are namespace and name."""
+    """The fence, and the policy on who may write Leases. An account is a pair of namespace and name."""
     users = [user_name(account) for account in shards]
     yield from _fence(ring, users)
     yield from _leases(ring, users, user_name(sharder))
 
 
 def label_policy(ring: ControllerRing, sharder: tuple[str, str]) -> Iterator[Manifest]:
-    """Keeps the sharder from everything but labels. A mutating webhook that changes more in the course of the sharder's
-    request makes it fail.
+    """Restricts the sharder to changing labels. If a mutating webhook changes more during the sharder's request, the
+    request fails.
     """
     ours = json.dumps([shard_label(ring.name), drain_label(ring.name)])
     kept = "['labels', 'managedFields', 'resourceVersion', 'generation']"
@@ -145,7 +146,7 @@ def _resources(ring: ControllerRing) -> list[GroupResource]:
 
 
 def _same(one: str, other: str, but: str) -> str:
-    """Whether two maps have the same entries, but for these keys."""
+    """A CEL expression: whether two maps have the same entries, except for these keys."""
     return (
         f"{one}.all(k, k in {but} || (k in {other} && {one}[k] == {other}[k]))"
         f" && {other}.all(k, k in {but} || k in {one})"

@@ -1,11 +1,11 @@
-"""`deploy/kustomize`: the sharder's objects of the default values, and a component for each switch.
+"""`deploy/kustomize`: the sharder's objects for the default values, and a component for each switch.
 
     sharder/                      the default
     components/cert-manager/      what switching `certManager` on changes
     ...
 
-Guaranteed: `sharder` is what `kubeshard manifests sharder` prints, with components what it prints with their values.
-Values without a component are a patch of one's own, or `--set`.
+Guaranteed: `sharder` is what `kubeshard manifests sharder` prints and, with components, what it prints with the
+corresponding values. For values without a component, write your own patch or use `--set`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Identity = tuple[str, str, str, str]
 
 
 def kustomizations() -> Mapping[str, str]:
-    """Text by path in the folder."""
+    """The text of each file, by its path in the folder."""
     default = sharder_objects(SharderValues())
     files = dict(_base())
     for name, setting in COMPONENTS.items():
@@ -42,7 +42,7 @@ def kustomizations() -> Mapping[str, str]:
 
 
 def component(default: Iterable[Manifest], wanted: Iterable[Manifest]) -> Mapping[str, str]:
-    """Files of a component that turns the default objects into the wanted ones."""
+    """The files of a component that turns the default objects into the wanted ones."""
     before, after = _by_identity(default), _by_identity(wanted)
     patches = [
         _patch(identity, list(json_patch(obj, after[identity])))
@@ -77,7 +77,7 @@ def _by_identity(objects: Iterable[Manifest]) -> dict[Identity, Manifest]:
 
 
 def identity(obj: Manifest) -> Identity:
-    """API version, kind, namespace, name."""
+    """An object's API version, kind, namespace and name."""
     meta = obj["metadata"]
     return obj["apiVersion"], obj["kind"], meta.get("namespace", ""), meta["name"]
 

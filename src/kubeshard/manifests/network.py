@@ -1,4 +1,4 @@
-"""Who may talk to pods, and who scrapes them."""
+"""Network policies of pods, and what scrapes their metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 Manifest = dict[str, Any]
 
 API_SERVER_PORTS = (443, 6443, 8443, 16443)
-"""Where API servers listen: behind Services, of kubeadm and its relatives, of minikube, of microk8s."""
+"""Ports of API servers: behind Services, and those of kubeadm and similar tools, minikube, and microk8s."""
 
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a path
 
@@ -16,8 +16,8 @@ TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a 
 def network_policy(
     name: str, namespace: Any, labels: Mapping[str, str], inward: Iterable[str | int]
 ) -> Manifest:
-    """In to these ports from anywhere, since nobody knows an API server's address; out to DNS and API servers. The
-    kubelet's probes are never kept off.
+    """Allows ingress to these ports from anywhere, since an API server's address is unknown, and egress to DNS and API
+    servers. The kubelet's probes are always allowed.
     """
     dns = [_port("UDP", 53), _port("TCP", 53)]
     spec = {
@@ -30,14 +30,14 @@ def network_policy(
 
 
 def metrics_reader(name: str, labels: Mapping[str, str]) -> Manifest:
-    """To be bound to the account that scrapes."""
+    """A ClusterRole to bind to the scraper's account."""
     rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
     return {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", name, labels), "rules": rules}
 
 
 def service_monitor(name: str, namespace: Any, labels: Mapping[str, str], *, secure: bool = True) -> Manifest:
-    """For the Prometheus operator. Labels `label.prometheus.io/*` of pods become labels of their series. `secure`: over
-    HTTPS, with the scraper's token.
+    """A ServiceMonitor for the Prometheus operator. The pods' labels `label.prometheus.io/*` become labels of their
+    series. `secure` means HTTPS with the scraper's token.
     """
     access = {
         "scheme": "https",

@@ -23,11 +23,11 @@ Manifest = dict[str, Any]
 
 
 def operator_objects(manager: Manager, target: str, name: str, values: OperatorValues) -> list[Manifest]:
-    """`target` is what `kubeshard run` is given in the image, `name` that of the objects, and of the namespace where
-    the values have none.
+    """`target` is the argument of `kubeshard run` in the image. `name` is the name of the objects, and of the namespace
+    if the values have none.
 
-    Custom resources are those of classes that are marked with `CustomResource`. Raises ConfigurationError for several
-    replicas of a manager of which only one may work.
+    Custom resources are the classes marked with `CustomResource`. Raises ConfigurationError for several replicas of a
+    manager without leader election or sharding.
     """
     replicas = _replicas(manager, values)
     chosen = {**plain(values), "replicas": replicas}
@@ -48,7 +48,9 @@ def operator_objects(manager: Manager, target: str, name: str, values: OperatorV
 
 
 def definitions(manager: Manager) -> Iterator[Manifest]:
-    """Of the custom resources that the manager's controllers watch, and that are marked as the operator's own."""
+    """The definitions of the custom resources that the manager's controllers watch and that are marked as the
+    operator's own.
+    """
     kinds: dict[Any, list[type[KubeObject]]] = {}
     for controller in manager.surface().controllers:
         for watch in controller.watches:
@@ -62,7 +64,7 @@ def definitions(manager: Manager) -> Iterator[Manifest]:
 
 
 def _versions(cls: type[KubeObject]) -> Iterator[type[KubeObject]]:
-    """The class, and those of its module that are other versions of the kind."""
+    """The class, and the classes of its module that are other versions of the kind."""
     for found in vars(sys.modules[cls.__module__]).values():
         if isinstance(found, type) and issubclass(found, KubeObject) and declared(found):
             yield from [found] if found.KIND.group_kind == cls.KIND.group_kind else []
@@ -94,7 +96,7 @@ class _Operator:
 
     @property
     def open(self) -> list[str]:
-        """Ports for others than the kubelet."""
+        """Ports that clients other than the kubelet use."""
         return [name for name in self.ports if name != "health"]
 
     def rights(self) -> Iterator[Manifest]:
@@ -104,7 +106,7 @@ class _Operator:
             yield {**manifest, "metadata": {**manifest["metadata"], "labels": self._labels}}
 
     def services(self) -> Iterator[Manifest]:
-        """Of each webhook server, and of metrics."""
+        """A Service for each webhook server and one for metrics."""
         for number, (service, _) in enumerate(self._surface.services):
             yield self._service(service, [_service_port("webhook", 443, _webhook(number))])
         if "metrics" in self.ports:
@@ -147,7 +149,7 @@ class _Operator:
 
 
 def _webhook(number: int) -> str:
-    """Of a container's port."""
+    """The name of a webhook server's container port."""
     return f"webhook-{number}" if number else "webhook"
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import yaml
 
 GENERATED = "# Made by `make manifests`; do not edit.\n"
-"""First line of files that are kept in the repository."""
+"""The first line of files that are checked in."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what appears twice twice, and texts of several lines as people do."""
+    """Writes no aliases, and strings of several lines as block scalars."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -34,7 +34,7 @@ def as_yaml(document: Any) -> str:
 
 
 def documents(objects: Iterable[Any]) -> str:
-    """For `kubectl apply -f -`."""
+    """YAML documents for `kubectl apply -f -`."""
     return "---\n".join(map(as_yaml, objects))
 
 

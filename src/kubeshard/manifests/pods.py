@@ -1,5 +1,5 @@
-"""Pods that fit into a namespace of the Pod Security level *restricted*: of no rights on their node, and with a root
-file system that nobody writes to.
+"""Pods that run in a namespace of the Pod Security level *restricted*: without privileges on their node, and with a
+read-only root file system.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from kubeshard.manifests.template import Chosen
 Manifest = dict[str, Any]
 
 USER = 65532
-"""As images without a shell have it for whoever is not root."""
+"""The user ID that distroless images define as `nonroot`."""
 
 PROGRAM = "kubeshard"
 
 
 def system_namespace(name: Any, labels: Mapping[str, str]) -> Manifest:
-    """One that takes no other pods."""
+    """A namespace that only admits such pods."""
     levels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
     return {
         "apiVersion": "v1",
@@ -30,8 +30,8 @@ def system_namespace(name: Any, labels: Mapping[str, str]) -> Manifest:
 def container(
     name: str, arguments: Sequence[Any], *, ports: Mapping[str, int], mounts: Sequence[Any] = ()
 ) -> Manifest:
-    """One that runs `kubeshard` with these arguments and those of logging. The kubelet asks the port `health`, where
-    there is one.
+    """A container that runs `kubeshard` with these arguments and the logging options. The kubelet probes the port
+    `health` if there is one.
     """
     probes = {
         "livenessProbe": _probe("/healthz", delay=15, period=20),
@@ -55,7 +55,7 @@ def container(
 
 
 def pod_spec(account: str, only: Manifest, volumes: Sequence[Any] = ()) -> Manifest:
-    """Of one container, under a service account."""
+    """A pod with one container, running as a service account."""
     return {
         "serviceAccountName": account,
         "automountServiceAccountToken": True,
@@ -72,7 +72,7 @@ def pod_spec(account: str, only: Manifest, volumes: Sequence[Any] = ()) -> Manif
 
 
 def spread(labels: Mapping[str, str]) -> list[Manifest]:
-    """Over nodes and zones, as far as there are some."""
+    """Constraints that spread pods over nodes and zones where possible."""
     return [
         {
             "maxSkew": 1,

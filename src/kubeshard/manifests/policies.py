@@ -1,14 +1,14 @@
 """Admission policies: what RBAC cannot say about the sharder's account.
 
-RBAC knows no labels, so the sharder may write every Lease, and no names for what is created, so it may register any
-webhook. These policies say the rest:
+RBAC does not know labels, so the sharder may write every Lease. Nor does it restrict the names of new objects, so the
+sharder may register any webhook. These policies add the missing restrictions:
 
 | policy | the sharder's account may write |
 |---|---|
 | `sharding-sharder-leases` | Leases with a ring's label, and the one of its leader election |
 | `sharding-sharder-webhooks` | webhook configurations `controllerring-*` that point to its own Service |
 
-They are evaluated for requests of that account only. Needs Kubernetes 1.30 or newer.
+They are evaluated only for requests from that account. They need Kubernetes 1.30 or newer.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def policy(
     validations: Sequence[Manifest],
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[Manifest]:
-    """A policy and its binding, for requests for these resources and operations that meet the condition. What cannot be
-    evaluated is refused.
+    """A policy and its binding for requests that concern these resources and operations and meet the condition.
+    Requests for which the evaluation fails are rejected.
     """
     meta = {"name": name, "labels": {APP_LABEL: APP_NAME}}
     rules = [

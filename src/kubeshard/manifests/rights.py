@@ -1,24 +1,25 @@
-"""What the sharder may do, verb by verb, and why. Guaranteed: without any one of these something observable fails.
+"""What the sharder may do, verb by verb, and why. Guaranteed: without any one of these rights, something observable
+fails.
 
 | resource | verbs | for |
 |---|---|---|
-| leases | list, watch | to see shards come, renew and go |
-| leases | patch | the state label |
+| leases | list, watch | seeing shards come, renew and go |
+| leases | patch | setting the state label |
 | leases | get, update | taking the Lease of a shard that died, and leader election |
 | leases | delete | removing the Lease of a shard that is long dead |
-| leases | create | restoring the Lease that somebody deleted under its shard, and leader election |
+| leases | create | restoring a live shard's Lease that somebody deleted, and leader election |
 | controllerrings | list, watch | |
 | controllerrings/status | update | |
 | controllerrings/finalizers | update | owning webhook configurations under `OwnerReferencesPermissionEnforcement` |
-| namespaces | list, watch | which ones a ring selects |
+| namespaces | list, watch | knowing which ones a ring selects |
 | mutatingwebhookconfigurations | create, patch | a ring's webhook |
-| mutatingwebhookconfigurations | list, watch | mending it as soon as somebody changed it |
-| events | create, patch | telling people |
-| tokenreviews, subjectaccessreviews | create | who may read metrics |
-| secrets, in its namespace | create, and get, update of one | the certificate, where cert-manager does not provide it |
+| mutatingwebhookconfigurations | list, watch | repairing it as soon as somebody changes it |
+| events | create, patch | reporting what happened |
+| tokenreviews, subjectaccessreviews | create | checking who may read metrics |
+| secrets, in its namespace | create, and get, update of one | the certificate, if cert-manager does not provide it |
 | a ring's resources | list, watch, get, patch | finding, reading and assigning objects |
 
-Leases are those of shards in all namespaces; an admission policy (`policies`) keeps the sharder off all others.
+The Leases are those of shards in all namespaces; an admission policy (`policies`) protects all others from the sharder.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ RING_VERBS = ("get", "list", "watch", "patch")
 
 
 def sharder_grants() -> Iterator[Grant]:
-    """In all namespaces."""
+    """The sharder's rights in all namespaces."""
     yield Grant.on(EVENTS, "create", "patch")
     yield Grant.on(Namespace, "list", "watch")
     yield Grant.on(MutatingWebhookConfiguration, "list", "watch", "create", "patch")
@@ -47,12 +48,12 @@ def sharder_grants() -> Iterator[Grant]:
 
 
 def certificate_grants(namespace: str) -> Iterator[Grant]:
-    """For a certificate of the sharder's own."""
+    """The rights to manage a certificate of the sharder's own."""
     yield Grant.on(Secret, "create", namespace=namespace)
     yield Grant.on(Secret, "get", "update", namespace=namespace, name=SECRET_NAME)
 
 
 def ring_grants(ring: ControllerRing) -> Iterator[Grant]:
-    """On the resources that the ring may shard."""
+    """The sharder's rights on the ring's resources."""
     for entry in RingResources(ring.spec.resources).entries:
         yield Grant.on(entry.resource, *RING_VERBS)

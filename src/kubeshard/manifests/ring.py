@@ -1,4 +1,4 @@
-"""What a ring needs beside its shards: itself, and the sharder's right to assign its objects."""
+"""What a ring needs besides its shards: the ControllerRing itself, and the sharder's right to assign its objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Manifest = dict[str, Any]
 
 
 Account = tuple[str, str]
-"""Namespace and name of a service account."""
+"""The namespace and name of a service account."""
 
 
 def ring_objects(
@@ -29,10 +29,11 @@ def ring_objects(
     shards: Sequence[Account] = (),
     labels_only: bool = False,
 ) -> Iterator[Manifest]:
-    """The ControllerRing, and a ClusterRole that is bound to the sharder's account. With the accounts of the shards,
-    the policies that keep these to their own objects; with `labels_only`, that which keeps the sharder to its labels.
+    """The ControllerRing, and a ClusterRole that is bound to the sharder's account. If the shards' accounts are given,
+    also the policies that restrict each shard to its own objects; with `labels_only`, also the policy that restricts
+    the sharder to its labels.
 
-    Raises ConfigurationError for what is no ControllerRing, or one that shards nothing or what no ring may.
+    Raises ConfigurationError if it is not a ControllerRing, if it shards nothing, or if it shards what no ring may.
     """
     ring = _ring(manifest)
     resources = RingResources(ring.spec.resources)

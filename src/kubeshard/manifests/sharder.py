@@ -1,7 +1,7 @@
-"""The sharder's objects, as a description (`template`).
+"""A description (`template`) of the sharder's objects.
 
-Names, labels, ports and the namespace's default are those of the Go project, so either sharder can take the other's
-place. Of `Part`s with a switch all objects come or go together.
+Names, labels, ports and the default namespace are those of the Go project, so either sharder can replace the other. A
+switch includes or omits all objects of a `Part` together.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CERT_MANAGER = "certManager.enabled"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Objects that belong together. `switch`: only where this value is on."""
+    """Objects that belong together. `switch` is the value that includes them."""
 
     name: str
     objects: tuple[Manifest, ...]
@@ -79,7 +79,7 @@ def parts() -> tuple[Part, ...]:
 
 
 def sharder_objects(values: SharderValues) -> list[Manifest]:
-    """For these values. Raises ConfigurationError for a `config` that the sharder would refuse."""
+    """The objects for these values. Raises ConfigurationError for a `config` that the sharder would reject."""
     chosen = plain(values)
     _check(chosen)
     found = [
@@ -121,7 +121,7 @@ def base_config() -> Manifest:
 
 
 def config_text(values: Values) -> str:
-    """The configuration file: JSON, which is YAML, too, and which Helm writes just so."""
+    """The configuration file. It is JSON, which is also YAML, because Helm renders exactly the same text."""
     config = apply_merge_patch(resolved(base_config(), values), values["config"])
     called = config["webhook"]["config"]["clientConfig"]
     if called.get("url"):
@@ -134,7 +134,7 @@ def config_text(values: Values) -> str:
 
 def _check(values: Values) -> None:
     if _has_null(values["config"]):
-        raise ConfigurationError("value config: a field is null: leave it out, then it has its default")
+        raise ConfigurationError("value config: a field is null: leave it out to get its default")
     try:
         config, unknown = parse_config(config_text(values), SharderConfig, api_version=API_VERSION, kind=KIND)
         validated(config)
@@ -161,13 +161,13 @@ def _check_policies(config: SharderConfig, namespace: str) -> None:
     }.items():
         if not as_made:
             raise ConfigurationError(
-                f"value config: field {field}: the admission policies allow what the manifests say only; "
-                "leave it, or set policies.enabled=false"
+                f"value config: field {field}: the admission policies only allow the manifests' own value; "
+                "leave it out, or set policies.enabled=false"
             )
 
 
 _HERE = "the-namespace"
-"""Stands for the chosen namespace where roles are made."""
+"""A placeholder for the chosen namespace while roles are made."""
 
 
 def _settled(manifest: Any) -> Any:
@@ -199,7 +199,7 @@ def _object(api_version: str, kind: str, name: str) -> Manifest:
 
 
 def _crd() -> Manifest:
-    """Helm leaves it, and so every ring, when the sharder is uninstalled."""
+    """The CRD. Helm keeps it, and so every ring, when the sharder is uninstalled."""
     manifest = controller_ring_crd()
     metadata = {
         **manifest["metadata"],

@@ -1,16 +1,16 @@
-"""One description, two readings: a manifest for given values, or a template for Helm.
+"""One description that is rendered in two ways: as a manifest for given values, or as a template for Helm.
 
-A description is a manifest in which some places are left to whoever installs:
+A description is a manifest with some parts chosen at installation:
 
-| place | is | for Helm |
+| part | meaning | for Helm |
 |---|---|---|
 | `Chosen("replicas")` | the value | `{{ .Values.replicas | toJson }}` |
-| `Chosen("namespace", "sharder.{}.svc")` | a text around it | `{{ printf ... }}` |
-| `When("policies.enabled", what)` | an entry or an item, or nothing | `{{- if .Values.policies.enabled }}` |
-| `Made(by, "sharder.config")` | what a function makes of the values | `{{ include "sharder.config" . }}` |
+| `Chosen("namespace", "sharder.{}.svc")` | the value within a text | `{{ printf ... }}` |
+| `When("policies.enabled", what)` | an optional entry or item | `{{- if .Values.policies.enabled }}` |
+| `Made(by, "sharder.config")` | what a function computes from the values | `{{ include "sharder.config" . }}` |
 
-Guaranteed: both readings of a description are the same object for the same values, as long as the functions of `Made`
-and the templates that they name agree.
+Guaranteed: both ways yield the same object for the same values, as long as the functions of `Made` agree with the
+templates that they name.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Any
 from kubeshard.manifests.output import as_yaml
 
 Values = Mapping[str, Any]
-"""As they read in YAML."""
+"""Values as plain mappings, as in YAML."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The value at a dotted path; with `within`, where its `{}` is."""
+    """The value at a dotted path; with `within`, that text with the value in place of its `{}`."""
 
     path: str
     within: str = ""
@@ -49,7 +49,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """`then` where the switch at the path is on (`is_on` False: off); else the entry or item is absent."""
+    """`then` if the switch at the path is on (or off, if `is_on` is False); otherwise the entry or item is absent."""
 
     path: str
     then: Any
@@ -65,7 +65,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A text that `by` makes, and for Helm the named template, with a function after it."""
+    """A text that `by` computes. For Helm it is the named template, piped into a function."""
 
     by: Callable[[Values], str]
     template: str
@@ -77,7 +77,7 @@ class Made:
 
 
 def at(values: Values, path: str) -> Any:
-    """Raises KeyError."""
+    """The value at a dotted path. Raises KeyError."""
     found: Any = values
     for part in path.split("."):
         found = found[part]
@@ -85,7 +85,7 @@ def at(values: Values, path: str) -> Any:
 
 
 def resolved(description: Any, values: Values) -> Any:
-    """For these values."""
+    """The manifest for these values."""
     match description:
         case Chosen():
             return description.of(values)
@@ -104,7 +104,7 @@ def resolved(description: Any, values: Values) -> Any:
 
 
 def helm(description: Any) -> str:
-    """Lines of a template."""
+    """The template for Helm."""
     places: list[Any] = []
     text = as_yaml(_marked(description, places))
     return "".join(_line(line, places) for line in text.splitlines())

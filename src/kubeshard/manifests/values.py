@@ -1,7 +1,7 @@
-"""What somebody who installs may decide, typed: the values of `kubeshard manifests --set` and of the Helm chart.
+"""The choices at installation, typed: the values of `kubeshard manifests --set` and of the Helm chart.
 
-Guaranteed: defaults, `--set`, `values.yaml` and `values.schema.json` are made from these classes, so a value that one
-of them accepts is accepted by all.
+Guaranteed: defaults, `--set`, `values.yaml` and `values.schema.json` are generated from these classes, so a value that
+one of them accepts is accepted by all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ V = TypeVar("V", bound="Values")
 
 
 class Values(Struct, forbid_unknown_fields=True):
-    """Base of all values: a name that nobody knows is a mistake."""
+    """The base class of all values. Unknown names are mistakes."""
 
 
 class Amounts(Values):
@@ -45,7 +45,7 @@ class Limits(Values):
 class Resources(Values):
     requests: Amounts = field(default_factory=Amounts)
     limits: Limits = field(default_factory=Limits)
-    """No limit of CPU: a throttled webhook keeps users waiting."""
+    """There is no CPU limit: a throttled webhook keeps users waiting."""
 
 
 class Off(Values):
@@ -57,28 +57,28 @@ class On(Values):
 
 
 Image = Annotated[str, Meta(min_length=1, description="The container image.")]
-Replicas = Annotated[int, Meta(ge=1, description="How many pods run; of several, one leads.")]
+Replicas = Annotated[int, Meta(ge=1, description="How many pods run. If there are several, one leads.")]
 LogLevel = Annotated[
-    Literal["debug", "info", "warning", "error"], Meta(description="From which level on logs are written.")
+    Literal["debug", "info", "warning", "error"], Meta(description="The lowest level that is logged.")
 ]
 NetworkPolicySwitch = Annotated[
     Off,
     Meta(
-        description="A NetworkPolicy: in to webhook and metrics, out to DNS and the API server "
+        description="A NetworkPolicy: ingress to webhook and metrics, egress to DNS and the API server "
         "(on port 443, 6443, 8443 or 16443)."
     ),
 ]
 
 
 ServiceMonitorSwitch = Annotated[
-    Off, Meta(description="A ServiceMonitor for the Prometheus operator, and the role to read metrics.")
+    Off, Meta(description="A ServiceMonitor for the Prometheus operator, and the role for reading metrics.")
 ]
-CreateNamespace = Annotated[bool, Meta(description="Whether the namespace is among the objects.")]
+CreateNamespace = Annotated[bool, Meta(description="Whether to create the namespace.")]
 ResourcesOfPods = Annotated[Resources, Meta(description="Of each pod.")]
 
 
 class SharderValues(Values):
-    """Of the sharder."""
+    """The values of the sharder."""
 
     image: Image = f"kubeshard:{__version__}"
     replicas: Replicas = 2
@@ -88,12 +88,12 @@ class SharderValues(Values):
     log_level: LogLevel = "info"
     config: Annotated[
         Mapping[str, Any],
-        Meta(description="Fields of SharderConfig, merged over those that the manifests need."),
+        Meta(description="Fields of SharderConfig. They are merged over those that the manifests need."),
     ] = field(default_factory=dict)
     cert_manager: Annotated[
         Off,
         Meta(
-            description="The webhook's certificate from cert-manager; without it the sharder makes its own."
+            description="Get the webhook's certificate from cert-manager. Otherwise the sharder makes its own."
         ),
     ] = field(default_factory=Off)
     policies: Annotated[
@@ -105,12 +105,12 @@ class SharderValues(Values):
 
 
 class OperatorValues(Values):
-    """Of an operator."""
+    """The values of an operator."""
 
     image: Image
     replicas: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="How many pods run. Default: 2, or 1 where nothing makes them take turns."),
+        Meta(description="How many pods run. Default: 2, or 1 without leader election or sharding."),
     ] = None
     namespace: Annotated[DnsLabel | None, Meta(description="Where the operator runs. Default: its name.")] = (
         None
@@ -123,7 +123,8 @@ class OperatorValues(Values):
 
 
 def chosen(type_: type[V], file: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> V:
-    """The defaults, over them those of a file, over them settings `KEY=VALUE` with a dotted key and a YAML value.
+    """The defaults, overridden by the values of a file, overridden by settings `KEY=VALUE` with a dotted key and a YAML
+    value.
 
     Raises ConfigurationError.
     """
@@ -137,7 +138,7 @@ def chosen(type_: type[V], file: Mapping[str, Any] | None = None, settings: Iter
 
 
 def _explained(type_: type[Values], error: str) -> str:
-    """A mistake in the words of who made it; msgspec's are about types."""
+    """A mistake in the user's terms; msgspec's messages are about types."""
     message, _, where = error.partition(" - at ")
     place = where.strip("`").removeprefix("$").removeprefix(".")
     path = place.split(".") if place else []
@@ -150,7 +151,7 @@ def _explained(type_: type[Values], error: str) -> str:
         )
     if missing := re.fullmatch("Object missing required field `(.*)`", message):
         name = ".".join((*path, missing[1]))
-        return f"value {name} is missing: give it by --set {name}=... or in a file by --values"
+        return f"value {name} is missing: set it with --set {name}=... or in a file with --values"
     if message.startswith("Invalid enum value"):
         message = f"choose one of {', '.join(get_args(_type_at(type_, path)))}"
     elif repr(QUANTITY) in message:
@@ -168,13 +169,13 @@ def _type_at(type_: Any, path: Iterable[str]) -> Any:
 
 
 def plain(values: Values) -> dict[str, Any]:
-    """As they read in YAML."""
+    """The values as plain mappings, as in YAML."""
     found: dict[str, Any] = msgspec.to_builtins(values)
     return found
 
 
 def described(type_: type[Values]) -> Iterator[tuple[str, str]]:
-    """Name and description of each value."""
+    """The name and description of each value."""
     for each in msgspec.structs.fields(type_):
         yield each.encode_name, _description(each.type)
 
@@ -189,11 +190,11 @@ def _parsed(setting: str) -> dict[str, Any]:
     parts = key.strip().split(".")
     if not equals or not all(parts):
         raise ConfigurationError(
-            f"--set {setting}: say KEY=VALUE, as in replicas=3 or certManager.enabled=true"
+            f"--set {setting}: write KEY=VALUE, as in replicas=3 or certManager.enabled=true"
         )
-    if not text.strip():  # YAML's null, which takes the default: seldom what was meant, as by image=$UNSET
+    if not text.strip():  # YAML's null, which means the default: rarely what was intended, as in image=$UNSET
         raise ConfigurationError(
-            f"--set {setting}: there is no value; leave it out, or write null, for the default"
+            f"--set {setting}: there is no value; leave it out or write null for the default"
         )
     try:
         value = yaml.safe_load(text)

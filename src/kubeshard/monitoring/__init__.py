@@ -1,9 +1,8 @@
-"""What sharder and shards expose, and what to make of it: dashboards for Grafana and rules for Prometheus, rendered
-from one table of metrics.
+"""Grafana dashboards and Prometheus rules for the metrics of sharder and shards, rendered from one table of metrics.
 
-Guaranteed: a rule or a panel names only metrics and labels of the table; the table is what a sharder and a shard
-expose, in type, labels and description. Not guaranteed: thresholds that fit every cluster; docs/alerts.md says what
-each means.
+Guaranteed: rules and panels only use metrics and labels from the table; the table agrees with what a sharder and a
+shard expose in type, labels and description. Not guaranteed: thresholds that suit every cluster; docs/alerts.md
+explains each.
 """
 
 from kubeshard.monitoring.alerting import ALERTS, Alert, rules

@@ -1,7 +1,7 @@
-"""Alerts, as rules of Prometheus. docs/alerts.md says of each what it means and what to do.
+"""Alerts as Prometheus rules. docs/alerts.md explains what each alert means and what to do.
 
-An alert is about what a person can mend, and waits until the machinery had its chance: a shard that dies is replaced
-without anybody's help, and what is told is that it died.
+An alert is about a problem that a person can fix, and only fires after the automatic recovery had its chance. A dead
+shard is replaced automatically; the alert only reports that it died.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ class Alert(NamedTuple):
     severity: Literal["critical", "warning", "info"]
     expr: str
     lasting: str
-    """For how long the expression has to hold."""
+    """How long the expression has to hold."""
     summary: str
-    """One line, with the labels of what it is about."""
+    """One line with the labels of the affected object."""
 
 
 def _worst(sample: str, *labels: str, of: str = "max", **matchers: str) -> str:
-    """The series' maximum over all processes."""
+    """An expression for the maximum over all processes."""
     return f"{of} {by(labels, sample)} ({expression(sample, **matchers)})"
 
 
 def _grown(sample: str, window: str, *labels: str, **matchers: str) -> str:
-    """By how much a counter has grown, over all processes."""
+    """An expression for a counter's increase over all processes."""
     return f"sum {by(labels, sample)} (increase({expression(sample, **matchers)}[{window}]))"
 
 
@@ -45,28 +45,28 @@ ALERTS: tuple[Alert, ...] = (
         "warning",
         f"{_grown('controller_sharding_takeovers_total', '10m', 'controllerring')} > 0",
         "0s",
-        "A shard of ring {{ $labels.controllerring }} did not renew its Lease and was given up",
+        "A shard of ring {{ $labels.controllerring }} did not renew its Lease and was declared dead",
     ),
     Alert(
         "KubeshardNoShardAvailable",
         "critical",
         f"{_worst('controller_sharding_controllerring_status_available_shards', 'controllerring')} == 0",
         "2m",
-        "Nobody works on the objects of ring {{ $labels.controllerring }}",
+        "No shard works on the objects of ring {{ $labels.controllerring }}",
     ),
     Alert(
         "KubeshardDrainStuck",
         "warning",
         f"{_worst('controller_sharding_oldest_drain_seconds', 'controllerring')} > 60",
         "1m",
-        "A shard of ring {{ $labels.controllerring }} does not let go of an object",
+        "A shard of ring {{ $labels.controllerring }} does not release an object",
     ),
     Alert(
         "KubeshardObjectsUnassigned",
         "warning",
         f"{_worst('controller_sharding_oldest_unassigned_seconds', 'controllerring')} > 60",
         "1m",
-        "Objects of ring {{ $labels.controllerring }} have no shard, and could not be given one",
+        "Objects of ring {{ $labels.controllerring }} have no shard and cannot be assigned one",
     ),
     Alert(
         "KubeshardMovesFail",
@@ -89,14 +89,14 @@ ALERTS: tuple[Alert, ...] = (
         "warning",
         f"({_PENDING}) > ({_OBSERVED})",
         "5m",
-        "ControllerRing {{ $labels.controllerring }} has changed, and the sharder does not follow",
+        "ControllerRing {{ $labels.controllerring }} has changed, but the sharder has not applied the change",
     ),
     Alert(
         "KubeshardNoLeader",
         "critical",
         f"{_worst('leader_election_master_status', 'name')} == 0",
         "2m",
-        "Nobody leads {{ $labels.name }}: what needs a leader stands still",
+        "No process leads {{ $labels.name }}: what needs a leader does not run",
     ),
     Alert(
         "KubeshardShardLeaseNotRenewed",
@@ -124,20 +124,20 @@ ALERTS: tuple[Alert, ...] = (
         "warning",
         f"{_worst('kubeshard_cache_silence_seconds', 'instance', 'job', 'kind')} > 120",
         "1m",
-        "{{ $labels.instance }} hears nothing of {{ $labels.kind }}",
+        "{{ $labels.instance }} receives no watch events for {{ $labels.kind }}",
     ),
     Alert(
         "KubeshardCertificateExpires",
         "critical",
         f"{_worst('cert_not_after', 'instance', 'job', of='min')} - time() < 3 * 86400",
         "10m",
-        "The webhook's certificate of {{ $labels.instance }} is valid for less than three days",
+        "The webhook certificate of {{ $labels.instance }} expires in less than three days",
     ),
 )
 
 
 def prometheus_rule(namespace: str) -> dict[str, Any]:
-    """The same for the Prometheus operator."""
+    """The rules as a PrometheusRule for the Prometheus operator."""
     metadata = {"name": "kubeshard", "namespace": namespace}
     return {
         "apiVersion": "monitoring.coreos.com/v1",
@@ -148,7 +148,7 @@ def prometheus_rule(namespace: str) -> dict[str, Any]:
 
 
 def rules() -> dict[str, Any]:
-    """The content of a file of rules."""
+    """The content of a Prometheus rule file."""
     return {
         "groups": [
             {

@@ -1,4 +1,4 @@
-"""What is known of a metric."""
+"""The definition of a metric."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ class Definition(NamedTuple):
     type: Type
     labels: tuple[str, ...]
     side: Side
-    """Who exposes it. What only some of a side's processes do (a leader, one with async handlers) counts as theirs."""
+    """The side that exposes it, even if only some of its processes do (a leader, one with async handlers)."""
     about: str
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """The names of its series."""
+        """The names of the metric's series."""
         if self.type == "histogram":
             return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
         return (self.name,)
 
     @property
     def unit(self) -> str:
-        """`seconds`, `bytes`, or "" for a plain number."""
+        """The unit: `seconds`, `bytes`, or "" for a plain number."""
         base = self.name.removesuffix("_total")
         return next((unit for unit in ("seconds", "bytes") if base.endswith(f"_{unit}")), "")
 
 
 def table(side: Side, *rows: tuple[str, Type, str, str]) -> tuple[Definition, ...]:
-    """Of rows with name, type, labels and meaning; the labels are one text, as words."""
+    """Definitions from rows of name, type, labels and meaning. The labels are one string of words."""
     return tuple(
         Definition(name, type_, tuple(labels.split()), side, about) for name, type_, labels, about in rows
     )

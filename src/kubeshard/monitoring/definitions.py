@@ -1,7 +1,7 @@
-"""The table of metrics. Rules, dashboards and docs/metrics.md are made of it; a test holds it to what a sharder and a
-shard expose.
+"""The table of metrics. Rules, dashboards and docs/metrics.md are generated from it, and a test compares it with what a
+sharder and a shard expose.
 
-`expression` and `matching` are how the other modules name metrics: they know no name and no label that is not here.
+The other modules refer to metrics through `expression` and `matching`, which reject unknown names and labels.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _BY_SAMPLE = {sample: metric for metric in METRICS for sample in metric.samples}
 
 
 def defined(sample: str) -> Definition:
-    """The metric of a series' name. Raises KeyError for one that nobody exposes."""
+    """The metric that a series belongs to. Raises KeyError for an unknown name."""
     return _BY_SAMPLE[sample]
 
 
 def expression(sample: str, **matchers: str) -> str:
-    """A selector of series, by values of labels; one that begins with `~` is a regular expression. Raises KeyError for
-    a name or label that nobody exposes.
+    """A selector of series by label values; a value that begins with `~` is a regular expression. Raises KeyError for
+    an unknown name or label.
     """
     metric = defined(sample)
     if unknown := matchers.keys() - _labels(metric):
@@ -43,7 +43,7 @@ def expression(sample: str, **matchers: str) -> str:
 
 
 def matching(**matchers: str) -> str:
-    """`{a="b",c=~"d"}`, or nothing."""
+    """Label matchers, such as `{a="b",c=~"d"}`; empty without any."""
     parts = [
         f'{label}=~"{value[1:]}"' if value.startswith("~") else f'{label}="{value}"'
         for label, value in matchers.items()
@@ -52,7 +52,7 @@ def matching(**matchers: str) -> str:
 
 
 def by(labels: Iterable[str], *samples: str) -> str:
-    """` by (a, b) `, of labels that all the series have. Raises KeyError."""
+    """The clause ` by (a, b) ` for labels that all the series have. Raises KeyError."""
     chosen = tuple(labels)
     for sample in samples:
         if unknown := set(chosen) - _labels(defined(sample)):
@@ -61,7 +61,7 @@ def by(labels: Iterable[str], *samples: str) -> str:
 
 
 TARGET = ("instance", "job", "pod", "namespace")
-"""What Prometheus adds to every series."""
+"""Labels that Prometheus adds to every series."""
 
 
 def _labels(metric: Definition) -> set[str]:

@@ -1,13 +1,13 @@
-"""Dashboards for Grafana: a row of panels for each part of the table of metrics, one panel for each metric that is
-worth a look.
+"""Dashboards for Grafana: a row of panels for each part of the table of metrics, with one panel for each metric of
+interest.
 
 | type | panel |
 |---|---|
-| counter | per second, by label |
-| gauge | the maximum over the processes, by label: replicas of the sharder expose the same |
+| counter | the rate per second, by label |
+| gauge | the maximum over the processes, by label, because the sharder's replicas expose the same values |
 | histogram | the 50th and the 99th percentile, by label |
 
-Labels that would make a line per object, host or process are left out.
+Labels that would add a line for each object, host or process are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RATES = {"seconds": "percentunit", "bytes": "Bps", "": "ops"}
 class Row(NamedTuple):
     title: str
     samples: tuple[str, ...]
-    """The metrics of the panels; of a histogram its `_bucket`."""
+    """The metrics of the panels; for a histogram, its `_bucket`."""
 
 
 SHARDER = (
@@ -113,7 +113,7 @@ _LEFT_OUT = {"uid", "host", "namespace"}
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
-    """By name, in the form that Grafana imports."""
+    """The dashboards by name, in the form that Grafana imports."""
     return {
         "sharder": _dashboard("sharder", "kubeshard: sharder", (*SHARDER, *PROCESSES)),
         "shards": _dashboard("shards", "kubeshard: shards", (*SHARDS, *PROCESSES)),
@@ -185,7 +185,7 @@ def _panel(sample: str, place: dict[str, int]) -> dict[str, Any]:
 
 
 def _queries(metric: Definition, sample: str, labels: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Expressions with their legends."""
+    """Yields expressions and their legends."""
     series, legend = expression(sample, job="~$job"), " ".join(f"{{{{{label}}}}}" for label in labels)
     if metric.type == "counter":
         yield f"sum {by(labels, sample)} (rate({series}[{WINDOW}]))", legend

@@ -89,7 +89,7 @@ CACHES = table(
         "kubeshard_cache_silence_seconds",
         "gauge",
         "kind",
-        "For how long the API server has said nothing about the kind, not even that nothing changed.",
+        "How long the API server has sent nothing about the kind, not even a bookmark.",
     ),
     (
         "kubeshard_cache_full_reads_total",
@@ -152,7 +152,7 @@ CACHES = table(
         "kubeshard_informer_undecodable_objects",
         "gauge",
         "kind",
-        "Cached objects that do not fit their class: nobody reads or reconciles them.",
+        "Cached objects that do not fit their class and so are neither read nor reconciled.",
     ),
 )
 
@@ -188,7 +188,7 @@ PROCESSES = table(
         "kubeshard_leader_election_renewal_failures_total",
         "counter",
         "name reason",
-        "Requests for the Lease that failed, and times at which the process was unfit to renew it.",
+        "Failed requests for the Lease, and times when the process was unfit to renew it.",
     ),
     (
         "kubeshard_event_loop_blockages_total",
@@ -200,9 +200,14 @@ PROCESSES = table(
         "kubeshard_cluster_up",
         "gauge",
         "cluster",
-        "Whether something can be read of one of the manager's other clusters.",
+        "Whether reads from one of the manager's other clusters succeed.",
     ),
-    ("kubeshard_build_info", "gauge", "version python_version", "1; which version this is, on which Python."),
+    (
+        "kubeshard_build_info",
+        "gauge",
+        "version python_version",
+        "Always 1; the labels are the version and the Python version.",
+    ),
     (
         "kubeshard_event_loop_lag_seconds",
         "gauge",

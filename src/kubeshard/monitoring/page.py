@@ -1,4 +1,4 @@
-"""The table of metrics as people read it: the part of docs/metrics.md that is made of the definitions."""
+"""The table of metrics as Markdown: the part of docs/metrics.md that is generated from the definitions."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class ShardMetrics(Collector):
         self._acknowledged: Counter[GroupResource] = Counter()
         self._durations = Durations(
             f"{PREFIX}_drain_acknowledgement_seconds",
-            "How long objects waited from when this shard was asked for them until it had let go.",
+            "Time from the request to release an object until this shard released it.",
             ("controllerring", "group", "resource"),
             ACKNOWLEDGEMENT_BUCKETS,
         )
@@ -93,7 +93,7 @@ class ShardMetrics(Collector):
         held.add_metric(lease, self._held)
         margin = GaugeMetricFamily(
             f"{PREFIX}_lease_margin_seconds",
-            "For how long this shard may go on working without a renewal of its Lease.",
+            "How long this shard may keep working without renewing its Lease.",
             labels=labels,
         )
         margin.add_metric(lease, self._margin())
@@ -103,7 +103,7 @@ class ShardMetrics(Collector):
         renewals.add_metric(lease, self._renewals)
         failures = CounterMetricFamily(
             f"{PREFIX}_lease_renewal_failures",
-            "Requests for the Lease that failed, and times at which the process was unfit to renew it.",
+            "Failed requests for the Lease, and times when the process was unfit to renew it.",
             labels=(*labels, "reason"),
         )
         for reason, count in self._failures.items():
@@ -112,7 +112,7 @@ class ShardMetrics(Collector):
         yield from self._writes(ring)
         drains = CounterMetricFamily(
             f"{PREFIX}_drains_acknowledged",
-            "Objects that this shard was asked for and has let go.",
+            "Objects that this shard released on request.",
             labels=("controllerring", "group", "resource"),
         )
         for resource, count in self._acknowledged.items():
@@ -123,14 +123,14 @@ class ShardMetrics(Collector):
     def _writes(self, ring: str) -> Iterator[Metric]:
         refused = CounterMetricFamily(
             f"{PREFIX}_refused_writes",
-            "Writes that were refused because the object, or the time to write, was not the shard's any more.",
+            "Writes rejected because the shard no longer owned the object or its time to write was over.",
             labels=("controllerring", "by"),
         )
         for by, count in zip(("shard", "server"), self._refused(), strict=True):
             refused.add_metric((ring, by), count)
         unfenced = CounterMetricFamily(
             f"{PREFIX}_unfenced_writes",
-            "Writes whose author said that they need not prove whose the object is.",
+            "Writes that were explicitly exempted from proving ownership of the object.",
             labels=("controllerring",),
         )
         unfenced.add_metric((ring,), self._unfenced())

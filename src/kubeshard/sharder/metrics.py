@@ -83,27 +83,27 @@ class SharderMetrics:
             [*resource, "reason"],
         )
         self.drains_pending = make(
-            Gauge, "drains_pending", "Objects with the drain label, at the last look.", resource
+            Gauge, "drains_pending", "Objects with the drain label, as of the last resync.", resource
         )
         self.oldest_drain = make(
-            Gauge, "oldest_drain_seconds", "Age of the oldest pending drain, at the last look.", ring
+            Gauge, "oldest_drain_seconds", "Age of the oldest pending drain, as of the last resync.", ring
         )
         self.objects_unassigned = make(
             Gauge,
             "objects_unassigned",
-            "Objects without an available shard that could not be given one, at the last look.",
+            "Objects without an available shard that could not be assigned one, as of the last resync.",
             resource,
         )
         self.oldest_unassigned = make(
             Gauge,
             "oldest_unassigned_seconds",
-            "Time since the first of these objects was found unassigned, at the last look.",
+            "Time since the first of these objects was found unassigned, as of the last resync.",
             ring,
         )
         self.resyncs = make(
             Histogram,
             "resync_duration_seconds",
-            "Duration of looks at the objects of one of a ring's resources.",
+            "Duration of resyncs of one of a ring's resources.",
             [*ring, "reach"],
             buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300),
         )

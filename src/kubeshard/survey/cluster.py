@@ -1,7 +1,7 @@
 """The data of a cluster that all questions about a ring need: rings, shard Leases, namespaces, the time.
 
-RBAC: list on controllerrings, leases and namespaces; get on mutatingwebhookconfigurations, without which the namespaces
-that a ring selects by default are taken to be those of a sharder without a configuration file.
+RBAC: list on controllerrings, leases and namespaces; get on mutatingwebhookconfigurations. Without the latter, rings
+are assumed to have the default namespace selector of a sharder without a configuration file.
 """
 
 from __future__ import annotations
@@ -34,41 +34,43 @@ ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
 
 
 class Member(NamedTuple):
-    """A Lease of a ring. `state`: from the Lease's own times. `told`: the sharder's state label, "" if unset."""
+    """A Lease of a ring. `state` follows from the Lease's own times. `told` is the sharder's state label,
+    "" if unset.
+    """
 
     name: str
     namespace: str
     state: ShardState
     told: str
     held: bool
-    """The shard holds its Lease: it is in the hash ring, until a sharder takes the Lease over."""
+    """Whether the shard holds its Lease. It is then in the hash ring until a sharder takes the Lease over."""
     renewed: float | None
     """Seconds since the last renewal."""
 
 
 class Webhook(NamedTuple):
-    """A ring's MutatingWebhookConfiguration. `known`: whether it may be read."""
+    """A ring's MutatingWebhookConfiguration. `known` is whether the user may read it."""
 
     known: bool
     exists: bool = False
     trusted: bool = False
-    """It has the CA bundle that the API server needs to call it."""
+    """Whether it has the CA bundle that the API server needs to call it."""
     selector: LabelSelector | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """See the module. `now`: seconds since the epoch, by the API server's clock if it sends a date."""
+    """See the module. `now` is in seconds since the epoch, by the API server's clock if it sends a date."""
 
     rings: Mapping[str, ControllerRing]
     leases: tuple[Lease, ...]
-    """Of shards."""
+    """The Leases of shards."""
     namespaces: Mapping[str, Namespace]
     now: float
     book: LeaseBook
 
     def ring(self, name: str) -> ControllerRing:
-        """Raises Unanswerable, with similar names."""
+        """The ring of this name. Raises Unanswerable, with similar names."""
         try:
             return self.rings[name]
         except KeyError:
@@ -80,7 +82,7 @@ class Cluster:
         return [self._member(lease) for lease in sorted(leases, key=lambda lease: lease.key[::-1])]
 
     def available(self, ring: str) -> tuple[str, ...]:
-        """The shards in the ring's hash ring, by the sharder's own lease book."""
+        """The shards in the hash ring, according to the sharder's own lease book."""
         return self.book.available(ring, self.now)
 
     def without_ring(self) -> list[str]:
@@ -102,7 +104,7 @@ class Cluster:
 
 
 async def read_cluster(client: Client) -> Cluster:
-    """Raises Unanswerable if the cluster has no rings, MissingRight, ApiError."""
+    """Reads the data. Raises Unanswerable if the cluster has no rings, MissingRight, ApiError."""
     now = await _server_time(client)
     try:
         with needing("list", ControllerRing.KIND.group_resource):
@@ -128,7 +130,7 @@ async def read_cluster(client: Client) -> Cluster:
 
 
 async def read_webhook(client: Client, ring: str) -> Webhook:
-    """Raises ApiError, except for a missing right."""
+    """Reads the webhook of a ring. Raises ApiError, except for a missing right."""
     try:
         found = await client.get(MutatingWebhookConfiguration, webhook_config_name(ring))
     except Forbidden:
@@ -162,7 +164,7 @@ async def read_leader(client: Client, now: float) -> str | None:
 
 
 def default_selector(webhook: Webhook) -> LabelSelector:
-    """For rings without a namespace selector."""
+    """The selector that applies to rings without a namespace selector."""
     return WebhookConfig().namespace_selector if webhook.selector is None else webhook.selector
 
 
@@ -174,7 +176,7 @@ def server_error(resource: GroupResource, error: ApiError) -> str:
 
 
 async def _server_time(client: Client) -> float:
-    """By the API server's clock: with a wrong local clock the Leases of shards would look expired."""
+    """The time by the API server's clock. With a wrong local clock, the Leases of shards would look expired."""
     answer = await client.raw("GET", "/version")
     try:
         return parsedate_to_datetime(answer.headers["date"]).timestamp()

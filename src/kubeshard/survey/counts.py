@@ -20,12 +20,12 @@ from kubeshard.survey.cluster import server_error
 from kubeshard.survey.ring import SeenRing
 
 REMEMBERED = 10
-"""Names of objects of one sort that are told."""
+"""The largest number of names reported for one group of objects."""
 
 
 @dataclass(slots=True)
 class Some:
-    """How many, and the names of the first ones."""
+    """The number of some objects, and the names of the first ones."""
 
     count: int = 0
     names: list[str] = field(default_factory=list)
@@ -38,35 +38,37 @@ class Some:
 
 @dataclass(slots=True)
 class Counts:
-    """For one resource. An object that is not on an available shard is only in `unassigned` or `stranded`."""
+    """The counts of one resource. An object that is not on an available shard only counts in `unassigned` or
+    `stranded`.
+    """
 
     resource: GroupResource
     main: bool
     shards: Counter[str] = field(default_factory=Counter)
-    """By the shard in the label, whether it is alive or not."""
+    """The number of objects by the shard in their label, whether it is alive or not."""
     draining: Counter[str] = field(default_factory=Counter)
-    """Of these, with the drain label."""
+    """The number of these that have the drain label."""
     unassigned: Some = field(default_factory=Some)
     stranded: Some = field(default_factory=Some)
-    """On a shard that is not available."""
+    """Objects on a shard that is not available."""
     misplaced: Some = field(default_factory=Some)
-    """On an available shard that is not the one that the hash ring names, without waiting for a drain of theirs or of
-    their owner's.
+    """Objects on an available shard other than the one that the hash ring names, for which neither their own nor their
+    owner's drain is pending.
     """
     refused: Some = field(default_factory=Some)
-    """They cannot be keyed."""
+    """Objects for which no hash key can be computed."""
     beyond: int = 0
-    """Not sharded by the ring: another namespace, no controller."""
+    """Objects that the ring does not shard: in another namespace, or without a controller."""
     error: str = ""
-    """Why they could not be read, or not all of them."""
+    """Why the objects, or some of them, could not be read."""
 
     @property
     def total(self) -> int:
-        """Of the ring."""
+        """The number of objects that the ring shards."""
         return self.shards.total() + self.unassigned.count
 
     def add(self, decision: Decision, meta: ObjectMeta, view: RingView) -> None:
-        """Adds one object, with the sharder's decision."""
+        """Adds one object with the sharder's decision."""
         if decision.reason in (NOT_SELECTED, NOT_ASSIGNABLE):
             self.beyond += 1
             return
@@ -85,9 +87,10 @@ class Counts:
 
 
 async def count(client: Client, ring: SeenRing) -> AsyncIterator[Counts]:
-    """Resource by resource, in the order of a resync. What cannot be read is told in `error`. Raises no ApiError.
+    """Counts resource by resource, in the order of a resync. Read errors are reported in `error`; no ApiError is
+    raised.
 
-    Kept are, as in the sharder, the keys of main objects that have not left their shard yet.
+    Like the sharder, it keeps the keys of main objects that have not left their shard yet.
     """
     leaving = set[str]()
     for entry in ring.view.resources.entries:

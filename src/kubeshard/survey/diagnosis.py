@@ -1,15 +1,15 @@
-"""What is wrong with a ring, and what to do about it, as text for people.
+"""Problems of a ring and what to do about them, as human-readable text.
 
 | problem | advice |
 |---|---|
-| no leader, or the ring's current generation was not observed | run the sharder, look into its log |
-| a condition that reports a problem | what its message says |
+| no leader, or the ring's current generation was not observed | run the sharder, check its log |
+| a condition that reports a problem | follow its message |
 | no shard | start one that names the ring |
-| a webhook that is missing or not trusted | look into the sharder's log, check the certificate |
-| objects without a shard although there are shards | wait for the periodic look |
+| a webhook that is missing or not trusted | check the sharder's log and the certificate |
+| objects without a shard although there are shards | wait for the periodic resync |
 | objects on shards that are gone | the sharder moves them |
-| drains without acknowledgement | look into the log of the shard |
-| objects that are not where the hash ring puts them | they are drained, or as children moved, with the next look |
+| drains without acknowledgement | check the shard's log |
+| objects that are not where the hash ring puts them | the next resync drains them or, for children, moves them |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WRONG_WHEN_TRUE = frozenset({CONFLICT, DRAIN_STUCK})
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What is wrong, and what to do."""
+    """A problem, and what to do about it."""
 
     problem: str
     remedy: str
@@ -39,8 +39,8 @@ class Trouble(msgspec.Struct, frozen=True):
 def troubles(
     ring: SeenRing, counted: Sequence[Counts], leaderless: str | None, oldest_drain: float | None
 ) -> list[Trouble]:
-    """All problems, causes before their consequences. `leaderless`: why no sharder leads;
-    `oldest_drain`: its age in seconds.
+    """All problems, causes before their consequences. `leaderless` is why no sharder leads; `oldest_drain` is its age
+    in seconds.
     """
     return [
         *_sharder(ring, leaderless),
@@ -57,17 +57,17 @@ def _sharder(ring: SeenRing, leaderless: str | None) -> Iterator[Trouble]:
     if status is None:
         yield Trouble(
             f"no sharder has seen the ring{f': {leaderless}' if leaderless else ''}",
-            "run the sharder, two replicas of it; if it runs, look into its log",
+            "run the sharder with two replicas; if it runs, check its log",
         )
     elif status.observed_generation < generation:
         yield Trouble(
-            f"the sharder has seen generation {status.observed_generation} of the ring, not {generation}"
-            f"{f': {leaderless}' if leaderless else ''}",
-            "look into the log of the leading sharder",
+            f"the sharder has seen generation {status.observed_generation} of the ring, but the current one is "
+            f"{generation}{f': {leaderless}' if leaderless else ''}",
+            "check the log of the leading sharder",
         )
     elif leaderless:
         yield Trouble(
-            leaderless, "see that two replicas of the sharder run; until one leads, nothing is moved"
+            leaderless, "make sure that two replicas of the sharder run; until one leads, nothing is moved"
         )
 
 
@@ -76,9 +76,7 @@ def _conditions(ring: SeenRing) -> Iterator[Trouble]:
         if _is_wrong(condition):
             yield Trouble(
                 f"condition {condition.type} is {condition.status}: {condition.message or condition.reason}",
-                "what the message says"
-                if condition.type != READY
-                else "look into the log of the leading sharder",
+                "follow the message" if condition.type != READY else "check the log of the leading sharder",
             )
 
 
@@ -95,7 +93,7 @@ def _specification(ring: SeenRing, counted: Sequence[Counts]) -> Iterator[Troubl
         yield Trouble(problem, "edit the ring")
     for counts in counted:
         if counts.error and counts.resource in ring.unresolved:
-            yield Trouble(counts.error, "install its definition, or take the resource out of the ring")
+            yield Trouble(counts.error, "install its definition, or remove the resource from the ring")
         elif counts.error:
             yield Trouble(f"not counted: {counts.error}", "ask for the right to list it")
 
@@ -104,7 +102,7 @@ def _shards(ring: SeenRing) -> Iterator[Trouble]:
     shards = ring.cluster.book.shards(ring.name, ring.cluster.now)
     if not ring.view.available:
         yield Trouble(
-            "no shard is available, so objects stay where they are, and new ones get none",
+            "no shard is available, so objects stay where they are, and new ones get no shard",
             f"start an instance of the controller that holds a Lease with the ring's label ({ring.name})",
         )
     for problem in shard_problems(shards, MAX_SHARDS):
@@ -113,7 +111,7 @@ def _shards(ring: SeenRing) -> Iterator[Trouble]:
         if member.held and member.state is not ShardState.READY:
             yield Trouble(
                 f"shard {member.name} has not renewed its Lease for {member.renewed or 0:.0f} s",
-                "look into its log; the sharder takes the Lease after twice its duration",
+                "check its log; the sharder takes the Lease after twice its duration",
             )
 
 
@@ -122,11 +120,11 @@ def _webhook(ring: SeenRing) -> Iterator[Trouble]:
     if not webhook.known:
         yield Trouble(
             "you may not get mutatingwebhookconfigurations, so it is not known whether the ring has its webhook",
-            "ask for the verb get on them",
+            "ask for the right to get them",
         )
     if not webhook.known or ring.resource.status is None:
         return
-    remedy = "look into the log of the leading sharder; until then objects get a shard by its watch or periodic look"
+    remedy = "check the log of the leading sharder; until then its watch or resync assigns objects"
     if not webhook.exists:
         yield Trouble("the ring's MutatingWebhookConfiguration is missing", remedy)
     elif not webhook.trusted:
@@ -138,33 +136,33 @@ def _objects(ring: SeenRing, counted: Sequence[Counts], oldest_drain: float | No
         if counts.refused.count:
             yield Trouble(
                 f"{counts.resource} that cannot be assigned: {_some(counts.refused)}",
-                "`kubectl shard why` says why of each",
+                "`kubectl shard why` explains each",
             )
         if counts.unassigned.count and ring.view.available:
             yield Trouble(
                 f"{counts.resource} without a shard: {_some(counts.unassigned)}",
-                "the sharder's next look assigns them; if they stay, it lacks a right: look into its log",
+                "the sharder's next resync assigns them; if they remain, it lacks a right: check its log",
             )
         if counts.stranded.count and ring.view.available:
             yield Trouble(
                 f"{counts.resource} on shards that are gone: {_some(counts.stranded)}",
-                "the leading sharder moves them; if they stay, look into its log",
+                "the leading sharder moves them; if they remain, check its log",
             )
         if counts.misplaced.count and counts.main:
             yield Trouble(
                 f"{counts.resource} that are not where the hash ring puts them: {_some(counts.misplaced)}",
-                "the sharder's next look asks their shards to let go of them",
+                "the sharder's next resync asks their shards to release them",
             )
         elif counts.misplaced.count:
             yield Trouble(
-                f"{counts.resource} that are not with their owner: {_some(counts.misplaced)}",
-                "the sharder's next look moves them",
+                f"{counts.resource} that are not on their owner's shard: {_some(counts.misplaced)}",
+                "the sharder's next resync moves them",
             )
     if oldest_drain is not None and oldest_drain > DRAIN_STUCK_AFTER:
         slow = sorted({shard for counts in counted for shard, drains in counts.draining.items() if drains})
         yield Trouble(
-            f"a drain is pending for {oldest_drain:.0f} s on {', '.join(slow)}",
-            "the shard runs and does not let go: look into its log, or restart it",
+            f"a drain has been pending for {oldest_drain:.0f} s on {', '.join(slow)}",
+            "the shard runs but does not release the objects: check its log, or restart it",
         )
 
 

@@ -1,7 +1,7 @@
-"""Since when drains are pending: read from `metadata.managedFields`, since the label has no time.
+"""How long drains have been pending. The label has no time, so it is read from `metadata.managedFields`.
 
-Guaranteed: a drain is at least as old as reported: the time is that of the last write by the manager of its label. Not
-guaranteed: that there is a time; `metadata.managedFields` may have been cleared.
+Guaranteed: a drain is at least as old as reported, because the time is that of the last write by the label's field
+manager. Not guaranteed: that the age is known; `metadata.managedFields` may have been cleared.
 
 RBAC: list on the resource.
 """
@@ -22,11 +22,11 @@ from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.core.times import parse_time
 
 LOOKED_AT = 500
-"""Number of drains per resource with their age looked up."""
+"""The number of drains per resource whose age is looked up."""
 
 
 async def oldest_drain(client: Client, kind: Kind, drain_label: str) -> float | None:
-    """When (seconds since the epoch) the first of the pending drains was requested, of those that are read. None
+    """When the oldest of the pending drains that are read was requested, in seconds since the epoch. None
     if unknown.
     """
     items = await _read(client, kind, ALL, labels=Selector.exists(drain_label))
@@ -36,14 +36,14 @@ async def oldest_drain(client: Client, kind: Kind, drain_label: str) -> float | 
 
 
 async def drain_of(client: Client, kind: Kind, name: str, namespace: str, drain_label: str) -> float | None:
-    """The same for one object."""
+    """When the drain of one object was requested."""
     selector = FieldSelector.equals("metadata.name", name)
     items = await _read(client, kind, namespace or ALL, fields=selector)
     return drained_since(items[0], drain_label) if items else None
 
 
 def drained_since(item: Mapping[str, Any], drain_label: str) -> float | None:
-    """The time of the last write by the field manager of the label."""
+    """The time of the last write by the label's field manager."""
     times = [
         parse_time(str(entry.get("time")))
         for entry in (item.get("metadata") or {}).get("managedFields") or ()

@@ -1,4 +1,4 @@
-"""Errors of questions about a ring, as one line that says what to do."""
+"""Errors that questions about a ring raise: one line that says what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Unanswerable(KubeshardError):
 
 
 class MissingRight(Unanswerable):
-    """The user may not read something. `rule`: the RBAC rule that would allow it."""
+    """The user may not read something. `rule` is the RBAC rule that would allow it."""
 
     def __init__(self, verb: str, resource: GroupResource, user: str = "") -> None:
         self.rule = (
@@ -34,7 +34,7 @@ def needing(verb: str, resource: GroupResource) -> Iterator[None]:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> Unanswerable:
-    """An unknown name, with similar names, or all names."""
+    """An error about an unknown name, which suggests similar names or lists all names."""
     names = sorted(known)
     if close := get_close_matches(name, names, n=3, cutoff=0.5):
         return Unanswerable(f"there is no {what} {name}; did you mean {' or '.join(close)}?")

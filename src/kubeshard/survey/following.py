@@ -1,9 +1,8 @@
 """Follows a kind without a cache: reports all existing objects, then every change.
 
-Lists are read page by page and nothing is kept, so memory does not grow with the number of objects. Guaranteed:
-events are reported in the server's order; after a gap all objects are reported again, between `begin` and `end`,
-however often the watch fails; failures are reported and retried. RBAC: list and watch; without watch, everything is
-listed again once a minute.
+Lists are read page by page and nothing is kept, so memory does not grow with the number of objects. Guaranteed: events
+are reported in the server's order; after a gap, all objects are reported again between `begin` and `end`; failures are
+reported and retried. RBAC: list and watch; without watch, everything is listed again once a minute.
 """
 
 from __future__ import annotations
@@ -26,31 +25,31 @@ T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
 
 FORBIDDEN_PAUSE = 60.0
 SHORT_WATCH = 1.0
-"""Seconds: a watch that ends sooner, without any event, counts as failed."""
+"""Seconds. A watch that ends sooner without any event counts as failed."""
 
 
 class Listener(Protocol[T_contra]):
     """Receives the events."""
 
     def begin(self) -> None:
-        """A list starts: all objects follow."""
+        """A list begins: all objects follow."""
 
     def put(self, obj: T_contra, /) -> None: ...
 
     def drop(self, obj: T_contra, /) -> None:
-        """It was deleted, or no longer matches the selector."""
+        """The object was deleted or no longer matches the selector."""
 
     def end(self) -> None:
         """The list is complete."""
 
     def failed(self, error: ApiError | None) -> None:
-        """No events until the next attempt; None: it works again."""
+        """There are no events until the next attempt; None means that it works again."""
 
 
 async def follow(
     client: Client, form: Form[T], listener: Listener[T], *, labels: Selector | None = None
 ) -> NoReturn:
-    """Until cancelled, in all namespaces."""
+    """Follows a kind in all namespaces until cancelled."""
     clock, at = client.world.clock, _Position()
     backoff = Backoff(BackoffPolicy(), client.world.rng)
     while True:
@@ -74,7 +73,7 @@ async def follow(
 
 @dataclass(slots=True)
 class _Position:
-    """The resourceVersion up to which all events were reported, "" at first. They are not repeated after a failure."""
+    """The resourceVersion up to which all events were reported, "" at first. After a failure, they are not repeated."""
 
     version: str = ""
 
@@ -93,7 +92,7 @@ async def _read(client: Client, form: Form[T], listener: Listener[T], labels: Se
 async def _watch(
     client: Client, form: Form[T], listener: Listener[T], labels: Selector | None, at: _Position
 ) -> None:
-    """Until it ends by itself."""
+    """Watches until the watch ends by itself."""
     async with client.watch(form, ALL, label_selector=labels, resource_version=at.version) as events:
         listener.failed(None)
         async for event in events:

@@ -1,17 +1,17 @@
 """Makes a shard leave its ring gracefully: the protocol's only way to take all objects away from it.
 
-Its pod is evicted. So the shard finishes its reconciles, releases its Lease, and any sharder moves its objects
-immediately: no other shard works on them before. Less invasive ways do not work, or are not safe:
+Its pod is evicted, so the shard finishes its reconciles and releases its Lease, and then any sharder moves its objects
+immediately. No other shard works on them before. Less invasive ways do not work, or are not safe:
 
 | write | effect |
 |---|---|
-| the drain label on its objects | it releases each, and gets it back, since it is still a member of the hash ring |
-| another shard's name in their labels | that one starts while this one may be at work; the next look moves them back |
-| its Lease without the ring's label | its next renewal, seconds later, restores the label |
-| another holder of its Lease, or no Lease | a Go sharder moves its objects at once, while it still works |
+| the drain label on its objects | it releases each one and gets it back, as it is still in the hash ring |
+| another shard's name in their labels | that one starts while this one may be at work; the next resync undoes it |
+| removing the ring's label from its Lease | its next renewal, seconds later, restores the label |
+| changing the holder of its Lease, or deleting it | a Go sharder moves its objects at once, during its work |
 
-Guaranteed: the only write is the eviction, which PodDisruptionBudgets may reject. Not guaranteed: that the shard
-stays away; its workload controller starts another pod, and one of the same name gets the objects back.
+Guaranteed: the only write is the eviction, which PodDisruptionBudgets may reject. Not guaranteed: that the shard stays
+away. Its workload controller starts another pod; if that has the same name, it gets the objects back.
 
 RBAC: get on pods and leases and create on pods/eviction, in the namespace of the shard; list on every main and
 controlled resource of the ring.
@@ -52,13 +52,13 @@ class Pod(KubeObject, version="v1"):
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """A shard that is about to leave. `runs_it`: the workload of its pod, as `StatefulSet backups`, or ""."""
+    """A shard that is about to leave. `runs_it` is its pod's workload, such as `StatefulSet backups`, or ""."""
 
     ring: str
     shard: str
     namespace: str
     uid: str
-    """Of its pod."""
+    """The UID of its pod."""
     grace: int
     """The pod's termination grace period in seconds."""
     runs_it: str
@@ -66,7 +66,7 @@ class Departure(msgspec.Struct, frozen=True):
 
     @property
     def objects(self) -> dict[str, int]:
-        """Objects that move away from it, by resource."""
+        """The number of objects that move away from it, by resource."""
         found: dict[str, int] = {}
         for flow in self.plan.flows:
             if flow.source == self.shard:
@@ -75,25 +75,25 @@ class Departure(msgspec.Struct, frozen=True):
 
     @property
     def comes_back(self) -> bool:
-        """The next pod has the same name."""
+        """Whether the next pod has the same name."""
         return self.runs_it.startswith("StatefulSet ")
 
 
 async def departure(client: Client, ring: SeenRing, shard: str) -> Departure:
-    """The consequences if the shard left. Raises Unanswerable if it cannot, ApiError."""
+    """What would happen if the shard left. Raises Unanswerable if it cannot leave, ApiError."""
     leases = [member for member in ring.members if member.name == shard]
     if not leases:
         raise unknown("shard", shard, {member.name for member in ring.members})
     if shard not in ring.view.available:
-        raise Unanswerable(f"{shard} is {leases[0].state}: the sharder moves its objects already")
+        raise Unanswerable(f"{shard} is {leases[0].state}: the sharder is already moving its objects")
     if len(ring.view.available) == 1:
         raise Unanswerable(
-            f"{shard} is the only available shard of {ring.name}: nobody could get its objects"
+            f"{shard} is the only available shard of {ring.name}: no other shard could take its objects"
         )
     if len(leases) > 1:
         places = ", ".join(member.namespace for member in leases)
         raise Unanswerable(
-            f"{shard} has Leases in several namespaces ({places}): stop one of the two by its pod"
+            f"{shard} has Leases in several namespaces ({places}): stop one of them by deleting its pod"
         )
     namespace = leases[0].namespace
     with needing("get", PODS):
@@ -101,11 +101,11 @@ async def departure(client: Client, ring: SeenRing, shard: str) -> Departure:
             pod = await client.get(Pod, shard, namespace)
         except NotFound:
             raise Unanswerable(
-                f"there is no pod {namespace}/{shard}: stop the shard's process with SIGTERM; it releases its Lease"
-                " when its work has ended, and the sharder moves its objects"
+                f"there is no pod {namespace}/{shard}: stop the shard's process with SIGTERM; it finishes its work"
+                " and releases its Lease, and the sharder moves its objects"
             ) from None
     if pod.metadata.deleting:
-        raise Unanswerable(f"the pod {namespace}/{shard} is being deleted already")
+        raise Unanswerable(f"the pod {namespace}/{shard} is already being deleted")
     controller = controller_of(pod.metadata)
     return Departure(
         ring=ring.name,
@@ -130,7 +130,7 @@ async def begin(client: Client, leaving: Departure) -> None:
     try:
         await client.impatient().raw("POST", path, json.dumps(eviction).encode())
     except Throttled as error:
-        raise Unanswerable(f"the pod may not be evicted now: {error.message}; try again later") from error
+        raise Unanswerable(f"the pod cannot be evicted now: {error.message}; try again later") from error
     except Forbidden as error:
         raise MissingRight("create", EVICTIONS) from error
     except NotFound:
@@ -138,7 +138,7 @@ async def begin(client: Client, leaving: Departure) -> None:
 
 
 async def progress(client: Client, ring: SeenRing, leaving: Departure) -> AsyncIterator[str]:
-    """Progress messages until the shard has left and its objects have other shards. Raises ApiError."""
+    """Yields progress messages until the shard has left and its objects have other shards. Raises ApiError."""
     told = ""
     while not await _pod_gone(client, leaving):
         told, before = f"{leaving.shard} ends its work", told
@@ -148,7 +148,7 @@ async def progress(client: Client, ring: SeenRing, leaving: Departure) -> AsyncI
     yield f"the pod of {leaving.shard} is gone"
     while left := await _left(client, ring, leaving.shard):
         if await _held_again(client, leaving):
-            yield f"{leaving.shard} is back, with {left} objects"
+            yield f"{leaving.shard} is back with {left} objects"
             return
         yield f"{left} objects are still on it"
         await asyncio.sleep(LOOK)
@@ -165,7 +165,7 @@ async def _pod_gone(client: Client, leaving: Departure) -> bool:
 
 
 async def _held_again(client: Client, leaving: Departure) -> bool:
-    """By a new pod of the name."""
+    """Whether a new pod of the same name holds the Lease."""
     try:
         lease = await client.get(Lease, leaving.shard, leaving.namespace)
         pod = await client.get(metadata_only(Pod), leaving.shard, leaving.namespace)

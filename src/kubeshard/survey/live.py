@@ -1,7 +1,8 @@
 """A live view of a ring: its shards, their objects, and movements.
 
-Guaranteed: `picture` includes all events received so far; memory grows by one integer for each object (`tally`).
-Not guaranteed: that every movement is seen; of several while a watch was down only the last one is.
+Guaranteed: `picture` includes all events received so far; memory grows by one integer for each object (`tally`). Not
+guaranteed: that every movement is seen. If an object moves several times while a watch is down, only the last movement
+is seen.
 
 RBAC: list and watch on leases, on namespaces, and on every main and controlled resource of the ring.
 """
@@ -34,7 +35,7 @@ from kubeshard.survey.ring import type_of
 from kubeshard.survey.tally import Standing, Tally
 
 TOGETHER = 5.0
-"""Seconds for which changes of the selected namespaces are collected before everything is read again."""
+"""Seconds for which changes to the selected namespaces are collected before everything is read again."""
 
 Resources = Sequence[tuple[RingEntry, Kind]]
 
@@ -43,8 +44,8 @@ _LEASES, _NAMESPACES = "leases.coordination.k8s.io", "namespaces"
 
 
 class LiveRing:
-    """See the module. `view` says what belongs to the ring, but for its namespaces: these are what `selector` selects
-    now; None selects all. `wall`: seconds since the epoch by the clock of the cluster.
+    """See the module. `view` says what belongs to the ring, except for its namespaces: these are the ones that
+    `selector` currently selects; None selects all. `wall` returns seconds since the epoch by the cluster's clock.
     """
 
     def __init__(
@@ -86,11 +87,13 @@ class LiveRing:
         raise AssertionError("unreachable")
 
     async def read(self) -> None:
-        """Returns once everything has been read or the picture says why not, or another live ring is to be asked."""
+        """Returns once everything has been read, the picture says why not, or another live ring has
+        replaced this one.
+        """
         await self._read.wait()
 
     def replaced(self) -> None:
-        """Nobody runs it any more, and there is another one."""
+        """Marks that it no longer runs and another live ring has replaced it."""
         self._read.set()
 
     async def changed(self) -> None:
@@ -106,7 +109,7 @@ class LiveRing:
     def now(self) -> float:
         return self._clock.monotonic()
 
-    # What listeners tell
+    # What listeners report
 
     def tell(self) -> None:
         self._told.set()
@@ -164,7 +167,7 @@ class LiveRing:
 
 
 class _Leases:
-    """Tells of the ring's Leases."""
+    """Listens to the ring's Leases."""
 
     def __init__(self, ring: LiveRing) -> None:
         self._ring = ring
@@ -185,7 +188,7 @@ class _Leases:
 
 
 class _Objects:
-    """Tells of the objects of one resource."""
+    """Listens to the objects of one resource."""
 
     def __init__(self, ring: LiveRing, entry: RingEntry, kind: Kind) -> None:
         self._ring = ring
@@ -221,7 +224,7 @@ class _Objects:
 
 
 class _Selection:
-    """The currently selected namespaces of the ring; all if namespaces cannot be read."""
+    """The namespaces that the ring currently selects; all if namespaces cannot be read."""
 
     def __init__(self, selector: Selector) -> None:
         self._selector = selector
@@ -229,7 +232,7 @@ class _Selection:
         self._passed_over = Namespaces()
         self.known = asyncio.Event()
         self.changed = asyncio.Event()
-        """An object was judged by another selection."""
+        """Set when an object was classified by an outdated selection."""
         self.hidden = False
 
     def __contains__(self, name: object) -> bool:
@@ -250,7 +253,7 @@ class _Selection:
 
 
 class _Namespaces:
-    """Tells of namespaces."""
+    """Listens to namespaces."""
 
     def __init__(self, ring: LiveRing, selection: _Selection) -> None:
         self._ring = ring
@@ -275,6 +278,8 @@ class _Namespaces:
 
 
 def _shown_state(lease: Lease, wall: float) -> str:
-    """The sharder's word, "" before there is one; unless the Lease itself says worse, as where no sharder runs."""
+    """The sharder's state label, or "" before there is one, unless the Lease itself is in a worse state because no
+    sharder runs.
+    """
     told = lease.metadata.label(STATE_LABEL)
     return str(min(ShardState.parse(told), written_state(lease, wall))) if told else ""

@@ -1,6 +1,6 @@
 """A live view of a ring that continues when the ring is edited.
 
-RBAC: what `cluster`, `ring` and `live` need, and watch on controllerrings.
+RBAC: the rights that `cluster`, `ring` and `live` need, and watch on controllerrings.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kubeshard.survey.picture import Picture
 from kubeshard.survey.ring import SeenRing, see
 
 LOOK_AGAIN = 60.0
-"""Seconds after which resources that were not served are looked for again."""
+"""Seconds between checks for resources that were not served."""
 PAUSE = 2.0
-"""Seconds after which a cluster that does not answer is asked again."""
+"""Seconds after which a request to a cluster that does not answer is repeated."""
 
 
 def live_ring(client: Client, ring: SeenRing) -> LiveRing:
-    """The ring as it goes on from there."""
+    """A live view that starts from this state of the ring."""
     spec, clock = ring.resource.spec, client.world.clock
     given = default_selector(ring.webhook) if spec.namespace_selector is None else spec.namespace_selector
     ahead = ring.cluster.now - clock.wall()
@@ -43,7 +43,7 @@ def live_ring(client: Client, ring: SeenRing) -> LiveRing:
 
 
 class Lookout:
-    """The live ring of a name. `live` is the current one; each starts with new counts."""
+    """The live rings of one name. `live` is the current one; each starts with new counts."""
 
     def __init__(self, client: Client, ring: SeenRing) -> None:
         self._client = client
@@ -58,14 +58,14 @@ class Lookout:
         return self.live.picture()
 
     async def read(self) -> None:
-        """Returns once everything of the present ring has been read, or the picture says why not."""
+        """Returns once everything of the current ring has been read, or the picture says why not."""
         live = None
         while live is not self.live:
             live = self.live
             await live.read()
 
     async def run(self) -> NoReturn:
-        """Until cancelled. Raises Unanswerable once the ring is gone."""
+        """Runs until cancelled. Raises Unanswerable once the ring is gone."""
         while True:
             await self._look()
             self._ring = await self._seen_again()
@@ -73,7 +73,7 @@ class Lookout:
             before.replaced()
 
     async def _look(self) -> None:
-        """Until there is another ring to look at."""
+        """Follows one version of the ring until it is edited."""
         edits = _Edits(self._ring.resource)
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(self.live.run(), name=f"follows {self.name}"),
@@ -94,7 +94,9 @@ class Lookout:
             await asyncio.wait(tasks)
 
     async def _served(self) -> None:
-        """Until other resources are served. To begin anew for less would never let a large ring be read."""
+        """Waits until other resources are served. If smaller changes restarted the reading, a large ring would never be
+        read completely.
+        """
         unserved = self._ring.unresolved.keys()
         while unserved == self._ring.unresolved.keys():
             await asyncio.sleep(LOOK_AGAIN)
@@ -108,7 +110,7 @@ class Lookout:
 
 
 class _Edits:
-    """Notices when a ring is not the one that it was."""
+    """Notices when a ring is edited."""
 
     def __init__(self, ring: ControllerRing) -> None:
         self._ring = ring

@@ -1,7 +1,7 @@
 """Which object a user means: `secret/foo`, `Website foo`, `deploy/foo`, `websites.webhosting.timebertt.dev/foo`.
 
-A word may be a resource, a kind, a singular or short name, with or without its group, as kubectl takes it. RBAC: none
-beyond discovery.
+Like kubectl, it accepts a resource, a kind, a singular or a short name, with or without its group. RBAC: none beyond
+discovery.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Wanted(NamedTuple):
 
 
 def wanted(words: Sequence[str]) -> Wanted:
-    """`KIND/NAME` or `KIND NAME`. Raises ConfigurationError."""
+    """Parses `KIND/NAME` or `KIND NAME`. Raises ConfigurationError."""
     parts = words[0].split("/", 1) if len(words) == 1 else list(words)
     if len(parts) != 2 or not all(parts):
-        raise ConfigurationError(f"{' '.join(words)}: say KIND/NAME or KIND NAME, as in secret/foo")
+        raise ConfigurationError(f"{' '.join(words)}: write KIND/NAME or KIND NAME, as in secret/foo")
     return Wanted(*parts)
 
 
@@ -51,15 +51,14 @@ async def rings_of(client: Client, rings: Iterable[SeenRing], word: str) -> list
         raise Unanswerable(f"{word} is in no ring; {shown}")
     resources = {kind.group_resource for _, kind in found}
     if len(resources) > 1:
-        raise ConfigurationError(f"{word} may be {' or '.join(sorted(map(str, resources)))}: say which")
+        raise ConfigurationError(
+            f"{word} may be {' or '.join(sorted(map(str, resources)))}: name one of them"
+        )
     return found
 
 
 async def find(client: Client, kind: Kind, name: str, namespace: str) -> PartialObject | None:
-    """The object; None where it does not exist. Raises MissingRight, ApiError.
-
-    Who may list may ask for a single object, too, and needs no right more.
-    """
+    """The object, or None if it does not exist. Raises MissingRight, ApiError."""
     selector = FieldSelector.equals("metadata.name", name)
     place = namespace if kind.namespaced else ALL
     with needing("list", kind.group_resource):

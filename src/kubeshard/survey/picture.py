@@ -1,11 +1,11 @@
-"""A snapshot of a ring as a value: for a terminal, a web page, a pipe."""
+"""A snapshot of a ring as a value, for a terminal, a web page, or a pipe."""
 
 from __future__ import annotations
 
 import msgspec
 
 LOOSE = ("expired", "uncertain")
-"""States of a Lease that was not renewed in time, and not taken over."""
+"""States of a Lease that was not renewed in time and has not been taken over."""
 
 
 class ShardRow(msgspec.Struct, frozen=True, rename="camel"):
@@ -13,19 +13,19 @@ class ShardRow(msgspec.Struct, frozen=True, rename="camel"):
 
     shard: str
     state: str
-    """Of its Lease: as the sharder labelled it, `""` before it did."""
+    """The state of its Lease: the sharder's label, or `""` before there is one."""
     live: bool
-    """The shard holds its Lease."""
+    """Whether the shard holds its Lease."""
     objects: int
-    """Of main resources."""
+    """The number of its objects of main resources."""
     followers: int
-    """That they control."""
+    """The number of objects that these control."""
     draining: int
     draining_for: float = 0.0
-    """Seconds since there was no drain on it."""
+    """For how many seconds there have been drains on it."""
     arrived: int = 0
     left: int = 0
-    """Objects that recently moved from and to other shards (`Tally.RECENT`)."""
+    """The number of objects that recently moved from and to other shards (`Tally.RECENT`)."""
 
 
 class Picture(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,7 +42,7 @@ class Picture(msgspec.Struct, frozen=True, rename="camel"):
     drains: int = 0
     """Observed drain requests."""
     unread: tuple[str, ...] = ()
-    """What is missing in the numbers, and why."""
+    """What is missing from the numbers, and why."""
 
     @property
     def settled(self) -> bool:
@@ -53,9 +53,9 @@ class Picture(msgspec.Struct, frozen=True, rename="camel"):
     def verdict(self) -> str:
         """The ring in one sentence."""
         if self.unread:
-            return f"not everything is seen: {'; '.join(self.unread)}"
+            return f"the picture is incomplete: {'; '.join(self.unread)}"
         if self.settled and any(row.live and row.state in LOOSE for row in self.rows):
-            return "every object is where the Leases say, and a Lease is about to run out"
+            return "every object is where it belongs, but a Lease is about to expire"
         if self.settled:
             return "every object is where it belongs"
         troubles = {
@@ -68,7 +68,7 @@ class Picture(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def scale(view: Picture) -> int:
-    """What a full bar stands for: a round number that no shard exceeds."""
+    """The number that a full bar stands for: a round number that no shard exceeds."""
     most = max((row.objects + row.followers for row in view.rows), default=0)
     size = 1
     while size < most:

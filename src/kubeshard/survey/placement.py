@@ -5,15 +5,15 @@
 | `Placed` | it is on the shard that the hash ring names |
 | `NamespaceNotSelected`, `NoController`, `ForeignController` | the ring does not shard it |
 | `NotAssignable` | it cannot be keyed; the message says why |
-| `NoShardAvailable` | there is no shard for it |
-| `Unassigned` | it has no shard although there are some |
+| `NoShardAvailable` | the ring has no available shard |
+| `Unassigned` | it has no shard although some are available |
 | `ShardGone` | its shard is not available |
 | `DrainPending` | its shard was asked to release it |
 | `ToBeDrained` | its shard will be asked to release it |
-| `WaitsForOwner` | it is controlled, and its owner has to leave first |
-| `ToBeMoved` | it is controlled, and its owner is on another shard already |
+| `WaitsForOwner` | it is controlled, and its owner has to move first |
+| `ToBeMoved` | it is controlled, and its owner is already on another shard |
 
-RBAC: list on the resource, on its owner's if it has one, and on the resources that it controls in the ring.
+RBAC: list on the resource, on that of its owner if it has one, and on the resources that it controls in the ring.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SUCCESSORS = 3
 
 
 class Child(msgspec.Struct, rename="camel", frozen=True):
-    """The controlled objects of one resource: how many on which shard ("" is none)."""
+    """The controlled objects of one resource: their number by shard ("" is none)."""
 
     resource: str
     shards: dict[str, int]
@@ -51,7 +51,7 @@ class Child(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Owner(msgspec.Struct, rename="camel", frozen=True):
-    """The object's controller. `shard`: "" if it has none, or does not exist."""
+    """The object's controller. `shard` is "" if it has none or does not exist."""
 
     kind: str
     name: str
@@ -61,8 +61,9 @@ class Owner(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Placement(msgspec.Struct, rename="camel", frozen=True):
-    """An object in a ring. `key` and `point`: what is hashed, and to what (hexadecimal); "" where it is not sharded.
-    `desired`: the hash ring's choice. `successors`: who gets it after that one leaves, in this order.
+    """An object in a ring. `key` is what is hashed and `point` the hash in hexadecimal; both are "" if the object is
+    not sharded. `desired` is the hash ring's choice. `successors` are the shards that get the object if that one
+    leaves, in this order.
     """
 
     ring: str
@@ -89,7 +90,7 @@ class Placement(msgspec.Struct, rename="camel", frozen=True):
 async def placement_of(
     client: Client, ring: SeenRing, kind: Kind, name: str, namespace: str, *, family: bool = True
 ) -> Placement:
-    """The placement of an object; if a main object does not exist, its future one. `family`: include owner and
+    """The placement of an object, or the future one if a main object does not exist. `family` includes owner and
     children. Raises MissingRight, ApiError.
     """
     entry = ring.view.resources.entry(kind.group_resource)
@@ -131,7 +132,7 @@ async def placement_of(
 
 
 def state_of(ring: SeenRing, shard: str) -> str:
-    """Of the shard that a label names; "" without one."""
+    """The state of the shard that a label names; "" without a label."""
     if not shard:
         return ""
     states = [member.state for member in ring.members if member.name == shard]
@@ -155,7 +156,7 @@ def _why(
     owner: Owner | None,
     age: float | None,
 ) -> tuple[str, str, str]:
-    """Reason, message and remedy. The reasons are those of the planner."""
+    """The reason, message and remedy. The reasons are those of the planner."""
     source, target = decision.source, decision.target
     if decision.reason == NOT_SELECTED:
         return (
@@ -164,25 +165,25 @@ def _why(
             "label the namespace, or change the ring's namespaceSelector",
         )
     if decision.action is Action.REFUSED:
-        return "NotAssignable", decision.reason, "give it a name, or a controller reference that is complete"
+        return "NotAssignable", decision.reason, "give it a name, or a complete controller reference"
     if not decision.key:
         return _without_key(ring, entry, meta)
     if not target:
         return (
             "NoShardAvailable",
             "no shard of the ring is available",
-            "start an instance of the controller; `kubectl shard status` tells of its Leases",
+            "start an instance of the controller; `kubectl shard status` shows its Leases",
         )
     blocked = _blocked(ring, entry.resource)
-    remedy = blocked or "the sharder does that at its next look, after five minutes at the latest"
+    remedy = blocked or "the sharder does that in its next resync, after five minutes at the latest"
     if source == target and meta.has_label(ring.view.drain_label):
         return (
             "DrainPending",
-            f"{source} was asked to let go of it, and the hash ring gives it back to {target}",
-            "nothing: the shards of the ring changed again after the drain was asked for, or somebody set the label",
+            f"{source} was asked to release it, and the hash ring assigns it to {target} again",
+            "nothing: the shards of the ring changed again after the drain was requested, or somebody set the label",
         )
     if source == target:
-        return "Placed", f"{source} is the shard that the hash ring names for it", ""
+        return "Placed", f"{source} is the shard that the hash ring assigns it to", ""
     if not source:
         return "Unassigned", f"it has no shard, and {target} should get it", remedy
     if source not in ring.view.available:
@@ -192,14 +193,14 @@ def _why(
         since = f" {age:.0f} s ago" if age is not None else ""
         return (
             "DrainPending",
-            f"{source} was asked{since} to let go of it, for {target}",
-            f"if it lasts, look into the log of {source}: it lets go when the reconcile under way has ended",
+            f"{source} was asked{since} to release it for {target}",
+            f"if this lasts, check the log of {source}: it releases the object when the current reconcile has ended",
         )
     if entry.main:
-        return "ToBeDrained", f"{source} will be asked to let go of it, for {target}", remedy
+        return "ToBeDrained", f"{source} will be asked to release it for {target}", remedy
     if owner and owner.exists and owner.shard == source:
         return "WaitsForOwner", f"its owner is still on {source}; then it moves to {target}", remedy
-    return "ToBeMoved", f"its owner belongs to {target}, and it is on {source}", remedy
+    return "ToBeMoved", f"its owner belongs to {target}, but it is on {source}", remedy
 
 
 def _without_key(ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> tuple[str, str, str]:
@@ -208,19 +209,19 @@ def _without_key(ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> tuple[st
     if reference is None:
         return (
             "NoController",
-            f"it is sharded with its controller, and has none ({owners})",
+            f"it is sharded with its controller, but has none ({owners})",
             "nothing, unless it should have an owner reference with controller: true",
         )
     kind = group_kind_of(reference)
     return (
         "ForeignController",
-        f"its controller is a {kind}, and the ring {ring.name} shards what {owners} control",
+        f"its controller is a {kind}, but the ring {ring.name} shards what {owners} control",
         "nothing, unless the ring should list that resource",
     )
 
 
 def _blocked(ring: SeenRing, resource: GroupResource) -> str:
-    """Why the sharder cannot do anything with the resource, as its conditions say."""
+    """Why the sharder cannot do anything with the resource, according to the ring's conditions."""
     conditions: Sequence[tuple[str, str]] = [
         (each.type, each.message)
         for each in (ring.resource.status.conditions if ring.resource.status else ())
@@ -232,7 +233,7 @@ def _blocked(ring: SeenRing, resource: GroupResource) -> str:
 
 
 async def _owner(client: Client, ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> Owner | None:
-    """The controller, if its kind is in the ring."""
+    """The object's controller, if its kind is in the ring."""
     reference = controller_of(meta)
     if reference is None:
         return None

@@ -1,8 +1,8 @@
 """What would move with a different set of shards, according to the sharder's own planner.
 
 Guaranteed: once the ring has those shards and has settled, the objects that existed when the plan was made are placed
-as planned, and no others of them have moved; every object is read once, and none is kept. Not guaranteed:
-anything about objects that are created or changed meanwhile, or names of shards that were guessed.
+as planned, and no others have moved; every object is read once, and none is kept. Not guaranteed: anything about
+objects that are created or changed in the meantime, or about guessed names of shards.
 
 RBAC: list on every main and controlled resource of the ring.
 """
@@ -31,7 +31,9 @@ from kubeshard.survey.ring import SeenRing
 
 
 class Change(NamedTuple):
-    """The current and future shards of a ring. `guessed`: the cluster may choose other names, or remove others."""
+    """The current and future shards of a ring. `guessed` means that the cluster may choose other names or remove other
+    shards.
+    """
 
     now: tuple[str, ...]
     then: tuple[str, ...]
@@ -47,7 +49,7 @@ class Change(NamedTuple):
 
 
 class Move(NamedTuple):
-    """An object that will be on another shard than `source` ("" is none). `anyway`: also if nothing changes."""
+    """An object that will move away from the shard `source` ("" is none). `anyway`: even if nothing changes."""
 
     resource: GroupResource
     key: Key
@@ -66,7 +68,7 @@ class Flow(msgspec.Struct, frozen=True):
 
 
 class Strays(msgspec.Struct, frozen=True):
-    """Controlled objects that are elsewhere although their owner is in its place; the first names."""
+    """Controlled objects that are elsewhere although their owner is on the right shard; the first names."""
 
     resource: str
     objects: int
@@ -74,8 +76,8 @@ class Strays(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, rename="camel", frozen=True):
-    """`objects`: that the ring shards, by resource; `moving`: how many of them move; `anyway`: how many of these also
-    if nothing changes.
+    """`objects` is how many objects the ring shards, by resource; `moving` is how many of them move; `anyway` is how
+    many of these move even if nothing changes.
     """
 
     ring: str
@@ -90,22 +92,22 @@ class Plan(msgspec.Struct, rename="camel", frozen=True):
 
 
 def with_shards(ring: SeenRing, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Change:
-    """The ring with shards of these names, and without those. Raises ConfigurationError, Unanswerable."""
+    """The ring with the shards `add` and without the shards `remove`. Raises ConfigurationError, Unanswerable."""
     now = tuple(sorted(ring.view.available))
     added, removed = set(add), set(remove)
     for name in sorted(added):
         if not is_label_value(name):
-            raise ConfigurationError(f"{name!r} is no name of a shard: it has to be a label's value")
+            raise ConfigurationError(f"{name!r} is not a shard name: it has to be a valid label value")
         if name in now:
-            raise ConfigurationError(f"{name} is a shard of {ring.name} already")
+            raise ConfigurationError(f"{name} is already a shard of {ring.name}")
     for name in sorted(removed - set(now)):
         raise unknown("available shard", name, now)
     return Change(now, tuple(sorted((set(now) | added) - removed)), guessed=False)
 
 
 def resized(ring: SeenRing, count: int) -> Change:
-    """The ring with so many shards, by the names that a StatefulSet would use; else with names that stand for those
-    that the cluster will choose, and without the youngest.
+    """The ring with this many shards. If it runs in a StatefulSet, names are added and removed as that does. Otherwise
+    new shards get placeholder names, and the youngest ones are removed.
     """
     now = tuple(sorted(ring.view.available))
     if (prefix := _stateful(now)) is not None:
@@ -124,7 +126,7 @@ def resized(ring: SeenRing, count: int) -> Change:
 
 @dataclass(slots=True)
 class Seen:
-    """What all objects of the ring are, also those that stay."""
+    """Findings about all objects of the ring, including those that stay."""
 
     objects: Counter[GroupResource] = field(default_factory=Counter)
     strays: dict[GroupResource, Some] = field(default_factory=dict)
@@ -133,8 +135,8 @@ class Seen:
 
 
 async def moves(client: Client, ring: SeenRing, change: Change, seen: Seen) -> AsyncIterator[Move]:
-    """Every object that will move; other findings are added to `seen`. Raises MissingRight, and ApiError:
-    Gone if a list took so long that its snapshot expired, and the plan has to be made again.
+    """Yields every object that will move; other findings are added to `seen`. Raises MissingRight and ApiError. Gone
+    means that a list took so long that its snapshot expired, and the plan has to be made again.
     """
     then = ring.with_shards(change.then)
     for entry, kind in ring.entries:
@@ -145,7 +147,7 @@ async def moves(client: Client, ring: SeenRing, change: Change, seen: Seen) -> A
 
 
 async def planned(client: Client, ring: SeenRing, change: Change) -> Plan:
-    """Raises like `moves`."""
+    """Summarizes all moves. Raises like `moves`."""
     seen, flows = Seen(), Counter[tuple[str, str, str]]()
     anyway = 0
     async for move in moves(client, ring, change, seen):

@@ -13,7 +13,9 @@ from kubeshard.survey.cluster import ELECTION
 
 
 def reader_grants(resources: Iterable[GroupResource]) -> Iterator[Grant]:
-    """For whoever only looks. `resources`: main and controlled ones of the rings that may be looked into."""
+    """The rights of read-only users. `resources` are the main and controlled resources of the rings that they may
+    inspect.
+    """
     yield Grant.on(ControllerRing, "list", "watch")
     yield Grant.on(Lease, "list", "watch")
     yield Grant.on(Lease, "get", namespace=ELECTION.namespace, name=ELECTION.name)

@@ -1,4 +1,4 @@
-"""One ring of a cluster, and the sharder's own view of it, which all reported decisions use."""
+"""One ring of a cluster, and the sharder's own view of it, on which all reported decisions are based."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from kubeshard.survey.cluster import Cluster, Member, Webhook, default_selector,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRing:
-    """A ring as it was when `seen` looked. `kinds`: of its resources that are served, in the order of a resync;
-    `unresolved`: why the others' are not known.
+    """A ring at the time of `see`. `kinds` are those of its served resources, in the order of a resync; `unresolved`
+    says why the kinds of the others are unknown.
     """
 
     resource: ControllerRing
@@ -35,7 +35,7 @@ class SeenRing:
     kinds: Mapping[GroupResource, Kind]
     unresolved: Mapping[GroupResource, str]
     problems: tuple[str, ...] = ()
-    """What is wrong with its specification."""
+    """Mistakes in its specification."""
     members: tuple[Member, ...] = field(default=())
 
     @property
@@ -52,7 +52,7 @@ class SeenRing:
         ]
 
     def with_shards(self, shards: Iterable[str]) -> RingView:
-        """The view of the ring with these shards."""
+        """The sharder's view of the ring with these shards."""
         return replace(self.view, hashring=ring_of(tuple(sorted(set(shards)))))
 
     def decide(
@@ -63,8 +63,8 @@ class SeenRing:
         *,
         leaving: Container[str] = (),
     ) -> Decision:
-        """The decision of the sharder's next look for this state of an object. `leaving`: the keys of main objects
-        that have not left their shard yet.
+        """The decision of the sharder's next resync for this state of an object. `leaving` contains the keys of main
+        objects that have not left their shard yet.
         """
         return plan(view or self.view, entry, type_of(self.kinds[entry.resource]), meta, draining=leaving)
 
@@ -74,7 +74,7 @@ def type_of(kind: Kind) -> TypeMeta:
 
 
 async def see(client: Client, cluster: Cluster, name: str) -> SeenRing:
-    """Raises Unanswerable for a ring that does not exist, ApiError."""
+    """Reads a ring. Raises Unanswerable if it does not exist, ApiError."""
     resource = cluster.ring(name)
     webhook = await read_webhook(client, name)
     learner = ResourceKinds(client)
@@ -118,7 +118,7 @@ async def see(client: Client, cluster: Cluster, name: str) -> SeenRing:
 
 
 class _Members:
-    """`kubeshard.sharder.ring.Shards` of a moment."""
+    """`kubeshard.sharder.ring.Shards` at one moment."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -1,7 +1,7 @@
 """The current state of a ring as a value, as printed by `kubectl shard status`.
 
-RBAC: that of `cluster`, `counts` and `drains`, and get on the sharder's Lease, without which it is unknown whether a
-sharder leads.
+RBAC: the rights that `cluster`, `counts` and `drains` need, and get on the sharder's Lease. Without the latter, it is
+unknown whether a sharder leads.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class ShardStatus(msgspec.Struct, rename="camel", frozen=True):
     namespace: str
     state: str
     sharder_says: str
-    """The state as the sharder labelled the Lease; "" where it did not."""
+    """The sharder's state label on the Lease; "" without one."""
     available: bool
     renewed_seconds_ago: float | None
     objects: dict[str, int]
-    """By resource."""
+    """The number of objects by resource."""
     draining: int
 
 
 class ResourceStatus(msgspec.Struct, rename="camel", frozen=True):
-    """`objects`: those that the ring shards."""
+    """`objects` is the number of those that the ring shards."""
 
     resource: str
     main: bool
@@ -50,7 +50,7 @@ class ResourceStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 class RingStatus(msgspec.Struct, rename="camel", frozen=True):
-    """`oldest_drain_seconds`: None without a drain, or if its age is unknown."""
+    """`oldest_drain_seconds` is None if there is no drain or its age is unknown."""
 
     ring: str
     ready: str
@@ -63,7 +63,7 @@ class RingStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 async def status_of(client: Client, cluster: Cluster, name: str) -> RingStatus:
-    """Raises Unanswerable, ApiError."""
+    """Reads the status of a ring. Raises Unanswerable, ApiError."""
     ring = await see(client, cluster, name)
     counted = [counts async for counts in count(client, ring)]
     draining = sum(counts.draining.total() for counts in counted)

@@ -1,11 +1,11 @@
-"""Counts of a ring that follow its objects as they change; sans I/O.
+"""Keeps the counts of a ring up to date as its objects change; sans I/O.
 
-Of an object one integer is kept, under the hash of its uid: where on the ring its key is, on which shard it is, and
-whether it is being drained. That is what it takes to tell where it came from when it moves, and which objects are out
-of place when the shards change. So memory grows by some 130 bytes for each object, whatever its size.
+For each object, one integer is kept under the hash of its UID: the position of its key on the hash ring, its shard, and
+whether it is being drained. This suffices to know where it came from when it moves, and which objects are misplaced
+when the shards change. Memory grows by about 130 bytes per object, whatever the object's size.
 
-Guaranteed: the counts are those of the last state that was told of each object. Not guaranteed: that two uids never
-have one hash (for a million objects, one chance in 30 million); more names of shards than `MOST_NAMES` are one name.
+Guaranteed: the counts reflect the last reported state of each object. Not guaranteed: that two UIDs never have the same
+hash (for a million objects, the chance is one in 30 million). Shard names beyond `MOST_NAMES` are counted as one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ RECENT = 10.0
 """Seconds for which a movement is shown."""
 
 MOST_NAMES = 4096
-"""Of shards, in labels, which anybody may write."""
+"""The limit of distinct shard names in labels, which anybody may write."""
 
 
 class Standing(NamedTuple):
-    """A shard's Lease. `state`: as it is shown; `live`: the shard holds it."""
+    """A shard's Lease. `state` is the one to show; `live` is whether the shard holds it."""
 
     state: str
     live: bool
@@ -34,14 +34,14 @@ class Standing(NamedTuple):
 
 @dataclass(slots=True)
 class _Sums:
-    """Of one resource, by shard ("" is none)."""
+    """The sums of one resource, by shard ("" is none)."""
 
     objects: Counter[str] = field(default_factory=Counter)
     draining: Counter[str] = field(default_factory=Counter)
 
 
 class _Second(NamedTuple):
-    """What moved since then, until the next second."""
+    """The movements within one second."""
 
     began: float
     arrived: Counter[str]
@@ -49,13 +49,15 @@ class _Second(NamedTuple):
 
 
 class Tally:
-    """See the module. `mains`: by resource, whether its objects are main ones. Times are monotonic seconds."""
+    """See the module. `mains` says for each resource whether its objects are main objects. Times are
+    monotonic seconds.
+    """
 
     def __init__(self, mains: Mapping[str, bool]) -> None:
         self._mains = dict(mains)
         self._objects: dict[str, dict[int, int]] = {resource: {} for resource in mains}
         self._former: dict[str, dict[int, int]] = {resource: {} for resource in mains}
-        """While a resource is read anew, what has not been seen again."""
+        """While a resource is being listed again, the objects that have not been seen yet."""
         self._sums = {resource: _Sums() for resource in mains}
         self._names: list[str] = ["", _OTHERS]
         self._numbers: dict[str, int] = {"": 0}
@@ -72,10 +74,10 @@ class Tally:
     def __len__(self) -> int:
         return sum(map(len, (*self._objects.values(), *self._former.values())))
 
-    # What is told
+    # Input
 
     def shards(self, shards: Mapping[str, Standing]) -> None:
-        """All Leases of the ring."""
+        """Sets all Leases of the ring."""
         before, self._shards = self._hashring, dict(shards)
         self._hashring = ring_of(tuple(sorted(name for name, shard in shards.items() if shard.live)))
         if self._hashring is not before:
@@ -83,18 +85,18 @@ class Tally:
             self._misplaced = sum(self._is_misplaced(value) for known in every for value in known.values())
 
     def begin(self, resource: str) -> None:
-        """All objects of a resource are about to be told."""
+        """Marks the start of a list of all objects of a resource."""
         self._former[resource] |= self._objects[resource]
         self._objects[resource] = {}
 
     def end(self, resource: str, now: float) -> None:
-        """They have been; what was not told again has gone."""
+        """Marks the end of that list; objects that were not reported again are dropped."""
         former, self._former[resource] = self._former[resource], {}
         for value in former.values():
             self._take(resource, value, now)
 
     def put(self, resource: str, uid: str, key: str, shard: str, draining: bool, now: float) -> None:
-        """An object as it is now. `key`: its hash key."""
+        """Reports the current state of an object. `key` is its hash key."""
         known, id_ = self._objects[resource], hash(uid)
         old = known.get(id_)
         if old is None:
@@ -108,7 +110,7 @@ class Tally:
         self._give(resource, new, now)
 
     def drop(self, resource: str, uid: str, now: float) -> None:
-        """The object is gone, or the ring has nothing to do with it any more."""
+        """Reports that an object is gone or no longer belongs to the ring."""
         id_ = hash(uid)
         old = self._objects[resource].pop(id_, None)
         if old is None:
@@ -116,7 +118,7 @@ class Tally:
         if old is not None:
             self._take(resource, old, now)
 
-    # What it comes to
+    # Output
 
     def picture(self, now: float) -> Picture:
         """The ring at this moment."""
@@ -164,7 +166,7 @@ class Tally:
                 found.update(sums.objects)
         return found
 
-    # How it is kept
+    # Bookkeeping
 
     def _give(self, resource: str, value: int, now: float) -> None:
         self._count(resource, value, 1, now)

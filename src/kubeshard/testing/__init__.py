@@ -1,10 +1,10 @@
-"""Testing controllers: virtual time, programs that never outlive their test, and a real control plane on demand.
+"""Tools for testing controllers: virtual time, processes that never outlive their test, and a real control plane.
 
-`virtual_time` runs asyncio code whose timers fire at once; `ControlPlane` starts etcd and kube-apiserver (and
-more) on loopback and stops them. Users' tests may import everything here; production code imports nothing of it.
-The embedded API server and the pytest plugin are in `kubeshard_apiserver.testing`, of the other distribution.
+`virtual_time` runs asyncio code whose timers fire at once; `ControlPlane` starts etcd and kube-apiserver (and more) on
+loopback and stops them. Users' tests may import everything here; production code imports none of it. The embedded API
+server and the pytest plugin are in `kubeshard_apiserver.testing`, which belongs to the other distribution.
 
-Names are imported when they are asked for: who wants virtual time needs no programs and no TLS.
+Names are imported lazily, so using virtual time does not import what starts processes and makes certificates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A control plane to play with, until Ctrl-C: `python -m kubeshard.testing [--pods]`, or `make cluster`."""
+"""A control plane to try things out on, until Ctrl-C: `python -m kubeshard.testing [--pods]`, or `make cluster`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main() -> None:
         "python -m kubeshard.testing", description="Runs a Kubernetes control plane."
     )
     parser.add_argument(
-        "--pods", action="store_true", help="with controllers, and one pretended node that runs pods"
+        "--pods", action="store_true", help="with controllers, and one simulated node that runs pods"
     )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -23,7 +23,11 @@ def main() -> None:
         with ControlPlane(pods=options.pods) as kube:
             print(f"export KUBECONFIG={kube.kubeconfig}")
             print(f"alias kubectl={kube.kubectl_path}")
-            print("a cluster until Ctrl-C; paste these lines into another shell", file=sys.stderr, flush=True)
+            print(
+                "the cluster runs until Ctrl-C; paste these lines into another shell",
+                file=sys.stderr,
+                flush=True,
+            )
             while True:
                 signal.pause()
     except KeyboardInterrupt:

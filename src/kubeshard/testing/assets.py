@@ -1,6 +1,6 @@
-"""Where the programs of a control plane are found.
+"""Finds the binaries of a control plane.
 
-First the folder that `KUBEBUILDER_ASSETS` names (the envtest convention), then kubeshard's folder below the
+It looks in the folder that `KUBEBUILDER_ASSETS` names (the envtest convention), or in kubeshard's folder below the
 user's cache directory, where `make kube` puts what it builds.
 """
 
@@ -13,21 +13,21 @@ from pathlib import Path
 from kubeshard.core.errors import ConfigurationError
 
 RELEASE = "v1.36.3"
-"""The Kubernetes release that is built, and that the tests are written against."""
+"""The Kubernetes release that is built and that the tests are written for."""
 
 CORE_PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 
 
 def cache_folder() -> Path:
-    """The folder for the built programs of this release; it may not exist yet."""
+    """The folder for the binaries of this release. It may not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "kubeshard" / "kube" / RELEASE
 
 
 def find_assets(programs: Iterable[str] = CORE_PROGRAMS) -> Path:
-    """The folder that has all `programs`. Raises ConfigurationError that names what is missing and both ways
-    out.
+    """The folder that contains all `programs`. Raises ConfigurationError, which names what is missing and both ways to
+    fix it.
     """
     wanted = tuple(programs)
     named = os.environ.get(ASSETS_VARIABLE)
@@ -39,9 +39,9 @@ def find_assets(programs: Iterable[str] = CORE_PROGRAMS) -> Path:
     if named:
         raise ConfigurationError(
             f"no {names} in {ASSETS_VARIABLE}={named}: unset the variable and run `make kube` "
-            "in kubeshard's repository (needs Go), or set it to a folder that has them"
+            "in kubeshard's repository (needs Go), or set it to a folder that contains them"
         )
     raise ConfigurationError(
         f"no {names} in {folder}: run `make kube` in kubeshard's repository (needs Go), "
-        f"or set {ASSETS_VARIABLE} to a folder that has them, as envtest does"
+        f"or set {ASSETS_VARIABLE} to a folder that contains them, as envtest does"
     )

@@ -1,8 +1,8 @@
-"""Programs started for a test or a demo, that never outlive it.
+"""Child processes of a test or a demo that never outlive it.
 
-Guaranteed on Linux: a child dies with its parent, however that ends - the kernel sends it SIGKILL. Everything
-a child prints goes to its log file. Start children from the main thread: the kernel's promise is about the
-thread that started them.
+Guaranteed on Linux: a child dies with its parent, however the parent ends, because the kernel sends it SIGKILL.
+Everything that a child prints goes to its log file. Start children from the main thread: the kernel kills them when the
+thread that started them ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=None if environment is None else dict(environment),
-                # A session of its own: a terminal's Ctrl-C is for the parent, which stops its children in order.
+                # In its own session: the terminal's Ctrl-C goes to the parent, which stops its children gracefully.
                 start_new_session=True,
                 preexec_fn=lambda: _die_with(parent),
             )
@@ -46,7 +46,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative: ended by that signal."""
+        """The exit code; None while it runs, negative if a signal ended it."""
         return self._process.poll()
 
     @property
@@ -58,12 +58,12 @@ class Child:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait for the end."""
+        """Send SIGKILL and wait for the process to end."""
         self.signal(signal.SIGKILL)
         self._process.wait()
 
     def stop(self, grace: float = 10.0) -> int:
-        """SIGTERM, and SIGKILL after `grace` seconds. Returns the exit code."""
+        """Send SIGTERM, and SIGKILL after `grace` seconds. Returns the exit code."""
         self.signal(signal.SIGTERM)
         try:
             return self._process.wait(grace)
@@ -72,21 +72,21 @@ class Child:
             return self._process.returncode
 
     def tail(self, lines: int = 20) -> str:
-        """The end of its log."""
+        """The last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process that has not ended, also one of somebody else's. Linux only."""
+    """Whether this process, which may belong to another user, exists and has not ended. Linux only."""
     try:
         state = Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state not in "ZX"  # ended, and nobody has asked how
+    return state not in "ZX"  # ended, but not yet reaped
 
 
 def _die_with(parent: int) -> None:
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before the kernel knew
+        if os.getppid() != parent:  # the parent ended before the signal was registered
             os._exit(1)

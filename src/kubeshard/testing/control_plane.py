@@ -1,15 +1,14 @@
-"""A real Kubernetes control plane on this machine, for tests and demos: etcd, kube-apiserver and what else is
-asked for.
+"""A real Kubernetes control plane on this machine, for tests and demos: etcd, kube-apiserver, and more on request.
 
     with ControlPlane() as kube:
         config = await load_config(kubeconfig=kube.kubeconfig)
 
-Guaranteed: it listens on the loopback interface only, on free ports, with data in a folder of its own;
-`start` returns when the API server says that it is ready; nothing is left running when the block is left or
-the process dies; after a failure the logs stay and the error names their folder. Not guaranteed: durability
-(etcd does not sync to disk).
+Guaranteed: it listens on the loopback interface only, on free ports, and keeps its data in its own folder; `start`
+returns when the API server reports that it is ready; nothing is left running when the block is left or the process
+dies; after a failure, the logs remain and the error names their folder. Not guaranteed: durability (etcd does not sync
+to disk).
 
-Every program is started with the rights of a cluster administrator.
+Every program runs with the rights of a cluster administrator.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from kubeshard.testing.child import Child
 from kubeshard.testing.folders import TemporaryFolder
 
 _READY_WITHIN = 120.0
-"""It takes four seconds; a machine with other work may be many times slower."""
+"""The timeout of the start. It takes four seconds, but many times longer on a busy machine."""
 _POLL = 0.05
 _DAY = 86400.0
 _given_ports: set[int] = set()
@@ -49,14 +48,14 @@ _CONTROLLERS = (
 
 
 class ControlPlaneFailed(KubeshardError):
-    """A program ended or did not become ready; the message has the end of its log and where the rest is."""
+    """A program ended or did not become ready. The message contains the end of its log and says where the rest is."""
 
 
 class ControlPlane:
-    """`controller_manager`: garbage collection, namespaces, Deployments and ReplicaSets work. `pods`:
-    kube-scheduler and kwok with one pretended node as well, so that pods become ready. `controllers`: more of
-    kube-controller-manager, by name. `feature_gates`: of kube-apiserver. `arguments`: more flags for it.
-    `folder`: for data and logs instead of a temporary one; it is kept.
+    """`controller_manager` adds kube-controller-manager, so that garbage collection, namespaces, Deployments and
+    ReplicaSets work. `pods` also adds kube-scheduler and kwok with one simulated node, so that pods become ready.
+    `controllers` names more of kube-controller-manager's controllers. `feature_gates` and `arguments` are feature gates
+    and further flags of kube-apiserver. `folder` is used for data and logs instead of a temporary folder, and is kept.
     """
 
     def __init__(
@@ -84,16 +83,16 @@ class ControlPlane:
         self._children: list[Child] = []
         self._token = secrets.token_urlsafe(24)
         self.keep_logs = False
-        """Whether the temporary folder stays, without the data, when everything is stopped."""
+        """Whether to keep the temporary folder, without the data, after everything has stopped."""
 
     def start(self) -> Self:
-        """Raises ControlPlaneFailed."""
+        """Start the programs and wait until the API server is ready. Raises ControlPlaneFailed."""
         self.spawn()
         self.wait_ready()
         return self
 
     def spawn(self) -> None:
-        """Start the programs without waiting for them; `wait_ready` or `ready` tell when they serve."""
+        """Start the programs without waiting for them; `wait_ready` and `ready` report when they serve."""
         if self._given_folder is not None:
             self._given_folder.mkdir(parents=True, exist_ok=True)
         if self._given_folder is None:
@@ -120,7 +119,7 @@ class ControlPlane:
 
     def stop(self) -> None:
         for child in reversed(self._children):
-            # etcd and the API server hold nothing that a clean stop would save.
+            # etcd and the API server have no state that a clean stop would save.
             child.kill()
         self._children.clear()
         temporary, self._temporary = self._temporary, None
@@ -145,7 +144,7 @@ class ControlPlane:
 
     @property
     def kubeconfig(self) -> Path:
-        """Of a cluster administrator."""
+        """The path of a cluster administrator's kubeconfig."""
         return self.folder / "kubeconfig"
 
     @property
@@ -154,18 +153,18 @@ class ControlPlane:
 
     @property
     def children(self) -> tuple[Child, ...]:
-        """The programs in the order of their start, for tests that stop one."""
+        """The programs in the order in which they were started, for tests that stop one."""
         return tuple(self._children)
 
     def client_certificate(self, user: str, groups: Sequence[str] = ()) -> CertificatePair:
-        """With which kube-apiserver takes its bearer for this user, for a day."""
+        """A client certificate that authenticates as this user for one day."""
         from kubeshard.runtime.issuing import new_client_leaf
 
         return new_client_leaf(self._authority, user, groups, time.time(), _DAY)
 
     @property
     def _certificate(self) -> Path:
-        """Self-signed by kube-apiserver."""
+        """The serving certificate, self-signed by kube-apiserver."""
         return self.folder / "certificates" / "apiserver.crt"
 
     @property
@@ -173,8 +172,8 @@ class ControlPlane:
         return self._assets / "kubectl"
 
     def kubectl(self, *arguments: str, input: str | None = None, check: bool = True) -> str:
-        """What `kubectl` prints. Raises ControlPlaneFailed with what it says when it fails, unless `check` is
-        False.
+        """Run kubectl and return what it prints. Unless `check` is False, a failure raises ControlPlaneFailed with
+        kubectl's error message.
         """
         done = subprocess.run(  # noqa: S603 - kubectl
             [
@@ -228,7 +227,7 @@ class ControlPlane:
             "--service-cluster-ip-range=10.96.0.0/16",
             "--advertise-address=10.9.9.9",
             "--endpoint-reconciler-type=none",
-            # The second one would keep pods off a node until a node controller, which does not run, clears it.
+            # The second one would taint the node until a node controller, which does not run, removes the taint.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             *([f"--feature-gates={','.join(self._feature_gates)}"] if self._feature_gates else []),
             *self._arguments,
@@ -276,7 +275,7 @@ class ControlPlane:
             with closing(connection):
                 connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
                 return connection.getresponse().status == 200
-        except (OSError, HTTPException):  # not written yet, not listening yet, cut off
+        except (OSError, HTTPException):  # not written yet, not listening yet, or cut off
             return False
 
     def _write_kubeconfig(self) -> None:
@@ -301,14 +300,14 @@ class ControlPlane:
 
     def _failed(self, problem: str, child: Child) -> ControlPlaneFailed:
         return ControlPlaneFailed(
-            f"{problem}; its last words:\n{child.tail()}\nall logs are in {self.folder}"
+            f"{problem}; its last output:\n{child.tail()}\nall logs are in {self.folder}"
         )
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on at the moment; never the same one twice.
+    """A TCP port of the loopback interface on which nothing listens at the moment; never the same one twice.
 
-    Taken from below the range of outgoing connections, so that none of those gets it before its user does.
+    It lies below the range of ephemeral ports, so no outgoing connection takes it before its user does.
     """
     while True:
         port = 20_000 + secrets.randbelow(10_000)
@@ -324,7 +323,7 @@ def free_port() -> int:
 
 
 def wait_until(condition: Callable[[], bool], within: float = 30.0, what: str = "the condition") -> None:
-    """Poll a condition; raises AssertionError naming `what` when it does not hold in time."""
+    """Poll a condition. Raises AssertionError, which names `what`, if it does not hold in time."""
     deadline = time.monotonic() + within
     while not condition():
         if time.monotonic() > deadline:

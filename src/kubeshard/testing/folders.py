@@ -1,8 +1,8 @@
-"""Temporary folders that do not stay behind.
+"""Temporary folders that are always removed.
 
-A folder is locked for as long as its process lives; the kernel gives the lock back however that ends. Who makes a
-new folder first removes those of the same name that nobody holds. So what a killed process left is gone with the
-next start, and nobody's folder is taken away, also not that of a process in another container.
+A folder is locked as long as its process lives; the kernel releases the lock however the process ends. Before a new
+folder is created, unlocked folders with the same prefix are removed. So the next start removes what a killed process
+left behind, and no folder in use is ever removed, not even that of a process in another container.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LOCK = ".in-use"
 
 
 class TemporaryFolder:
-    """Made when it is created, below the folder that `TMPDIR` names (default: the system's). Raises
-    ConfigurationError when there is none that can be written.
+    """Creates the folder below the one that `TMPDIR` names (default: the system's). Raises ConfigurationError if no
+    such folder is writable.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -32,7 +32,7 @@ class TemporaryFolder:
             self._lock = _locked(self.path)
         except OSError as error:
             raise ConfigurationError(
-                f"there is no folder for temporary files ({error.strerror}): set TMPDIR to one that can be written"
+                f"there is no folder for temporary files ({error.strerror}): set TMPDIR to a writable one"
             ) from None
 
     def remove(self) -> None:
@@ -40,7 +40,7 @@ class TemporaryFolder:
         self.keep()
 
     def keep(self) -> None:
-        """It stays, also when others clean up."""
+        """Keeps the folder, even when other processes clean up."""
         (self.path / _LOCK).unlink(missing_ok=True)
         if self._lock >= 0:
             os.close(self._lock)
@@ -48,7 +48,9 @@ class TemporaryFolder:
 
 
 def _locked(folder: Path) -> int:
-    """The lock has its name only once it is held: until then nobody takes the folder for abandoned."""
+    """Creates and locks a folder. The lock file gets its name only once it is locked, so no other process takes the
+    folder for abandoned.
+    """
     handle, path = tempfile.mkstemp(dir=folder)
     fcntl.flock(handle, fcntl.LOCK_EX)
     os.rename(path, folder / _LOCK)
@@ -57,7 +59,7 @@ def _locked(folder: Path) -> int:
 
 def _remove_left(base: Path, prefix: str) -> None:
     for lock in base.glob(f"{prefix}*/{_LOCK}"):
-        with contextlib.suppress(OSError):  # somebody else's, or somebody else removes it, too
+        with contextlib.suppress(OSError):  # another user's, or being removed by another process
             if lock.stat().st_uid != os.getuid():
                 continue
             handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)

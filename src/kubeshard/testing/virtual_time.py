@@ -10,13 +10,12 @@ code unchanged:
         ...
         await asyncio.sleep(3600)          # returns at once; clock.monotonic() is an hour later
 
-Guaranteed: timers fire in order of their time, times are exact decimals where the delays are (no drift), and
-a run in which every task waits for something that can no longer happen ends with `SleepsForever`, which names
-the tasks and the lines they wait at. A run that never gets anywhere but keeps setting timers ends with
-`OutOfTime`.
+Guaranteed: timers fire in the order of their times, and times are exact decimals if the delays are (no drift). A run in
+which every task waits for something that can no longer happen ends with `SleepsForever`, which names the tasks and the
+lines where they wait. A run that makes no progress but keeps setting timers ends with `OutOfTime`.
 
-Not guaranteed: anything about threads and sockets. Their answers take real time, for which this loop does not
-wait; give the code under test an in-memory transport instead.
+Not guaranteed: anything about threads and sockets. They take real time, for which this loop does not wait; give the
+code under test an in-memory transport instead.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ class OutOfTime(Exception):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose `time()` starts at 0 and moves only when every task waits. `limit`: virtual seconds
-    of a run.
+    """An event loop whose `time()` starts at 0 and only advances when every task waits. `limit` is the maximum duration
+    of a run in virtual seconds.
     """
 
     def __init__(self, limit: float = ONE_DAY) -> None:
@@ -71,13 +70,13 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._now
 
     async def settle(self) -> None:
-        """Returns when every other task waits for a timer or for somebody else; no time passes."""
+        """Returns when every other task waits for a timer or another task. No time passes."""
         waiter: asyncio.Future[None] = self.create_future()
         self._settling.append(waiter)
         await waiter
 
     def _idle(self, timeout: float | None) -> None:
-        """Nothing can run; the next timer is `timeout` seconds away, or there is none."""
+        """Called when nothing can run; the next timer is `timeout` seconds away, or there is none."""
         if self._settling:
             waiter = self._settling.pop(0)
             if not waiter.done():
@@ -86,8 +85,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if timeout is None:
             waiting = "\n".join(f"  {_describe(task)}" for task in asyncio.all_tasks(self))
             raise SleepsForever(f"at {self._now} s every task sleeps forever:\n{waiting}")
-        # Whole nanoseconds swallow binary rounding. At least one: code that finds its time a rounding error
-        # away and sleeps for the rest of it gets there.
+        # Whole nanoseconds absorb binary rounding errors. At least one, so that code which wakes a rounding error
+        # too early and sleeps for the rest makes progress.
         later = round(self._now + timeout, 9)
         self._now = later if later > self._now else round(self._now + 1e-9, 9)
         if self._now > self._limit:
@@ -95,15 +94,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """The `Clock` of a virtual loop (default: the running one).
+    """The `Clock` of a virtual loop, by default the running one.
 
-    `skew` shifts what this process believes the wall clock to be; `suspend` lets `boottime` run ahead of
-    `monotonic`, as a machine's sleep does. Both model one machine: give every simulated machine its own
-    clock.
+    `skew` shifts this process's wall clock. `suspend` lets `boottime` run ahead of `monotonic`, as suspending a machine
+    does. Both model one machine, so give every simulated machine its own clock.
     """
 
     EPOCH = 1_767_225_600.0
-    """2026-01-01T00:00:00Z: what `wall` says at loop time 0 without skew."""
+    """2026-01-01T00:00:00Z, which `wall` returns at loop time 0 without skew."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None, *, skew: float = 0.0) -> None:
         self._loop = loop or asyncio.get_running_loop()
@@ -120,23 +118,23 @@ class VirtualClock:
         return self.EPOCH + self.boottime() + self.skew
 
     def suspend(self, seconds: float) -> None:
-        """The machine slept: boot time and wall clock went on, timers did not."""
+        """Simulates a suspended machine: boot time and wall clock advance, timers do not."""
         self._suspended += seconds
 
 
 def run_virtual(main: Coroutine[Any, Any, T], *, limit: float = ONE_DAY) -> T:
-    """Runs `main` to its end on a fresh virtual loop and returns its result.
+    """Runs `main` to completion on a new virtual loop and returns its result.
 
-    Raises SleepsForever, OutOfTime, or what `main` raises. Tasks that `main` left behind are cancelled, as by
-    asyncio.run.
+    Raises SleepsForever, OutOfTime, or whatever `main` raises. Like asyncio.run, it cancels the tasks that `main`
+    leaves behind.
     """
     with asyncio.Runner(loop_factory=lambda: VirtualTimeLoop(limit)) as runner:
         return runner.run(main)
 
 
 def virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Decorator for async tests: makes a plain function that runs the test with `run_virtual`. Fixtures work
-    as usual, but async fixtures live on another loop: build such things inside the test.
+    """Decorator for async tests that makes a plain function which runs the test with `run_virtual`. Fixtures work as
+    usual, except that async fixtures live on another loop: set up such objects inside the test.
     """
 
     @functools.wraps(test)
@@ -147,17 +145,17 @@ def virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 async def settle() -> None:
-    """`VirtualTimeLoop.settle` of the running loop: lets everybody else run until all of them wait."""
+    """`VirtualTimeLoop.settle` of the running loop: lets all other tasks run until they wait."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualTimeLoop):
         raise TypeError(
-            "settle() works on a VirtualTimeLoop only: start the test with @virtual_time or run_virtual()"
+            "settle() only works on a VirtualTimeLoop: start the test with @virtual_time or run_virtual()"
         )
     await loop.settle()
 
 
 class _IdleSelector(selectors.SelectSelector):
-    """Never blocks; where a selector would, it reports that nothing can run."""
+    """Never blocks. Where a selector would, it reports that nothing can run."""
 
     def __init__(self, idle: Callable[[float | None], None]) -> None:
         super().__init__()
@@ -171,7 +169,9 @@ class _IdleSelector(selectors.SelectSelector):
 
 
 class _NumberedTask(asyncio.Task[Any]):
-    """Has its place in sets (asyncio keeps tasks in some) by its number in the loop, not by its address."""
+    """A task that is hashed by its number in the loop, not its address, so that the order of asyncio's sets of tasks is
+    repeatable.
+    """
 
     def __init__(self, number: int, coroutine: Any, **options: Any) -> None:
         self._number = number
@@ -182,7 +182,7 @@ class _NumberedTask(asyncio.Task[Any]):
 
 
 def _describe(task: asyncio.Task[Any]) -> str:
-    """The task and the innermost coroutine it waits in."""
+    """The task and the innermost coroutine in which it waits."""
     coroutine: Any = task.get_coro()
     while getattr(getattr(coroutine, "cr_await", None), "cr_frame", None) is not None:
         coroutine = coroutine.cr_await

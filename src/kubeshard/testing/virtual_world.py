@@ -1,12 +1,12 @@
-"""A world without a machine: virtual time, seeded randomness, one thread, and the connections that a test gives.
+"""A simulated world: virtual time, seeded randomness, one thread, and the connections that a test provides.
 
     @virtual_time
     async def test_a_client_backs_off() -> None:
         world = virtual_world(seed=7, connect=lambda *_, **__: transport)
         client = Client(ClusterConfig("http://sim"), world=world)
 
-Guaranteed: two runs of a test draw the same numbers and names. Not guaranteed: anything about calls that block, which
-run in real threads here too. Make worlds inside the running loop.
+Guaranteed: two runs of a test draw the same numbers and names. Not guaranteed: anything about blocking calls, which run
+in real threads here as well. Create worlds inside the running loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["SeededRng", "VirtualHost", "virtual_world"]
 
 
 class SeededRng:
-    """An `Rng` that repeats itself."""
+    """A reproducible `Rng`."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 - repeatable, not secret
@@ -43,7 +43,7 @@ class SeededRng:
 
 @dataclass(frozen=True, slots=True)
 class VirtualHost:
-    """A `Host` of that name."""
+    """A `Host` with a given name."""
 
     hostname: str = "virtual"
     in_pod: Pod | None = None
@@ -70,8 +70,8 @@ def virtual_world(
     connect: Connect | None = None,
     hostname: str = "virtual",
 ) -> World:
-    """`clock`: default that of the running loop. Without `connect` nobody can be reached. For other parts use
-    `dataclasses.replace`.
+    """Creates a world. `clock` defaults to that of the running loop. Without `connect`, no server can be reached. Use
+    `dataclasses.replace` to change other parts.
     """
     return World(
         clock=clock or VirtualClock(),
@@ -85,4 +85,4 @@ def virtual_world(
 
 
 def _nowhere(server: str, tls: Tls, /, *, proxy: str | None = None) -> Transport:
-    raise ValueError(f"this world has no way to {server}")
+    raise ValueError(f"this world has no connection to {server}")

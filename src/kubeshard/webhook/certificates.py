@@ -94,7 +94,9 @@ class ServingCertificate:
         metrics = registry or CollectorRegistry()
         self.reads = Counter("certwatcher_read_certificate", "Reads of a certificate.", registry=metrics)
         self.errors = Counter(
-            "certwatcher_read_certificate_errors", "Reads that gave no usable certificate.", registry=metrics
+            "certwatcher_read_certificate_errors",
+            "Reads that did not yield a usable certificate.",
+            registry=metrics,
         )
         Gauge(
             "cert_not_after",

@@ -1,8 +1,8 @@
 """The built-in kinds of release 1.36 and their types, extracted from a server by `make types`.
 
 `kinds.json` contains the resources of every group version as in discovery, each with the name of its type.
-`types.json` contains the structs and their fields. Each field has a `type` in Go's notation (`*` if an absent value
-differs from zero, `[]` for lists, `map[string]`, names of structs such as `core.v1.Container`, and the names in
+`types.json` contains the structs and their fields. Each field has a `type` in Go's notation (`*` if absent differs
+from zero, `[]` for lists, `map[string]`, names of structs such as `core.v1.Container`, and the names in
 `decoding.SCALARS`) and further facts: `required`, `always` (written even when empty), `go` (the name of the Go type,
 if it differs from the notation), `embedded` (the Go struct it is promoted from), `list`, `keys`, `map`, `merge-key`,
 `strategy`, `default`.

@@ -56,7 +56,7 @@ async def _here() -> AsyncIterator[asyncio.AbstractEventLoop]:
 
 
 class KubeApi(ABC):
-    """A running API server. `target` is `embedded` or `real`."""
+    """A running API server. `target` says of which kind."""
 
     target: Literal["embedded", "real"]
     kubeconfig: Path

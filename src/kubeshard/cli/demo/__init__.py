@@ -1,5 +1,4 @@
-"""`kubeshard demo`: an API server, sharders, shards and Websites on this machine, and what happens to
-them.
+"""`kubeshard demo`: an API server, sharders, shards and Websites on this machine, and what happens to them.
 
-A demo shows what the API server shows, nothing else: the picture is computed from Leases and labels.
+The demo shows only what can be seen through the API server: the picture is computed from Leases and labels.
 """

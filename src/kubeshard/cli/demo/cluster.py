@@ -24,7 +24,7 @@ _THEMES = {"exciting": ("darkcyan", "Futura"), "lame": ("darkgray", "Times")}
 
 
 async def install(client: Client, *, in_manager: bool) -> None:
-    """CRDs, namespaces, the ring where shards need one, and themes."""
+    """Create CRDs, namespaces, themes and, if the shards need one, the ring."""
     service = (
         controller_ring_crd(),
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}},
@@ -42,7 +42,7 @@ async def install(client: Client, *, in_manager: bool) -> None:
 
 
 def websites(count: int) -> Iterator[Website]:
-    """Spread over the projects and themes, without workload."""
+    """Websites spread over the projects and themes, without workload."""
     themes = list(_THEMES)
     for number in range(1, count + 1):
         yield Website(

@@ -20,7 +20,7 @@ from kubeshard.version import how_to_install
     short_help="Watch a ring of shards work on this machine.",
     examples=(
         "kubeshard demo",
-        "# more of everything, and a cluster to look around in afterwards",
+        "# more Websites, and a cluster to look around in afterwards",
         "kubeshard demo --websites 1000 --keep",
         "# without a sharder service: the elected shard is the sharder",
         "kubeshard demo --in-manager",
@@ -31,12 +31,12 @@ from kubeshard.version import how_to_install
 @click.option(
     "--real",
     is_flag=True,
-    help="On a real kube-apiserver and etcd instead of kubeshard's own API server.",
+    help="Use a real kube-apiserver and etcd instead of kubeshard's own API server.",
 )
 @click.option(
     "--in-manager",
     is_flag=True,
-    help="Without sharders: the elected shard does their work.",
+    help="Run without sharders: the elected shard does their work.",
 )
 @click.option(
     "--websites",
@@ -52,17 +52,19 @@ from kubeshard.version import how_to_install
     default=None,
     show_default="4, with --real 6",
     type=click.IntRange(4, 60),
-    help="Duration of all Leases (outside of the demo 15); a dead shard is replaced after two of them.",
+    help="Duration of all Leases (15 outside the demo); a dead shard is replaced after twice this time.",
 )
 @click.option(
     "--patience",
     metavar="SECONDS",
     default=120,
     show_default=True,
-    help="How long a step may take.",
+    help="How long each step may take.",
     type=click.IntRange(10),
 )
-@click.option("--keep", is_flag=True, help="Leave everything running at the end, until Ctrl-C, to play with.")
+@click.option(
+    "--keep", is_flag=True, help="Leave everything running at the end for you to try out, until Ctrl-C."
+)
 @click.option(
     "--logs",
     metavar="FOLDER",
@@ -78,18 +80,18 @@ def demo(
     keep: bool,
     logs: Path | None,
 ) -> None:
-    """Watch a ring of shards work on this machine, for half a minute.
+    """Watch a ring of shards work on this machine for half a minute.
 
-    Starts a Kubernetes API server, two sharders and three shards of the webhosting operator, these as
-    processes of their own, and creates Websites. Then a shard joins, one is killed, one stops in order, and
-    the leading sharder is killed; after each, the time is shown until every object was owned again. Most of
-    it is waiting for Leases to run out, which are shorter here than they would be on a cluster. Nothing is
-    left running, and no other cluster is touched.
+    Starts a Kubernetes API server, two sharders and three shards of the webhosting operator, each in a process of its
+    own, and creates Websites. Then a shard joins, one is killed, one stops gracefully, and the leading sharder is
+    killed. After each step, the demo shows how long it took until every object was owned again. Most of that time is
+    spent waiting for Leases to expire, and these are shorter here than on a cluster. Nothing is left running, and no
+    other cluster is touched.
 
-    With --in-manager there are no sharders, no webhook and no ControllerRing: one shard is elected to be the
-    sharder, too, and killed at the end.
+    With --in-manager there are no sharders, no webhook and no ControllerRing: one shard is elected to be the sharder as
+    well, and is killed at the end.
 
-    With --real it needs the control plane that `make kube` builds, or KUBEBUILDER_ASSETS.
+    With --real, it needs the control plane that `make kube` builds, or KUBEBUILDER_ASSETS.
     """
     try:
         from kubeshard.cli.demo.play import play
@@ -151,8 +153,8 @@ def _new_folder(logs: Path) -> Path:
 
 
 async def _until_interrupted(work: Coroutine[Any, Any, None]) -> bool:
-    """Runs it, and says whether it came to its end. The first SIGINT or SIGTERM cancels it; the second acts as
-    usual, and the kernel ends the children of a process that is gone (`kubeshard.testing.child`).
+    """Runs `work` and returns whether it completed. The first SIGINT or SIGTERM cancels it. The second has its usual
+    effect, and the kernel then kills the children of the dead process (`kubeshard.testing.child`).
     """
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work, name="demo")

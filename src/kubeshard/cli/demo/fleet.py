@@ -1,4 +1,4 @@
-"""Sharders and shards as OS processes of their own, as a cluster would run them: for the demo and for tests."""
+"""Sharders and shards in OS processes of their own, as a cluster would run them, for the demo and for tests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kubeshard.testing.control_plane import free_port
 
 
 class ProcessEnded(KubeshardError):
-    """A process ended that nobody stopped; the message has its last words."""
+    """A process ended although nobody stopped it. The message contains its last output."""
 
 
 class Fleet:
-    """Processes by name, whose configuration and log files are in `folder`. `lease_seconds`: duration of the
-    Leases of shards and of the leader.
+    """Processes by name. Their configuration and log files are in `folder`. `lease_seconds` is the duration of the
+    shards' and the leader's Leases.
     """
 
     def __init__(self, kubeconfig: Path, folder: Path, lease_seconds: float) -> None:
@@ -53,7 +53,7 @@ class Fleet:
         return self.start(name, "-m", "kubeshard", "sharder", "--config", str(file))
 
     def start_shard(self, name: str, *arguments: str, mode: str = "shard") -> Child:
-        """Of the webhosting operator."""
+        """Start a shard of the webhosting operator."""
         file = self._config(
             "operator",
             {"apiVersion": operator_config.API_VERSION, "kind": operator_config.KIND, **self._common()},
@@ -62,7 +62,7 @@ class Fleet:
         return self.start(name, *command, "--sharding", mode, *arguments)
 
     def start(self, name: str, *arguments: str, **environment: str) -> Child:
-        """A Python program."""
+        """Start a Python program."""
         child = Child(
             name,
             [sys.executable, *arguments],
@@ -76,11 +76,11 @@ class Fleet:
         return self._children[name]
 
     def check(self) -> None:
-        """Raises ProcessEnded if a process ended that nobody stopped."""
+        """Raises ProcessEnded if a process ended although nobody stopped it."""
         for child in self._children.values():
             if not child.running:
                 raise ProcessEnded(
-                    f"{child.name} ended with exit code {child.exit_code}; its last words:\n{child.tail()}"
+                    f"{child.name} ended with exit code {child.exit_code}; its last output:\n{child.tail()}"
                 )
 
     def kill(self, name: str) -> None:
@@ -91,7 +91,7 @@ class Fleet:
         return self._children.pop(name).stop(grace=30)
 
     def request_stop(self, name: str, number: int) -> Child:
-        """Send the signal, and leave the process to itself."""
+        """Send the signal without waiting for the process to end."""
         child = self._children.pop(name)
         child.signal(number)
         return child

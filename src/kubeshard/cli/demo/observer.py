@@ -1,4 +1,4 @@
-"""Watches what the API server shows of a ring, and who leads."""
+"""Watches a ring through the API server, and which sharder leads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BURST = 0.02
 
 
 class Observer:
-    """`main` and `controlled` are the kinds that the ring shards, `election` is the Lease of the leading sharder."""
+    """`main` and `controlled` are the kinds that the ring shards; `election` is the Lease of the leading sharder."""
 
     def __init__(
         self, client: Client, ring: str, election: Key, main: Sequence[Kind], controlled: Sequence[Kind]
@@ -59,7 +59,7 @@ class Observer:
 
     @property
     def leader(self) -> str:
-        """The name of the leading sharder, `""` while there is none."""
+        """The name of the leading sharder, or `""` while there is none."""
         election = self._elections.store.get(self._election)
         identity = (election and election.spec.holder_identity) or ""
         return identity.rpartition("_")[0]

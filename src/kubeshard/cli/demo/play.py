@@ -1,4 +1,4 @@
-"""Runs the demo: starts everything, shows it, stops it."""
+"""Runs the demo: starts everything, shows it, and stops it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOK = 0.1
 
 
 class Server(NamedTuple):
-    """A running API server, and how to call kubectl for it."""
+    """A running API server, and how to call kubectl against it."""
 
     kubeconfig: Path
     kubectl: str
@@ -47,8 +47,8 @@ async def play(
     patience: int,
     keep: bool,
 ) -> None:
-    """The whole demo, with data and logs in `folder`; on a `real` control plane or the embedded API server.
-    Cancelling stops everything that it started. Raises KubeshardError when something did not work.
+    """Runs the whole demo on a `real` control plane or the embedded API server, with data and logs in `folder`.
+    Cancelling it stops everything that it started. Raises KubeshardError if a step fails.
     """
     console = Console(highlight=False)
     serving = (
@@ -80,7 +80,7 @@ async def play(
 
 @asynccontextmanager
 async def _embedded(console: Console, folder: Path, clock: Clock) -> AsyncIterator[Server]:
-    """In this process and event loop."""
+    """The embedded API server, in this process and event loop."""
     began = clock.monotonic()
     async with (
         EmbeddedServer() as served,
@@ -100,7 +100,7 @@ async def _embedded(console: Console, folder: Path, clock: Clock) -> AsyncIterat
 async def _control_plane(
     console: Console, folder: Path, patience: float, clock: Clock
 ) -> AsyncIterator[Server]:
-    """Started without blocking the event loop, so that it can be cancelled."""
+    """A real control plane, started without blocking the event loop so that it can be cancelled."""
     kube = ControlPlane(folder=folder)
     began = clock.monotonic()
     try:
@@ -119,7 +119,7 @@ async def _control_plane(
 
 
 async def _keep(console: Console, kube: Server, fleet: Fleet) -> None:
-    """Until cancelled, which is how this ends well."""
+    """Waits until cancelled, which is the normal end."""
     for text in (
         "everything keeps running until Ctrl-C; in another terminal:",
         f"  export KUBECONFIG={kube.kubeconfig}",

@@ -1,4 +1,4 @@
-"""What happens in the demo, step by step, and how long it took until every object was owned again."""
+"""The steps of the demo, and how long each took until every object was owned again."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _CHECK_EVERY = 0.5
 
 
 class Step(NamedTuple):
-    """A finished step. `seconds`: from the act until every object was owned by the live shard that the ring
-    gives it.
+    """A finished step. `seconds` is the time from its start until every object was owned by the live shard that the
+    hash ring assigns it to.
     """
 
     title: str
@@ -34,14 +34,14 @@ class Step(NamedTuple):
 
 
 class NotSettled(KubeshardError):
-    """A step did not come to its end in time."""
+    """A step did not finish in time."""
 
 
 class Scenario:
-    """`patience` is what a step may take, in seconds."""
+    """`patience` is how many seconds a step may take."""
 
     mode = "shard"
-    """Of the shards."""
+    """Modes of the shards."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Scenario:
             ) from None
 
     async def _until(self, condition: Callable[[Picture], bool]) -> None:
-        """Waits for the picture, and for as long as no process ends that should not."""
+        """Waits until the condition holds. Raises ProcessEnded if a process dies meanwhile."""
         while True:
             self._fleet.check()
             try:
@@ -142,7 +142,7 @@ class Scenario:
 
 
 class InManager(Scenario):
-    """Without sharders: the elected shard is the sharder."""
+    """The scenario without separate sharders: the elected shard is the sharder."""
 
     mode = "both"
 
@@ -182,10 +182,10 @@ class InManager(Scenario):
 
 
 def live(view: Picture) -> set[str]:
-    """The shards that hold their Lease."""
+    """The shards that hold their Leases."""
     return {row.shard for row in view.rows if row.live}
 
 
 def ready(view: Picture) -> set[str]:
-    """Those of which the leading sharder knows it."""
+    """The shards that the leading sharder has marked as ready."""
     return {row.shard for row in view.rows if row.live and row.state == "ready"}

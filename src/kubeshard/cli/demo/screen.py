@@ -1,4 +1,4 @@
-"""Where the demo shows itself: a picture that moves on a terminal, lines elsewhere."""
+"""The demo's display: a live picture on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REFRESH = 0.1
 
 
 class Screen:
-    """Of a scenario with these `titles`."""
+    """The display of a scenario whose steps have these `titles`."""
 
     def __init__(self, console: Console, observer: Observer, titles: Sequence[str], clock: Clock) -> None:
         self._console = console

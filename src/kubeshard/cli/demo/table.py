@@ -1,4 +1,4 @@
-"""What the demo shows besides its ring: the steps. Pure."""
+"""The demo's list of steps, shown beside the ring. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def checklist(titles: Sequence[str], done: Sequence[Step], seconds: float) -> RenderableType:
-    """All steps; `seconds` is how long the present one has been running."""
+    """All steps; `seconds` is how long the current one has been running."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=1)
     grid.add_column(min_width=48)
@@ -34,7 +34,7 @@ def checklist(titles: Sequence[str], done: Sequence[Step], seconds: float) -> Re
 
 def summary(steps: Sequence[Step]) -> RenderableType:
     table = Table(
-        title="until every object was owned by the live shard that the ring gives it",
+        title="time until every object was owned by the live shard that the ring assigns it to",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,

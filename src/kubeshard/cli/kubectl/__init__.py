@@ -1,4 +1,5 @@
 """`kubectl shard`: questions about rings, answered from what the API server shows.
 
-Every command but `drain` only reads. The answers are made by `kubeshard.survey`; here they are asked for and printed.
+Every command except `drain` is read-only. `kubeshard.survey` computes the answers; these modules request and print
+them.
 """

@@ -1,4 +1,4 @@
-"""What the commands have in common: options, a client, and how an answer is printed."""
+"""What the commands share: options, a client, and how an answer is printed."""
 
 from __future__ import annotations
 
@@ -22,29 +22,32 @@ FORMATS = ("json", "yaml", "name")
 
 
 def output_option(function: Function) -> Function:
-    """`-o`, given on as `output`."""
+    """Adds `-o`, passed to the function as `output`."""
     return click.option(
         "-o",
         "--output",
         type=click.Choice(FORMATS),
-        help="For programs; `name` is one name per line (default: text for people).",
+        help="Machine-readable output; `name` is one name per line (default: human-readable text).",
     )(function)
 
 
 def namespace_option(function: Function) -> Function:
-    """`-n`, given on as `namespace`."""
+    """Adds `-n`, passed to the function as `namespace`."""
     return click.option(
-        "-n", "--namespace", metavar="NAME", help="Of the object (default: that of the kubeconfig's context)."
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        help="Namespace of the object (default: that of the kubeconfig's context).",
     )(function)
 
 
 def object_argument(function: Function) -> Function:
-    """`KIND/NAME` or `KIND NAME`, given on as `words`."""
+    """Adds `KIND/NAME` or `KIND NAME`, passed to the function as `words`."""
     return click.argument("words", metavar="KIND/NAME", nargs=-1, required=True)(function)
 
 
 def ask(kubeconfig: str | None, context: str | None, question: Callable[[Client], Awaitable[T]]) -> T:
-    """Answers a question with a client of the cluster. Raises KubeshardError."""
+    """Answers a question with a client for the cluster. Raises KubeshardError."""
     from kubeshard.manager.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
 
@@ -61,7 +64,7 @@ def stop_in_order() -> None:
 
 
 async def first_of(**works: Coroutine[Any, Any, None]) -> None:
-    """Runs them until the first one ends, and raises what it raises."""
+    """Runs them until the first one ends, and re-raises its exception."""
     tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -74,7 +77,7 @@ async def first_of(**works: Coroutine[Any, Any, None]) -> None:
 
 
 async def only_ring(client: Client, name: str | None) -> SeenRing:
-    """The ring of that name, or the only one that there is. Raises ConfigurationError, Unanswerable."""
+    """The ring of that name, or the only ring. Raises ConfigurationError, Unanswerable."""
     from kubeshard.core.errors import ConfigurationError
     from kubeshard.survey.cluster import read_cluster
     from kubeshard.survey.errors import Unanswerable
@@ -82,14 +85,14 @@ async def only_ring(client: Client, name: str | None) -> SeenRing:
 
     cluster = await read_cluster(client)
     if name is None and len(cluster.rings) > 1:
-        raise ConfigurationError(f"there are several rings: say which, of {', '.join(cluster.rings)}")
+        raise ConfigurationError(f"there are several rings: name one of {', '.join(cluster.rings)}")
     if name is None and not cluster.rings:
         raise Unanswerable("there is no ControllerRing")
     return await see(client, cluster, name or next(iter(cluster.rings)))
 
 
 def print_value(value: object, output: str) -> None:
-    """As JSON or YAML."""
+    """Prints a value as JSON or YAML."""
     import msgspec
 
     plain: Any = msgspec.to_builtins(value)
@@ -102,7 +105,7 @@ def print_value(value: object, output: str) -> None:
 
 
 def print_table(rows: Sequence[Sequence[object]], *, indent: str = "") -> None:
-    """Columns as wide as their widest cell; the first row is the heading."""
+    """Prints columns as wide as their widest cell; the first row is the heading."""
     texts = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for row in texts:
@@ -111,7 +114,7 @@ def print_table(rows: Sequence[Sequence[object]], *, indent: str = "") -> None:
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Names and what is known under them; empty ones are left out."""
+    """Prints names and their values; empty values are left out."""
     known = [(name, fact) for name, fact in facts if fact]
     width = max((len(name) for name, _ in known), default=0)
     for name, fact in known:
@@ -119,7 +122,7 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def seconds(age: float | None) -> str:
-    """`12s`, `3m`, `5h`, `2d`, as kubectl writes ages."""
+    """An age as kubectl prints it: `12s`, `3m`, `5h`, `2d`."""
     if age is None:
         return ""
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):

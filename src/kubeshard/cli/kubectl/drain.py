@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    short_help="Have a shard leave its ring, in order.",
+    short_help="Make a shard leave its ring gracefully.",
     environment=CLUSTER_VARIABLE,
     examples=(
         "# what would happen",
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("shard")
-@click.option("--ring", metavar="RING", help="Of the shard, where several rings have one of this name.")
-@click.option("--dry-run", is_flag=True, help="Say what would happen, and do nothing.")
+@click.option("--ring", metavar="RING", help="The shard's ring, if several rings have a shard of this name.")
+@click.option("--dry-run", is_flag=True, help="Only print what would happen.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
     "--timeout",
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     type=click.IntRange(0),
     default=300,
     show_default=True,
-    help="How long to wait until its objects have other shards; 0 does not wait.",
+    help="How long to wait until its objects have other shards; 0 to not wait.",
 )
 @cluster_options
 def drain(
@@ -48,19 +48,19 @@ def drain(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Take everything away from a shard: its pod is evicted, so it ends its work, releases its Lease, and the sharder
-    moves its objects to the other shards.
+    """Drain a shard: its pod is evicted, so it ends its work and releases its Lease, and the sharder moves its objects
+    to the other shards.
 
-    This is what the protocol offers: a shard that runs and holds its Lease is a member of the hash ring, and gets every
-    object back that it is made to let go of. PodDisruptionBudgets are respected. Whatever runs the pod starts another
-    one; to keep a shard away, scale that down.
+    The protocol has no other way: a shard that runs and holds its Lease is a member of the hash ring, so it would get
+    every object back that it gave up. PodDisruptionBudgets are respected. The pod's controller starts another pod;
+    scale it down to get rid of the shard.
     """
     seen, leaving = ask(kubeconfig, context, lambda client: _prepared(client, shard, ring))
     _tell(leaving)
     if dry_run:
         click.echo("nothing was done (--dry-run)")
         return
-    if not yes:  # asked outside of an event loop, where the first Ctrl-C ends it
+    if not yes:  # prompt outside the event loop, so that the first Ctrl-C ends it
         click.confirm("Evict the pod?", abort=True)
     ask(kubeconfig, context, lambda client: _leave(client, seen, leaving, timeout))
 
@@ -86,13 +86,13 @@ async def _leave(client: Client, seen: SeenRing, leaving: Departure, timeout: in
                 click.echo(line)
     except TimeoutError:
         raise Unanswerable(
-            f"{leaving.shard} has not left within {timeout} s; what was begun goes on:"
+            f"{leaving.shard} has not left within {timeout} s; the drain continues:"
             f" see `kubectl shard status {seen.name}`"
         ) from None
 
 
 async def _ring_of(client: Client, shard: str, ring: str | None) -> SeenRing:
-    """Raises ConfigurationError where that is not clear, Unanswerable."""
+    """The shard's ring. Raises ConfigurationError if that is ambiguous, Unanswerable."""
     from kubeshard.core.errors import ConfigurationError
     from kubeshard.sharding.names import RING_LABEL
     from kubeshard.survey.cluster import read_cluster
@@ -107,7 +107,7 @@ async def _ring_of(client: Client, shard: str, ring: str | None) -> SeenRing:
             raise unknown("shard", shard, {lease.metadata.name for lease in cluster.leases})
         if len(found) > 1:
             raise ConfigurationError(
-                f"{shard} is a shard of several rings: say which with --ring: {', '.join(found)}"
+                f"{shard} is a shard of several rings: choose one with --ring: {', '.join(found)}"
             )
         (ring,) = found
     return await see(client, cluster, ring)
@@ -125,11 +125,12 @@ def _tell(leaving: Departure) -> None:
     click.echo()
     if leaving.comes_back:
         click.echo(
-            f"{leaving.runs_it} starts a pod of the same name, which gets its objects back. Scaled down by one, it\n"
-            "takes the pod with the highest number away, for good.\n"
+            f"{leaving.runs_it} starts a pod of the same name, which gets its objects back. If you scale it down by\n"
+            "one, it removes the pod with the highest number for good.\n"
         )
     elif leaving.runs_it:
         click.echo(
-            f"{leaving.runs_it} starts another pod: a new shard, to which objects of every shard move. To have one\n"
-            "shard less instead, annotate the pod with controller.kubernetes.io/pod-deletion-cost=-1, and scale down.\n"
+            f"{leaving.runs_it} starts another pod: a new shard, to which objects of every shard move. To end\n"
+            "up with one shard fewer, annotate the pod with\n"
+            "controller.kubernetes.io/pod-deletion-cost=-1 and scale down.\n"
         )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("ring", metavar="[RING]", required=False)
-@click.option("--shards", metavar="NUMBER", type=click.IntRange(0, 500), help="With so many shards.")
+@click.option("--shards", metavar="NUMBER", type=click.IntRange(0, 500), help="With this many shards.")
 @click.option("--add", metavar="NAME", multiple=True, help="With a shard of this name; may be repeated.")
 @click.option("--remove", metavar="NAME", multiple=True, help="Without this shard; may be repeated.")
 @output_option
@@ -44,10 +44,10 @@ def plan(
 ) -> None:
     """Show what would move, and how much, if a ring had other shards. Nothing is changed.
 
-    The decisions are the sharder's: what is shown is what happens, if the shards get these names. Which names new
-    pods get is known of a StatefulSet; of a Deployment they are made up, and the numbers are those to be expected.
-    Without changes it shows what is on its way now, and children that are not with their owner, as the Go sharder
-    leaves them.
+    The decisions are the sharder's own, so the plan is what will happen if the shards get these names. For a
+    StatefulSet, the names of new pods are known; for a Deployment they are made up, and only the numbers can be
+    expected. Without changes, it shows what is on its way now, and children that are not on their owner's shard, as the
+    Go sharder leaves them.
     """
     if shards is not None and (add or remove):
         raise click.UsageError("give --shards, or --add and --remove")
@@ -94,7 +94,7 @@ def _print_plan(plan: Plan) -> None:
             "the cluster will choose other shards than these: the numbers are what to expect, not the objects"
         )
     if not plan.then:
-        click.echo("without a shard nothing moves: every object keeps its label, and nobody works on it")
+        click.echo("without any shard nothing moves: every object keeps its label, but no shard works on it")
         return
     click.echo()
     print_table(
@@ -112,11 +112,11 @@ def _print_plan(plan: Plan) -> None:
         print_table([("FROM", "TO", "RESOURCE", "OBJECTS"), *sorted(flows)])
     if plan.anyway:
         click.echo(
-            f"\n{plan.anyway} of these move in any case: they are not where the present shards should have them"
+            f"\n{plan.anyway} of these move in any case: they are not where they belong with the present shards"
         )
     for strays in plan.strays:
         shown = ", ".join(strays.names) + (", ..." if strays.objects > len(strays.names) else "")
-        click.echo(f"\n{strays.resource} that are not with their owner now: {strays.objects} ({shown})")
+        click.echo(f"\n{strays.resource} that are not on their owner's shard now: {strays.objects} ({shown})")
 
 
 def _share(part: int, whole: int) -> str:

@@ -27,13 +27,13 @@ class _InOrder(click.Group):
 @click.group(
     cls=_InOrder,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Completion comes with that of kubectl: kubectl_complete-shard is beside kubectl-shard.",
+    epilog="Completion works through kubectl's own: kubectl_complete-shard is installed next to kubectl-shard.",
 )
 @version_option
 def shard() -> None:
-    """See into the rings of sharded controllers: who has what, why, and what would move.
+    """Look into the rings of sharded controllers: which shard has which objects, why, and what would move.
 
-    Works with every sharder of the protocol, and needs no right to write, but for `drain`.
+    Works with every sharder that speaks the protocol, and needs read access only, except for `drain`.
     """
 
 
@@ -43,13 +43,13 @@ for _command in (status, where, why, plan, top, web, drain):
 
 def main() -> None:
     """Entry point."""
-    # What completes a command line is registered for the program, not for a word of kubectl's.
+    # Shell completion is registered for the program, not for a subcommand of kubectl.
     run_program(shard, "kubectl-shard" if COMPLETE in os.environ else "kubectl shard", complete_var=COMPLETE)
 
 
 def complete() -> None:
-    """What kubectl asks of its plugins: the words so far as arguments, the one that is begun as the last; the answer
-    is a word on each line, and that no files are meant.
+    """Entry point of kubectl's plugin completion. The arguments are the words so far, the last one incomplete. The
+    output is one word per line, and a directive that no file names are wanted.
     """
     words = sys.argv[1:] or [""]
     for item in ShellComplete(shard, {}, "kubectl-shard", COMPLETE).get_completions(words[:-1], words[-1]):

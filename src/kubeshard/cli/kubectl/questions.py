@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    short_help="Rings, their shards, and what is wrong.",
+    short_help="Show rings, their shards, and problems.",
     environment=CLUSTER_VARIABLE,
     examples=("kubectl shard status", "kubectl shard status webhosting-operator -o json"),
 )
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 @output_option
 @cluster_options
 def status(ring: str | None, output: str | None, kubeconfig: str | None, context: str | None) -> None:
-    """Show rings: shards and the state of their Leases, objects of each shard, what is unassigned or being drained,
-    what is wrong, and what to do about it.
+    """Show rings: shards and the state of their Leases, the objects of each shard, what is unassigned or being drained,
+    problems, and what to do about them.
 
-    Lists every object of the ring once. Resources that cannot be listed are reported, and the exit code is 1 then.
+    Lists every object of the ring once. Resources that cannot be listed are reported, and then the exit code is 1.
     """
 
     async def question(client: Client) -> tuple[list[RingStatus], list[str]]:
@@ -91,7 +91,7 @@ def _print_status(rings: Sequence[RingStatus], without: Sequence[str]) -> None:
             click.echo(f"\n  ! {trouble.problem}\n    {trouble.remedy}")
     for name in without:
         click.echo(
-            f"{name}: shards hold Leases for it, and there is no ControllerRing: its sharder is inside the operator"
+            f"{name}: shards hold Leases for it, but there is no ControllerRing: its sharder is inside the operator"
         )
     if not rings and not without:
         click.echo("there is no ControllerRing")
@@ -141,9 +141,9 @@ def where(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Show which shard has an object, and which one the hash ring names for it.
+    """Show which shard has an object, and to which one the hash ring assigns it.
 
-    Of an object that does not exist, it shows where it would go; the exit code is 1 then.
+    For an object that does not exist, it shows where the object would go, and the exit code is 1.
     """
     found = ask(kubeconfig, context, _placements(words, namespace, family=False))
     if output == "name":
@@ -189,8 +189,8 @@ def why(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Explain why an object is on the shard that it is on, or on none: its hash key, who comes next on the hash ring,
-    what the sharder would do with it and what that waits for, its owner, and what it controls.
+    """Explain why an object is on its shard, or on none: its hash key, which shards come next on the hash ring, what
+    the sharder would do with it and what that waits for, its owner, and what it controls.
     """
     found = ask(kubeconfig, context, _placements(words, namespace, family=True))
     if output == "name":
@@ -209,7 +209,7 @@ def why(
 def _explain(found: Placement) -> None:
     click.echo(f"{_object(found)} in ring {found.ring}")
     owner = found.owner
-    drains = f", asked to let go {seconds(found.draining_seconds) or '?'} ago" if found.draining else ""
+    drains = f", drain requested {seconds(found.draining_seconds) or '?'} ago" if found.draining else ""
     where_owner = (
         "" if owner is None else (owner.shard or "no shard") if owner.exists else "it does not exist"
     )

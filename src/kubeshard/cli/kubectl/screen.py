@@ -1,4 +1,4 @@
-"""A picture of a ring on a terminal, and in one line for a pipe. Pure."""
+"""A picture of a ring for a terminal, and one line for a pipe. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEGEND = "(each shard: the state of its Lease, objects + children)"
 
 
 def ring(view: Picture, objects: str = "objects", note: str = "") -> RenderableType:
-    """The ring at this moment. `objects`: what its main objects are called."""
+    """The ring at this moment. `objects` is what its main objects are called."""
     most = scale(view)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("shard")
@@ -51,14 +51,14 @@ def line(view: Picture) -> str:
 
 
 def _ruler(most: int) -> str:
-    """0, half and all of the scale, where they are on it."""
+    """The numbers at the start, the middle and the end of the scale."""
     middle, end = f"{most / 2:g}", str(most)
     left = f"0{middle:>{BAR // 2 - 1 + len(middle) // 2}}"
     return f"{left}{end:>{BAR - len(left)}}"
 
 
 def _bar(row: ShardRow, most: int) -> Text:
-    """Main objects, in another colour those that are being drained, then children."""
+    """A bar of main objects, those being drained in another colour, then children."""
     whole, main = _cells(row.objects + row.followers, most), _cells(row.objects, most)
     draining = _cells(min(row.draining, row.objects), most)
     bar = Text()
@@ -69,7 +69,7 @@ def _bar(row: ShardRow, most: int) -> Text:
 
 
 def _cells(count: int, most: int) -> int:
-    """What there is can be seen, however little."""
+    """The length of a bar; anything above 0 is visible."""
     return max(1, count * BAR // most) if count else 0
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kubeshard.survey.lookout import Lookout
 
 REFRESH = 0.25
-"""Seconds between two pictures."""
+"""Seconds between two refreshes."""
 
 
 @click.command(
@@ -29,18 +29,19 @@ REFRESH = 0.25
     environment=CLUSTER_VARIABLE,
     examples=(
         "kubectl shard top",
-        "# one picture, as a line",
+        "# the present state, as one line",
         "kubectl shard top webhosting-operator --once | cat",
     ),
 )
 @click.argument("ring", metavar="[RING]", required=False)
-@click.option("--once", is_flag=True, help="One picture, once everything was read, and no more.")
+@click.option("--once", is_flag=True, help="Print the state once everything has been read, and exit.")
 @cluster_options
 def top(ring: str | None, once: bool, kubeconfig: str | None, context: str | None) -> None:
-    """Watch a ring: objects of each shard on a scale, what moves, what is being drained, whether all is in its place.
+    """Watch a ring: each shard's objects as a bar, what moves, what is being drained, and whether everything is in its
+    place.
 
-    Until Ctrl-C. It follows the metadata of every object of the ring and keeps one number of each, so it can be left
-    open at a large ring. Where the output is no terminal, a line is written whenever something has changed.
+    It runs until Ctrl-C. It watches the metadata of every object of the ring and keeps one number for each, so you can
+    leave it open on a large ring. If the output is not a terminal, it writes a line whenever something has changed.
     """
     try:
         from rich.console import Console

@@ -29,14 +29,14 @@ HOST = "127.0.0.1"
     type=click.IntRange(0, 65535),
     default=0,
     show_default="a free one",
-    help="Of the page, on the loopback interface.",
+    help="Port of the page, on the loopback interface.",
 )
 @cluster_options
 def web(ring: str | None, port: int, kubeconfig: str | None, context: str | None) -> None:
-    """Watch a ring in a browser: what `top` shows, as a page of this machine.
+    """Watch a ring in a browser: what `top` shows, as a page served from this machine.
 
-    Prints the address of the page and serves it until Ctrl-C, on the loopback interface only. Nothing is loaded from
-    elsewhere, and nothing can be changed there.
+    Prints the address of the page and serves it until Ctrl-C, on the loopback interface only. The page loads nothing
+    from elsewhere, and nothing can be changed through it.
     """
     stop_in_order()
     ask(kubeconfig, context, lambda client: _serve(client, ring, port))

@@ -1,7 +1,7 @@
 """Which objects belong to a desired set, as recorded on the objects and on their owner.
 
-The owner is the parent of an ApplySet (KEP-3659), so kubectl and other tools see what belongs to it, and leave it
-alone:
+The owner is the parent of an ApplySet (KEP-3659), so that kubectl and other tools see which objects belong to it and do
+not change them:
 
 | where | key | value |
 |---|---|---|
@@ -11,7 +11,7 @@ alone:
 | owner, annotation | `applyset.kubernetes.io/additional-namespaces` | namespaces of members, except the owner's |
 | member, label | `applyset.kubernetes.io/part-of` | the id |
 
-An owner may have several sets, of several controllers. To kubectl they are one; these keys distinguish them:
+An owner may have several sets of several controllers. For kubectl they are one set; these keys distinguish them:
 
 | where | key | value |
 |---|---|---|
@@ -126,7 +126,7 @@ class ApplySet:
         return self.standing(obj) is Standing.MEMBER
 
     def whose(self, obj: KubeObject) -> str:
-        """For an object that is FOREIGN: who it belongs to."""
+        """What a FOREIGN object belongs to."""
         part_of, controller = obj.metadata.label(PART_OF), controller_of(obj.metadata)
         if controller is not None and not self._controls(controller):
             return f"it is controlled by {controller.kind} {controller.name}"
@@ -135,7 +135,9 @@ class ApplySet:
         return f"it is in another ApplySet ({part_of})"
 
     def _controls(self, controller: OwnerReference | None) -> bool:
-        """By name, not UID: the garbage collector deletes what a predecessor of the owner controlled."""
+        """Whether this refers to the owner, by name and not UID: the garbage collector deletes what a predecessor of
+        the owner controlled.
+        """
         owner = self.owner
         return controller is not None and (
             (group_kind_of(controller), controller.name) == (owner.KIND.group_kind, owner.metadata.name)
@@ -143,7 +145,7 @@ class ApplySet:
 
 
 def applyset(owner: KubeObject, controller: str, name: str) -> ApplySet:
-    """Raises ValueError for a name that cannot be a label, AnothersApplySet."""
+    """Identifies a set. Raises ValueError if its name cannot be a label value, AnothersApplySet."""
     # A single dot separates the two names, so that different pairs give different sets.
     of_controller = controller.replace(".", "..")
     full = f"{of_controller}.{name}" if name else of_controller
@@ -167,7 +169,7 @@ def _id(name: str, namespace: str, kind: str, group: str) -> str:
     return f"applyset-{_digest(f'{name}.{namespace}.{kind}.{group}'.encode())}-v1"
 
 
-# Marks: what was applied, how, and to which object.
+# Marks record what was applied, how, and to which object.
 
 
 def mark(operation: str, digest: str, address: Address) -> str:
@@ -179,7 +181,7 @@ def is_own_mark(text: str, address: Address) -> bool:
 
 
 def read_mark(text: str) -> tuple[str, str]:
-    """Operation and digest."""
+    """The operation and the digest in a mark."""
     operation, _, rest = text.partition(".")
     return operation, rest.partition(".")[0]
 
@@ -227,7 +229,7 @@ def memory_of(addresses: Iterable[Address]) -> Memory:
 
 
 def remembered(meta: ObjectMeta, name: str) -> Memory:
-    """What the owner's annotations say about the set, or about all sets if the set's annotation cannot be read."""
+    """What the owner's annotations record about the set, or about all sets if the set's annotation is unreadable."""
     return _read(meta.annotation(SETS + name), meta)
 
 
@@ -251,8 +253,8 @@ def _group_kind(text: str) -> GroupKind:
 
 
 def parent_patch(owner: ObjectMeta, set_: ApplySet, memory: Memory) -> dict[str, Any]:
-    """The merge patch that records this on the owner; empty if it is recorded already. An owner without any members
-    is not a parent.
+    """The merge patch that records this on the owner; empty if it is already recorded. An owner without members is not
+    a parent.
     """
     others = [
         _read(text, owner)

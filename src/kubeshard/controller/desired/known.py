@@ -33,7 +33,7 @@ class _Known:
         meta = set_.owner.metadata
         self.fingerprint = fingerprint
         self.applied: Applied | None = applied
-        """None once anything has changed."""
+        """None once something has changed."""
         self.index_value = set_.index_value
         self.uid = meta.uid
         self.id = meta.label(ID)
@@ -58,7 +58,7 @@ class KnownSets:
         self._by_value: dict[str, _Known] = {}
 
     async def follow(self, informer: Informer[Any]) -> None:
-        """Returns when the marked objects of its store are known. From then on, changes are heard of."""
+        """Returns when the marked objects of its store are known. From then on, changes are noticed."""
         if not informer.store.has_index(self._index):
             with suppress(ValueError):  # another run of the controller has begun it
                 informer.add_index(self._index, _index_values, self._changed)
@@ -68,11 +68,11 @@ class KnownSets:
         return store.has_index(self._index)
 
     def filed(self, store: Store[Any], set_: ApplySet) -> Mapping[Key, Any]:
-        """The marked objects of a tracked store, as they are now."""
+        """The current marked objects of a tracked store."""
         return store.filed(self._index, set_.index_value)
 
     def leave(self, store: Store[Any]) -> None:
-        """Changes in the store are no longer tracked."""
+        """Stops tracking changes in the store."""
         store.remove_index(self._index)
 
     def _changed(self, index_value: str | None) -> None:
@@ -103,7 +103,7 @@ class KnownSets:
         writes: OwnWrites,
         fresh: Callable[[Kind], bool],
     ) -> Applied | None:
-        """The result of the last apply, if another would have the same result; None if that has to be found out."""
+        """The result of the last apply if another one would have the same result; None if that is unknown."""
         sets = self._known.get(key)
         known = sets.get(whose) if sets is not None else None
         if known is None or known.fingerprint != fingerprint or writes:

@@ -1,4 +1,4 @@
-"""From what an author declares to what is sent.
+"""Turns declared objects into the ones that are sent.
 
 A member is the desired object with the labels of its set, with a reference to the owner if it may have one, and without
 what only the server sets. Its digest covers all of this: an object with that digest was applied from an equal member.
@@ -42,7 +42,7 @@ def rank(kind: GroupKind) -> int:
 class Member(Generic[T]):
     address: Address
     obj: T
-    """As it is sent, except for its mark."""
+    """The object as it is sent, except for its mark."""
     digest: str
     controller: KubeObject | None
     """The owner, if the object refers to it."""
@@ -71,8 +71,8 @@ class Member(Generic[T]):
 
 
 def members_of(set_: ApplySet, desired: Sequence[KubeObject]) -> dict[Address, Member[Any]]:
-    """In the order in which they are applied. Raises TypeError, ValueError and WrongNamespace for objects that cannot
-    be members, and IllegalOwner for an owner that was not read from the server.
+    """The members in the order in which they are applied. Raises TypeError, ValueError and WrongNamespace for objects
+    that cannot be members, and IllegalOwner for an owner that was not read from the server.
     """
     found: dict[Address, Member[Any]] = {}
     for obj in desired:

@@ -136,7 +136,7 @@ class Observer:
         return informer
 
     def _undecodable(self, set_: ApplySet, forms: Iterable[Form[Any]]) -> Iterator[PartialObject]:
-        """Members that no longer fit their class can still be deleted."""
+        """Members that no longer fit their class, which can still be deleted."""
         for form in forms:
             for error in self._reads.informer(form).store.undecodable.values():
                 if error.partial is not None and set_.marks(error.partial):

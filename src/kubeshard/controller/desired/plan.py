@@ -32,12 +32,13 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What `ctx.apply` does, and `ctx.plan` would do. True if there is anything to do.
+    """What `ctx.apply` does, as returned by `ctx.plan`. It is true if there is anything to do.
 
-    `creates`: as they will be sent. `deletes`: members that are no longer desired, in the order of their deletion.
-    They are deleted only when everything desired exists. `waiting`: desired, but currently being deleted; recreated
-    when they are gone. `refused`: objects that cannot be applied, and why. `unseen`: where there may be members that
-    an earlier version of the program applied, and why they could not be listed. `unchanged`: already as desired.
+    `creates`: objects as they will be sent. `deletes`: members that are no longer desired, in the order of their
+    deletion. They are deleted only when everything desired exists. `waiting`: desired objects that are currently being
+    deleted; they are recreated when they are gone. `refused`: objects that cannot be applied, and why. `unseen`: where
+    there may be members that an earlier version of the program applied, and why they could not be listed. `unchanged`:
+    objects that are already as desired.
 
     `str(plan)` is a readable diff, without the values of Secrets.
     """
@@ -79,19 +80,21 @@ class Applied:
 
     plan: Plan
     objects: tuple[KubeObject, ...] = ()
-    """As they are now, in no particular order."""
+    """The objects as they are now, in no particular order."""
     waiting: tuple[KubeObject, ...] = ()
-    """Objects that must be gone before desired ones can be created in their place. Nothing is pruned meanwhile."""
+    """Objects that must be gone before desired ones can be created in their place. Until then, nothing is pruned."""
 
     def __getitem__(self, desired: T) -> T:
-        """Raises KeyError for an object that was not given, or whose predecessor is still being deleted."""
+        """The object as it is now. Raises KeyError for one that was not given, or whose predecessor is still being
+        deleted.
+        """
         found = self.get(desired)
         if found is None:
             raise KeyError(str(address_of(desired)))
         return found
 
     def get(self, desired: T) -> T | None:
-        """None while its predecessor is being deleted."""
+        """The object as it is now, or None while its predecessor is being deleted."""
         address = address_of(desired)
         found: Any = (obj for obj in self.objects if address_of(obj) == address)
         return next(found, None)  # of the class of the desired object

@@ -1,4 +1,4 @@
-"""From the desired and the existing objects to a plan. Pure.
+"""Makes a plan from the desired and the existing objects. Pure.
 
 | what exists | what happens |
 |---|---|
@@ -36,9 +36,7 @@ Unowned = Literal["refuse", "adopt"]
 
 
 class Observed(NamedTuple):
-    """What exists: objects in the places of desired ones, marked objects in other places, and what could not be
-    read.
-    """
+    """What exists: objects with the names of desired ones, other marked objects, and what could not be read."""
 
     live: Mapping[Address, KubeObject]
     strays: Iterable[KubeObject] = ()

@@ -1,4 +1,4 @@
-"""What can go wrong with a desired set."""
+"""Errors of desired sets."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """Executes a desired set.
 
-In this order, so that the next run can complete an interrupted one:
+The order of the steps allows the next run to complete an interrupted one:
 
 1. Record on the owner the kinds and namespaces of what is about to be applied, in addition to those already recorded.
 2. Create or apply everything desired, one object after the other, Namespaces and CustomResourceDefinitions first. A
 failure does not stop the others.
 3. If all of that succeeded, delete what is no longer desired, in the opposite order.
-4. If that succeeded too, remove the kinds and namespaces that are now empty from the owner's record.
+4. If that succeeded as well, remove the kinds and namespaces that are now empty from the owner's record.
 
-The next run needs nothing that this module keeps in memory: that only saves time.
+The next run does not depend on what this module keeps in memory, which only saves time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ApplyRequest(msgspec.Struct, frozen=True):
     immutable: Immutable = "refuse"
 
     def check(self) -> None:
-        """Raises ValueError for an unknown policy: a misspelt one must not mean the default."""
+        """Raises ValueError for an unknown policy, so that a misspelt one does not mean the default."""
         for name, policy in (("unowned", Unowned), ("immutable", Immutable)):
             if (given := getattr(self, name)) not in get_args(policy):
                 raise ValueError(f"{name}={given!r}: one of {', '.join(get_args(policy))}")
@@ -84,8 +84,8 @@ class ApplyRequest(msgspec.Struct, frozen=True):
 
 
 def _fingerprint(objects: Sequence[KubeObject], unowned: Unowned) -> int:
-    """Equal for equal objects, and different for others as far as 64 bits can tell; valid in this process only. Maps in
-    another order may give another fingerprint.
+    """A 64-bit fingerprint: equal for equal objects and almost certainly different for others. It is only valid in this
+    process. Maps in another order may result in another fingerprint.
     """
     return hash((_encode(objects), *map(type, objects), unowned))
 
@@ -101,11 +101,11 @@ class DesiredSets:
         self._known = KnownSets()
 
     def forget(self, key: Key) -> None:
-        """The object is gone, or belongs to another shard."""
+        """Called when the object is gone or belongs to another shard."""
         self._known.forget(key)
 
     def leave(self, store: Store[Any]) -> None:
-        """The controller is removed, but the store remains."""
+        """Called when the controller is removed but the store remains."""
         self._known.leave(store)
 
     async def plan(self, run: Run, reads: ControllerReader, writes: OwnWrites, request: ApplyRequest) -> Plan:
@@ -225,7 +225,7 @@ class _Run:
             self._became(member, created)
 
     async def _judge(self, member: Member[Any], live: KubeObject) -> None:
-        """An object that the cache did not show, or not yet."""
+        """Handles an object that the cache did not show, or not yet."""
         address = member.address
         observed = Observed({address: live})
         plan = plan_of(self._set, {address: member}, observed, self._rewrites, self._request.unowned)
@@ -249,7 +249,7 @@ class _Run:
             self._became(member, applied)
 
     async def _recreate(self, member: Member[Any], live: KubeObject, why: Invalid) -> None:
-        """Deletes only what was created from a desired object of ours."""
+        """Deletes and recreates a member, but only if we created it."""
         if self._request.immutable == "refuse" or not self._set.is_member(live):
             raise ImmutableFields(
                 f"the API server refuses to change fields that differ; delete it, or use "

@@ -7,7 +7,7 @@
 | delete | uid and resourceVersion |
 | record on the owner | the owner's resourceVersion |
 
-An object is created by a create and not by an apply, which would merge into an object of somebody else. An apply does
+An object is created with a create and not with an apply, which would merge into somebody else's object. An apply does
 not remove what a create set, so before the first apply a patch turns the create's field ownership into the apply's
 (`kubeshard.core.managed_fields`).
 """
@@ -44,7 +44,9 @@ class Writer:
         self._parent = set_.owner
 
     async def remember(self, memory: Memory) -> None:
-        """Sends nothing if this is recorded already. Raises Conflict for an owner that changed or is gone."""
+        """Records this on the owner, and sends nothing if it is already recorded. Raises Conflict if the owner changed
+        or is gone.
+        """
         patch = parent_patch(self._parent.metadata, self._set, memory)
         if not patch:
             return
@@ -57,7 +59,7 @@ class Writer:
             raise Conflict(f"{self._set.owner.KIND.kind} {self._set.owner.key} is gone") from error
 
     async def create(self, member: Member[Any]) -> KubeObject:
-        """Raises AlreadyExists."""
+        """Creates the member. Raises AlreadyExists."""
         created: KubeObject = await self._client.create(member.to_create())
         return created
 
@@ -71,7 +73,7 @@ class Writer:
         return found
 
     async def apply(self, member: Member[Any], live: KubeObject) -> KubeObject:
-        """Raises Conflict for an object that is not as `live` was judged, Invalid."""
+        """Applies the member. Raises Conflict if the object is no longer as `live`, Invalid."""
         meta = live.metadata
         if read_mark(meta.annotation(APPLIED))[0] != "applied":
             live = await self._taken_over(live)
@@ -95,12 +97,12 @@ class Writer:
         return False
 
     async def delete(self, obj: KubeObject) -> None:
-        """Succeeds if the object is gone already."""
+        """Deletes the object. Succeeds if it is already gone."""
         with suppress(NotFound):
             await self._client.delete_object(obj, propagation="Background")
 
     async def _taken_over(self, live: KubeObject) -> KubeObject:
-        """The object as it is now, after fields that we set with other writes were turned into applied ones."""
+        """Turns fields that we set with other writes into applied ones, and returns the updated object."""
         form, key = form_of(type(live)), live.key
         body = (await self._client.raw("GET", form.kind.path(key.namespace, key.name))).body
         now = decode(form, body)

@@ -1,4 +1,4 @@
-"""The checksum controller: the SHA-256 of every value of every Secret of a namespace, in ConfigMaps."""
+"""The checksum controller: ConfigMaps with the SHA-256 of every value of every Secret in a namespace."""
 
 from kubeshard.examples.checksum.operator import build_checksum_controller, connected_checksum_controller
 

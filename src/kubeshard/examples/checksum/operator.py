@@ -33,8 +33,8 @@ def build_checksum_controller(
     lease_namespace: str | None = None,
     mode: Mode | None = "shard",
 ) -> Manager:
-    """The manager of one process; `mode` None: of a singleton, which needs `lease_namespace`. The client stays the
-    caller's. Raises ConfigurationError for names that cannot work.
+    """The manager of one process. `mode` None means a singleton, which needs `lease_namespace`. The caller keeps
+    ownership of the client. Raises ConfigurationError for invalid names.
     """
     sharding, election = None, None
     if mode is not None:
@@ -58,7 +58,7 @@ def build_checksum_controller(
 async def connected_checksum_controller(
     kubeconfig: str | None, context: str | None, world: World, **options: Any
 ) -> AsyncIterator[Manager]:
-    """The same with a client of its own; `options` as of `build_checksum_controller`. Raises ConfigurationError,
+    """Like `build_checksum_controller`, whose `options` it takes, but with its own client. Raises ConfigurationError,
     Unauthorized.
     """
     async with connected(kubeconfig, context, world=world) as client:
@@ -66,8 +66,8 @@ async def connected_checksum_controller(
 
 
 def secret_checksums() -> Controller[Secret]:
-    """The controller `secret-checksums`. It reacts to what the reference's does (a ConfigMap that is deleted), and
-    to changes of either object (D5 in docs/defects.md).
+    """The controller `secret-checksums`. Like the Go one, it reacts to deleted ConfigMaps; unlike it, it also reacts to
+    changes to either object (D5 in docs/defects.md).
     """
     return Controller(
         name="secret-checksums",

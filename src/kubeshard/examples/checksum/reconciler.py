@@ -13,7 +13,7 @@ SECRET_LABEL = "secret"  # noqa: S105 - the name of a label
 
 
 class SecretChecksums(Reconciler[Secret]):
-    """Creates the ConfigMap and keeps it true when the Secret changes (D5 in docs/defects.md)."""
+    """Creates the ConfigMap and updates it when the Secret changes (D5 in docs/defects.md)."""
 
     async def reconcile(self, ctx: Context, secret: Secret) -> Result | None:
         if not secret.metadata.deleting:
@@ -22,7 +22,7 @@ class SecretChecksums(Reconciler[Secret]):
 
 
 def checksums(secret: Secret) -> ConfigMap:
-    """The ConfigMap of a Secret. Its label `secret` is left out where the name is too long for a label value."""
+    """The ConfigMap of a Secret. Its label `secret` is left out if the name is too long for a label value."""
     name = secret.metadata.name
     own_label = {SECRET_LABEL: name} if is_label_value(name) else {}
     return ConfigMap(

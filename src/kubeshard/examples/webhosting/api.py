@@ -13,7 +13,7 @@ RING = OPERATOR
 PROJECT_LABEL = f"{GROUP}/project"
 """Namespaces with this label set to "true" are projects: only their Websites are sharded."""
 SKIP_WORKLOAD_LABEL = "skip-workload"
-"""On a Website, any value: no replicas and an ingress class that nobody serves, for load tests."""
+"""On a Website, with any value: no replicas, and an ingress class that no controller serves, for load tests."""
 
 PENDING, READY, ERROR, TERMINATING = "Pending", "Ready", "Error", "Terminating"
 PHASES = (PENDING, READY, ERROR, TERMINATING)
@@ -38,21 +38,21 @@ class ThemeSpec(Struct):
 
 
 class Theme(KubeObject, group=GROUP, version=VERSION, namespaced=False):
-    """How Websites look: a CSS color and a font family."""
+    """The look of Websites: a CSS color and a font family."""
 
     spec: ThemeSpec = field(default_factory=ThemeSpec)
 
 
 class WebsiteSpec(Struct):
     theme: str = ""
-    """Name of a Theme."""
+    """The name of a Theme."""
 
 
 class WebsiteStatus(Struct):
     observed_generation: int = 0
     phase: str = ""
     last_transition_time: str | None = None
-    """MicroTime of the last change of any status field."""
+    """The MicroTime of the last change to any status field."""
 
 
 class Website(KubeObject, group=GROUP, version=VERSION):

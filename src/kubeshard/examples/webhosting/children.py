@@ -1,7 +1,7 @@
 """The objects that a Website owns, as pure functions of Website, Theme and configuration.
 
-All carry the server's name, the Website's labels (so the shard label of the owner: children are born on their
-owner's shard) and four fixed labels. Owner references are added where the objects are written.
+They all have the server's name, the Website's labels and four fixed labels. The Website's labels include its shard
+label, so children are created on their owner's shard. Owner references are added when the objects are written.
 """
 
 from __future__ import annotations
@@ -49,13 +49,15 @@ _DEFAULT_MODE = 0o644
 
 
 def server_name(website: Website) -> str:
-    """The website's name and a piece of its UID's hash: a namesake created later gets objects of its own."""
+    """The website's name and a part of its UID's hash, so that a later Website of the same name gets its
+    own objects.
+    """
     return _server_name(website.metadata.name, website.metadata.uid)
 
 
 @lru_cache(maxsize=64)
 def _server_name(name: str, uid: str) -> str:
-    # Asked for a dozen times per reconcile.
+    # Called a dozen times per reconcile.
     return f"{name}-{hashlib.sha256(uid.encode()).hexdigest()[:6]}"
 
 
@@ -81,7 +83,7 @@ def service(website: Website) -> Service:
 
 
 def ingress(website: Website, config: IngressConfig, live: Ingress | None) -> Ingress:
-    """`live` tells whether the ingress class is the operator's to take away; one that others chose stays."""
+    """`live` shows whether the operator set the ingress class and may remove it; a class that others chose is kept."""
     http = HTTPIngressRule(
         paths=(
             IngressPath(
@@ -111,7 +113,7 @@ def ingress(website: Website, config: IngressConfig, live: Ingress | None) -> In
 
 
 def deployment(website: Website, files: ServerFiles, live: Deployment | None) -> Deployment:
-    """`live` tells the template's annotations to keep: `kubectl rollout restart` writes one there."""
+    """`live` has the template annotations to keep: `kubectl rollout restart` writes one there."""
     labels = _server_labels(website)
     annotations = {**(live.spec.template.metadata.annotations if live else {})}
     annotations["checksum/configmap"] = pages.checksum(files.data)

@@ -21,7 +21,7 @@ DEFAULT_WORKERS = 15
 
 
 class IngressConfig(Struct):
-    """What all Ingresses of websites have in common."""
+    """Settings that all Ingresses of websites share."""
 
     annotations: Mapping[str, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
@@ -29,31 +29,31 @@ class IngressConfig(Struct):
 
 
 class OperatorConfig(ComponentConfig):
-    """The file, `config.webhosting.timebertt.dev/v1alpha1` WebhostingOperatorConfig."""
+    """The configuration file, `config.webhosting.timebertt.dev/v1alpha1` WebhostingOperatorConfig."""
 
     ingress: IngressConfig = field(default_factory=IngressConfig)
 
 
 class OperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """File and environment together."""
+    """The settings from file and environment."""
 
     config: OperatorConfig
     sharding: Mode | None
-    """What this process is in the ring; None: the elected one of a singleton."""
+    """This process's role in the ring; None means a singleton with leader election."""
     workers: int
     shard_name: str
-    """`""`: the pod's or the host's name."""
+    """The shard's name; `""` means the pod's or the host's name."""
     namespace: str
-    """Of the Lease of the shard or of the leader: the file's, the pod's, or the shipped manifests'."""
+    """The namespace of the shard's or the leader's Lease: the file's, the pod's, or that of the shipped manifests."""
 
 
 def load_settings(
     path: str | Path | None, environment: Mapping[str, str]
 ) -> tuple[OperatorSettings, tuple[str, ...]]:
-    """File (defaults without one) and `ENABLE_SHARDING`, `WEBSITE_CONCURRENT_SYNCS`, `SHARD_NAME` of the
-    environment, beside what all components know (`manager.config_file`), and the variables of the reference's first
-    generation: `SHARDING_ENABLED`, `SHARD_MODE`, `SHARD_ID`. And a sentence for each unknown field. Raises
-    ConfigurationError naming the field or variable.
+    """Reads the file (defaults without one) and the environment variables `ENABLE_SHARDING`, `WEBSITE_CONCURRENT_SYNCS`
+    and `SHARD_NAME`, besides those that all components know (`manager.config_file`) and those of the Go project's first
+    generation: `SHARDING_ENABLED`, `SHARD_MODE`, `SHARD_ID`. Also returns a sentence for each unknown field. Raises
+    ConfigurationError, which names the field or variable.
     """
     config, unknown = load_component(
         path, OperatorConfig, api_version=API_VERSION, kind=KIND, environment=environment
@@ -74,7 +74,7 @@ def load_settings(
 
 
 def _sharding(environment: Mapping[str, str]) -> Mode | None:
-    """`ENABLE_SHARDING` means a sharder service, `SHARDING_ENABLED` none, unless `SHARD_MODE` says otherwise."""
+    """`ENABLE_SHARDING` implies a sharder service and `SHARDING_ENABLED` none, unless `SHARD_MODE` says otherwise."""
     served = boolean(environment, "ENABLE_SHARDING", False)
     if not served and not boolean(environment, "SHARDING_ENABLED", False):
         return None

@@ -29,8 +29,8 @@ status_changed: Predicate[Website] = changed(lambda website: website.status)
 def website_controller(
     ingress: IngressConfig | None = None, *, workers: int = DEFAULT_WORKERS
 ) -> Controller[Website]:
-    """The controller `website`. A Website's own status counts as a trigger, so that a status written from a stale
-    view is looked at once more; annotations count so that people can ask for a reconcile.
+    """The controller `website`. Changes to a Website's own status trigger it, so that a status written from a stale
+    view is checked again. Changes to annotations trigger it so that people can request a reconcile.
     """
     return Controller(
         name="website",

@@ -33,10 +33,9 @@ async def generate(
     namespaces: Collection[str] = (),
     skip_workload: bool = False,
 ) -> AsyncIterator[Generated]:
-    """Create `count` Websites (default: 1 to 50, by chance) in each project, or only in those of
-    `namespaces`.
+    """Create `count` Websites (default: a random number from 1 to 50) in each project, or only in `namespaces`.
 
-    Raises ConfigurationError where there is no Theme, no project, or a named namespace is not a project.
+    Raises ConfigurationError if there is no Theme, no project, or a given namespace is not a project.
     """
     rng = client.world.rng
     themes = [theme.metadata.name for theme in await _themes(client)]
@@ -60,7 +59,7 @@ async def generate(
 
 
 async def create_all(client: Client, websites: Iterable[Website]) -> None:
-    """Some at a time. Raises the first ApiError, and creates no more then."""
+    """Creates several Websites at a time. Stops at the first ApiError and raises it."""
     waiting = iter(websites)
 
     async def create() -> None:

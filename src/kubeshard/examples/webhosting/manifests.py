@@ -67,7 +67,7 @@ def crds() -> Iterator[Manifest]:
 
 
 def controller_ring(name: str = RING) -> Manifest:
-    """The ring of the operator: Websites with everything they own, in project namespaces."""
+    """The operator's ring: Websites with everything that they own, in project namespaces."""
     return {
         "apiVersion": "sharding.timebertt.dev/v1alpha1",
         "kind": "ControllerRing",
@@ -87,7 +87,7 @@ def controller_ring(name: str = RING) -> Manifest:
 
 
 def rbac(ring: str = RING, sharder: tuple[str, str] = ("sharding-system", "sharder")) -> Iterator[Manifest]:
-    """Rights of the operator, and of the sharder (service account as namespace, name) on the ring's
+    """The rights of the operator, and those of the sharder (a service account as namespace and name) on the ring's
     resources.
 
     The operator writes Leases in its own namespace only (D7 in docs/defects.md).
@@ -134,7 +134,7 @@ def rbac(ring: str = RING, sharder: tuple[str, str] = ("sharding-system", "shard
 
 
 def sharder_rbac() -> Iterator[Manifest]:
-    """What the operator needs beside `rbac` to be its own sharder."""
+    """The rights that the operator needs besides `rbac` to be its own sharder."""
     read = ["get", "list", "watch"]
     sharded = [resource for main, controlled in RING_RESOURCES for resource in (main, *controlled)]
     yield _role(
@@ -150,7 +150,7 @@ def sharder_rbac() -> Iterator[Manifest]:
 
 
 def samples() -> Iterator[Manifest]:
-    """A project, two themes and two websites to play with."""
+    """A project, two themes and two websites to try out."""
     yield project("project-foo")
     yield theme("exciting", "darkcyan", "Futura")
     yield theme("lame", "darkgray", "Times")

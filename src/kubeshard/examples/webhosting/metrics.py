@@ -1,6 +1,6 @@
 """State metrics of Websites and Themes, computed from the instance's own cache at each scrape.
 
-Every instance exports what its cache holds: a shard its slice, a singleton everything.
+Every instance exports the contents of its cache: a shard exports its part, a singleton everything.
 """
 
 from __future__ import annotations

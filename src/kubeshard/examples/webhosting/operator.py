@@ -1,6 +1,6 @@
-"""The webhosting operator as a process: a shard of its ring, its sharder, both, or the elected one of a singleton.
+"""The webhosting operator as a process: a shard of its ring, its sharder, both, or a singleton with leader election.
 
-RBAC: `manifests.rbac`; for who may be the sharder also `manifests.sharder_rbac`.
+RBAC: `manifests.rbac`; a process that may be the sharder also needs `manifests.sharder_rbac`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kubeshard.shard.timing import scaled
 
 
 def build_operator(settings: OperatorSettings, client: Client) -> Manager:
-    """The operator, ready to run. The client stays the caller's. Raises ConfigurationError."""
+    """The operator, ready to run. The caller keeps ownership of the client. Raises ConfigurationError."""
     config = settings.config
     secure = not config.insecure_metrics and config.metrics_address != "0"
 
     async def export_state() -> None:
-        # Runs once the caches are full; before that there is nothing true to export.
+        # Runs once the caches have synced; before that, exported metrics would be wrong.
         manager.metrics.registry.register(
             StateMetrics(lambda: manager.cache.list(Website, ALL), lambda: manager.cache.list(Theme))
         )
@@ -56,7 +56,7 @@ def build_operator(settings: OperatorSettings, client: Client) -> Manager:
 async def connected_operator(
     settings: OperatorSettings, kubeconfig: str | None, context: str | None, world: World
 ) -> AsyncIterator[Manager]:
-    """The operator with a client of its own, closed when the block is left. Raises ConfigurationError,
+    """The operator with its own client, which is closed when the block is left. Raises ConfigurationError,
     Unauthorized.
     """
     limiter = settings.config.client_connection.limiter(world.clock)

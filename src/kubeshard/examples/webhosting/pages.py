@@ -1,7 +1,7 @@
-"""What a website's server serves and how: the index page and the nginx configuration.
+"""The index page and the nginx configuration of a website's server.
 
-Values reach the page escaped for where they stand: names for HTML text, theme values for CSS. A CSS value
-that could leave its declaration becomes the literal `ZgotmplZ`, as in the reference's template engine.
+Values are escaped for their context: names for HTML text, theme values for CSS. A CSS value that could break out of its
+declaration becomes the literal `ZgotmplZ`, as in Go's html/template.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def nginx_conf(website: Website) -> str:
 
 @lru_cache(maxsize=64)
 def css_value(text: str) -> str:
-    """`text` if it can only be part of one CSS value, else a harmless word."""
+    """`text` if it cannot break out of a CSS value, otherwise a harmless word."""
     name_characters = "".join(c for c in text.lower() if c.isascii() and (c.isalnum() or c == "_"))
     unsafe = (
         not _UNSAFE_CSS.isdisjoint(text)
@@ -55,9 +55,9 @@ def css_value(text: str) -> str:
 
 
 def checksum(data: Mapping[str, str]) -> str:
-    """Hex SHA-256 of a ConfigMap's data as the reference hashes it: JSON with sorted keys, no spaces, and
-    `<`, `>`, `&` and the two Unicode line separators escaped. Equal data gives equal pod templates in both
-    operators.
+    """The hexadecimal SHA-256 of a ConfigMap's data, hashed as the Go operator does: as JSON with sorted keys, no
+    spaces, and `<`, `>`, `&` and the two Unicode line separators escaped. Equal data results in equal pod templates in
+    both operators.
     """
     encoded = msgspec.json.encode(data, order="sorted")
     for character, escape in _GO_JSON_ESCAPES.items():
@@ -67,7 +67,7 @@ def checksum(data: Mapping[str, str]) -> str:
 
 @cache
 def _template(name: str) -> Callable[..., str]:
-    """A `string.Template` that is searched for its fields once."""
+    """A `string.Template` whose fields are looked up only once."""
     text = (files("kubeshard.examples.webhosting") / "templates" / name).read_text(encoding="utf-8")
 
     def piece(found: re.Match[str]) -> str:

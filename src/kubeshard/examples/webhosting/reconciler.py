@@ -1,4 +1,4 @@
-"""The controller `website`: makes a Website's four objects so and reports its phase."""
+"""The controller `website`: applies a Website's four objects and reports its phase."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ThemeNotFound(KubeshardError):
 
 
 class WebsiteReconciler(Reconciler[Website]):
-    """One Website at a time: ConfigMap, Service, Ingress, Deployment, then the status.
+    """Reconciles a Website: ConfigMap, Service, Ingress and Deployment, then the status.
 
-    Reads that turn out to be stale are repeated without touching the status; any other failure shows as phase
-    Error and is retried with backoff. A Website without a theme is in phase Error until its spec changes.
+    Stale reads are repeated without touching the status; any other failure is reported as phase Error and retried with
+    backoff. A Website without a theme is in phase Error until its spec changes.
     """
 
     def __init__(self, ingress: IngressConfig | None = None) -> None:
@@ -46,7 +46,7 @@ class WebsiteReconciler(Reconciler[Website]):
 
     async def _phase(self, ctx: Context, website: Website) -> str:
         if website.metadata.deleting:
-            # Seen with foreground deletion only: the garbage collector removes what the Website owns.
+            # Only visible during foreground deletion: the garbage collector removes what the Website owns.
             return TERMINATING
         if not website.spec.theme:
             _warn(ctx, website, "ThemeUnspecified", "Website doesn't specify a Theme")
@@ -71,7 +71,7 @@ class WebsiteReconciler(Reconciler[Website]):
         return theme
 
     async def _ensure_children(self, ctx: Context, website: Website, theme: Theme) -> bool:
-        """Whether the website's Deployment is ready, once all objects are as they should be."""
+        """Applies all objects and returns whether the website's Deployment is ready."""
         name, namespace = children.server_name(website), website.metadata.namespace
         files = await _ensure(ctx, website, children.config_map(website, theme))
         await _ensure(ctx, website, children.service(website))
@@ -100,7 +100,7 @@ def _warn(ctx: Context, website: Website, reason: str, message: str) -> None:
 
 
 async def _report_failure(ctx: Context, website: Website, error: Exception) -> None:
-    """Phase Error. Raises both errors where that fails too."""
+    """Writes phase Error. Raises both errors if that fails as well."""
     try:
         await _write_status(ctx, website, ERROR)
     except Exception as second:
@@ -108,9 +108,9 @@ async def _report_failure(ctx: Context, website: Website, error: Exception) -> N
 
 
 async def _write_status(ctx: Context, website: Website, phase: str) -> None:
-    """One JSON Patch of the whole status, and only if something changed. No resourceVersion: the shard
-    label that the fenced client tests is the precondition that matters, and observedGeneration says which
-    spec the status is about.
+    """Sends one JSON Patch of the whole status, and only if something changed. It has no resourceVersion: the
+    precondition that matters is the shard label, which the fenced client tests, and observedGeneration says which spec
+    the status describes.
     """
     current = website.status
     status = msgspec.structs.replace(current, observed_generation=website.metadata.generation, phase=phase)

@@ -1,8 +1,8 @@
-"""The built-in kinds that a Website owns, with the fields that the operator sets or reads and no others.
+"""The built-in kinds that a Website owns, with only the fields that the operator sets or reads.
 
-Because decoding drops what is not declared, a live object equals the desired one exactly when all fields the
-operator cares about are as it wants them: server defaults and foreign fields never look like a difference. What
-has a default other than None the operator always sets, be it to the default.
+Because decoding drops what is not declared, a live object equals the desired one exactly when all fields that the
+operator manages have the desired values: server defaults and foreign fields never look like a difference. The operator
+always sets fields with a default other than None, if only to the default.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class IngressTLS(Struct):
 
 class IngressSpec(Struct):
     ingress_class_name: str | UnsetType | None = UNSET
-    """UNSET: whoever it is that chose one; None: there shall be none."""
+    """UNSET keeps the class that others chose; None removes it."""
     rules: tuple[IngressRule, ...] = ()
     tls: tuple[IngressTLS, ...] = ()
 
@@ -159,10 +159,10 @@ class Deployment(KubeObject, group="apps", version="v1"):
 
 
 def is_ready(deployment: Deployment) -> bool:
-    """Whether the Deployment's controller has seen this generation, it is available, and its rollout is
+    """Whether the Deployment's controller has observed this generation, the Deployment is available, and its rollout is
     complete.
 
-    Holds for zero replicas too, but only once a deployment controller has said so.
+    This is also true for zero replicas, but only once a deployment controller has observed that.
     """
     if deployment.status.observed_generation < deployment.metadata.generation:
         return False

@@ -1,6 +1,7 @@
-"""A live ring as a page for browsers of this machine, without anything from elsewhere.
+"""A live ring as a web page for browsers on this machine.
 
-Guaranteed: every browser gets the same picture as a terminal does; it is read-only; answers go to requests for this
-very address only, so no other page that the browser has open can have a name point here and read them. Not guaranteed:
-that other users of this machine do not look; who has the port has the picture.
+Guaranteed: every browser shows the same picture as a terminal. The page is read-only and loads nothing from elsewhere.
+Only requests for exactly this address are answered, so no other page in the browser can read the answers through DNS
+rebinding. Not guaranteed: privacy from other users of this machine; anyone who can connect to the port sees the
+picture.
 """

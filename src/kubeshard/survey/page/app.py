@@ -3,11 +3,11 @@
 | path | answer |
 |---|---|
 | `/` | the page |
-| `/page.css`, `/page.js` | of it |
-| `/events` | server-sent events: a picture as JSON at once, and again whenever it has changed |
+| `/page.css`, `/page.js` | its style and script |
+| `/events` | server-sent events: the picture as JSON, at once and whenever it has changed |
 | anything else | 404 |
 
-A browser that reads slowly misses pictures and holds nothing up: the next one that it gets is the present one.
+A browser that reads slowly misses pictures but blocks nothing: the next picture that it gets is the current one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kubeshard.runtime.asgi import Receive, Scope, Send
 from kubeshard.survey.picture import Picture, scale
 
 REFRESH = 0.5
-"""Seconds between two pictures."""
+"""The minimum number of seconds between two pictures."""
 HEARTBEAT = 15.0
-"""Seconds after which a comment is sent where nothing changes, so that a connection that is gone is noticed."""
+"""Seconds after which a comment is sent if nothing changes, so that dead connections are noticed."""
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
@@ -39,12 +39,12 @@ _SAFE = {
 
 
 def local_names(port: int) -> frozenset[str]:
-    """What a browser of this machine says in the header Host, which leaves out HTTP's own port."""
+    """The Host headers that a browser on this machine may send. Browsers omit the port if it is 80."""
     return frozenset(name if port == 80 else f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
 
 
 class LivePage:
-    """See the module. `picture` gives the present one; `hosts` are the names under which a browser may ask."""
+    """See the module. `picture` returns the current picture; `hosts` are the accepted Host headers."""
 
     def __init__(
         self, ring: str, picture: Callable[[], Picture], hosts: Callable[[], frozenset[str]]
@@ -58,9 +58,9 @@ class LivePage:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path: str = scope["path"]
         if headers.get("host", "") not in self._hosts():
-            await _answer(send, 403, "text/plain", b"ask for this page by the address that was printed\n")
+            await _answer(send, 403, "text/plain", b"open this page by the address that was printed\n")
         elif scope["method"] not in ("GET", "HEAD"):
-            await _answer(send, 405, "text/plain", b"this page can only be read\n", {"allow": "GET, HEAD"})
+            await _answer(send, 405, "text/plain", b"this page is read-only\n", {"allow": "GET, HEAD"})
         elif path in self._files:
             type_, body = self._files[path]
             await _answer(send, 200, type_, b"" if scope["method"] == "HEAD" else body)
