@@ -1,11 +1,13 @@
-"""What a ring costs by objects, shards and changes: CPU and memory of the sharder, of one shard and of kube-apiserver.
+"""What a ring costs by websites, shards and changes: CPU and memory of the sharder, one shard, kube-apiserver and etcd.
 
-    python benchmarks/sizing.py [--objects 1000 5000] [--shards 2 5] [--rates 10 50] [--seconds 8]
+    python benchmarks/sizing.py [--websites 1000 4000] [--shards 2 5] [--rates 10 50] [--seconds 8]
 
-One control plane without controllers. Its Websites, which have no workload, only grow in number; for each number of
-them and of shards the ring settles, and then so many of their themes are changed per second. Each change is a
-reconcile with a ConfigMap and a status. CPU is of the window only, in thousandths of a core; memory is what is
-resident at its end. etcd and this program, which makes the changes, share the machine.
+Starts a control plane without controllers and fills it with Websites that have no workload. Each is five objects, which
+the ring assigns: the Website, a ConfigMap, a Service, an Ingress and a Deployment of zero replicas. For each number of
+Websites and shards it waits until the ring has settled and then changes the theme of Websites at each rate. Each change
+makes a shard reconcile: it writes a ConfigMap and a status. CPU is measured within the window only, in thousandths of a
+core; memory is resident memory at the end of the window. All processes share the machine with this program, which makes
+the changes.
 """
 
 from __future__ import annotations
@@ -26,42 +28,45 @@ from kubeshard.sharding import ControllerRing, drain_label, shard_label
 from kubeshard.testing import Child
 
 OTHER_THEME = "lame"
-SETTLED = 240.0
+SERVERS = ("kube-apiserver", "etcd")
+SETTLED = 600.0
 _other: set[int] = set()
-"""The Websites that have the other theme now."""
+"""The Websites whose theme is the other one now."""
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--objects", type=int, nargs="+", default=[1000, 5000])
+    parser.add_argument("--websites", type=int, nargs="+", default=[1000, 4000])
     parser.add_argument("--shards", type=int, nargs="+", default=[2, 5])
     parser.add_argument("--rates", type=int, nargs="+", default=[10, 50])
     parser.add_argument("--seconds", type=float, default=8.0)
     given = parser.parse_args()
-    units = {"objects": "", "shards": "", "changes/s": "", "CPU": "m", "memory": "MiB"}
+    units = {"websites": "", "shards": "", "changes/s": "", "CPU": "m", "memory": "MiB"}
     with Results(units) as results:
         async with bench() as cluster:
             await cluster.client.apply_manifest(manifests.theme(OTHER_THEME, "darkgray", "Times"))
             await cluster.client.apply_manifest(manifests.controller_ring(RING))
+            progress("nothing runs")
+            await measure(cluster, {}, 0, 0, 0, given.seconds, results)
             sharder, shards, objects = cluster.start_sharder(Program("kubeshard")), list[Child](), 0
-            for wanted in sorted(given.objects):
+            for wanted in sorted(given.websites):
                 await create(cluster, range(objects, wanted))
                 objects = wanted
                 for instances in sorted(given.shards):
                     for shard in shards[instances:]:
-                        shard.stop()
+                        shard.stop(grace=20)  # its own grace is 15 s
                     del shards[instances:]
                     while len(shards) < instances:
                         shards.append(cluster.start_instance(f"shard-{wanted}-{len(shards)}", "shard"))
                     await settled(cluster.client, instances)
                     for rate in (0, *given.rates):
-                        progress(f"{objects} objects, {instances} shards, {rate} changes/s")
+                        progress(f"{objects} websites, {instances} shards, {rate} changes/s")
                         measured = {"sharder": sharder, "shard": shards[0]}
                         await measure(cluster, measured, objects, instances, rate, given.seconds, results)
 
 
 async def create(cluster: Bench, numbers: Iterable[int]) -> None:
-    """By 16 at a time."""
+    """Keeps 16 creates in flight."""
     left = iter(numbers)
 
     async def some() -> None:
@@ -74,7 +79,7 @@ async def create(cluster: Bench, numbers: Iterable[int]) -> None:
 
 
 async def settled(client: Client, shards: int) -> None:
-    """Every object has one of so many shards, and is not being drained."""
+    """Waits until that many shards are available and every Website is assigned, not being drained, and reconciled."""
     label, deadline = shard_label(RING), time.monotonic() + SETTLED
     while time.monotonic() < deadline:
         ring = await client.get(ControllerRing, RING)
@@ -88,9 +93,11 @@ async def settled(client: Client, shards: int) -> None:
                 label_selector=Selector.exists(drain_label(RING)),
             )
             if not unassigned and not draining:
-                await asyncio.sleep(3)  # what is still being reconciled
-                return
-        await asyncio.sleep(0.5)
+                websites = await client.list_all(Website, ALL)
+                if all(website.status.observed_generation for website in websites):
+                    await asyncio.sleep(5)  # the events of the last writes still arrive
+                    return
+        await asyncio.sleep(1)
     raise RuntimeError(f"the ring has not settled within {SETTLED:g} s")
 
 
@@ -103,17 +110,17 @@ async def measure(
     seconds: float,
     results: Results,
 ) -> None:
-    (server,) = (child for child in cluster.kube.children if child.name == "kube-apiserver")
-    processes = {**programs, "kube-apiserver": server}
+    servers = {child.name: child for child in cluster.kube.children if child.name in SERVERS}
+    processes = {**programs, **servers}
     before = {name: cost_of(child).cpu for name, child in processes.items()}
     began = time.monotonic()
     await change(cluster.client, objects, rate, seconds)
     took = time.monotonic() - began
     for name, child in processes.items():
         cpu = (cost_of(child).cpu - before[name]) / took * 1000
-        what = f"{objects} objects, {shards} shards, {rate}/s: {name}"
+        what = f"{objects} websites, {shards} shards, {rate}/s: {name}"
         row = {
-            "objects": objects,
+            "websites": objects,
             "shards": shards,
             "changes/s": rate,
             "CPU": cpu,
@@ -123,7 +130,7 @@ async def measure(
 
 
 async def change(client: Client, objects: int, rate: int, seconds: float) -> None:
-    """So many changes per second, at even distances; later ones do not wait for slow ones."""
+    """Sends `rate` changes per second at even intervals; none waits for an earlier one to finish."""
     began = time.monotonic()
     async with asyncio.TaskGroup() as tasks:
         for number in range(int(rate * seconds)):
@@ -136,7 +143,7 @@ async def change(client: Client, objects: int, rate: int, seconds: float) -> Non
 
 
 def resident(pid: int) -> float:
-    """MiB."""
+    """Returns the resident memory in MiB."""
     status = Path("/proc", str(pid), "status").read_text().splitlines()
     return int(next(line for line in status if line.startswith("VmRSS")).split()[1]) / 1024
 
