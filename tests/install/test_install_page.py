@@ -67,7 +67,7 @@ def commands(heading: str, language: str = "sh") -> list[str]:
 
 
 def test_every_block_is_in_a_section_that_is_run() -> None:
-    run = [*commands("Install"), *commands("Upgrade, and back"), *commands("Uninstall")]
+    run = [*commands("Install"), *commands("Upgrade and rollback"), *commands("Uninstall")]
     run += commands("Without a cluster", "console")
     blocks = re.findall(r"^```\w+\n(.*?)^```", PAGE.read_text(), re.M | re.S)
     assert len(run) == sum(len(block.splitlines()) for block in blocks)
@@ -80,7 +80,7 @@ def test_it_is_installed_upgraded_and_removed_as_the_page_says(shell: Shell) -> 
         shell.run(command)
     rings = shell.run("kubectl get controllerrings -o name")
     assert rings.split() == ["controllerring.sharding.timebertt.dev/pages"]
-    for command in commands("Upgrade, and back"):
+    for command in commands("Upgrade and rollback"):
         shell.run(command, allowed=int(command.startswith("kubectl diff")))
         if command.startswith("kubectl diff"):
             image = "kubectl -n sharding-system get deployment sharder -o jsonpath={..image}"
