@@ -1,10 +1,10 @@
-"""The embedded API server beside kube-apiserver and etcd: writes, lists, watches, memory, start.
+"""Compares the embedded API server with kube-apiserver and etcd: writes, lists, watches, memory, start.
 
     python benchmarks/apiserver.py [--rounds 5] [--only create ...] [--profile DIRECTORY]
 
-All servers run at the same time, each in processes of its own, over HTTPS with a token and RBAC; they are measured in
-turn, round by round. `--servers` says which: `embedded` keeps everything in memory, `durable` with `--data` (it waits
-for the disk, which etcd does not do here), `real` is kube-apiserver with etcd. None has controllers.
+All servers run at the same time, each in its own processes, over HTTPS with a token and RBAC. They are measured in
+turn, round by round. `--servers` selects them: `embedded` keeps everything in memory, `durable` runs with `--data` (it
+waits for the disk, which etcd does not do here), and `real` is kube-apiserver with etcd. None runs controllers.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ DEFINITION = {
 
 
 class Server:
-    """One that runs: where it is, and its processes."""
+    """A running server: its address and its processes."""
 
     def __init__(self, name: str, kubeconfig: Path, pids: list[int], start: float) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
@@ -198,7 +198,7 @@ def load(endpoint: Endpoint, requests: Iterator[bytes], connections: int) -> Loa
 def create(
     endpoint: Endpoint, path: str, namespace: str, connections: int, seconds: float, most: int = 10**9
 ) -> Load:
-    """Of objects with new names, for so many seconds or until there are so many."""
+    """Creates objects with new names, for the given seconds or up to the given number."""
     make, where, prefix = MAKERS[path], path.format(namespace), f"c{time.time_ns()}"
 
     def requests() -> Iterator[bytes]:
@@ -214,7 +214,7 @@ def create(
 def patch(
     endpoint: Endpoint, path: str, namespace: str, subresource: str, connections: int, seconds: float
 ) -> Load:
-    """Of the same few objects, each time with something new."""
+    """Patches the same few objects, each time with a new value."""
     names = [f"p{time.time_ns()}-{number}" for number in range(connections)]
     where, make = path.format(namespace), MAKERS[path]
     made = iter([endpoint.request("POST", where, json.dumps(make(name)).encode()) for name in names])
@@ -239,7 +239,7 @@ def read(endpoint: Endpoint, url: str, accept: str, times: int) -> Load:
 
 
 def pages(endpoint: Endpoint, url: str, objects: int, limit: int) -> Load:
-    """A list in pages, as reflectors without streaming and kubectl read it."""
+    """Lists in pages, like kubectl and reflectors without streaming."""
     connection = HTTPSConnection(endpoint.host, endpoint.port, context=untrusting())
     token, count, size, began = "", 0, 0, time.perf_counter()
     while not count or token:
@@ -259,7 +259,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 class Results:
-    """Of every measurement the values of each server, round by round."""
+    """The values of each measurement by server, round by round."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[str, list[float]]] = {}
@@ -271,7 +271,7 @@ class Results:
         print(f"  {server.name:>9}  {what}: {value:,.4g} {unit}", flush=True)
 
     def show(self) -> None:
-        """The ratio says how many times better than the real server: above 1 is better."""
+        """Prints the values and how many times better than the real server they are: above 1 is better."""
         print(f"\n{'':44} {'server':>9} {'median':>10} {'spread':>21}  ratio")
         for what, servers in self._values.items():
             unit, more_is_better = self._units[what]
@@ -361,7 +361,7 @@ class Bench:
                         getattr(self, one)(server, namespace)
 
     def memory(self) -> None:
-        """Once, in the end: other servers must not have had other work before."""
+        """Measured once, in fresh servers, because earlier work would change the result."""
         for server in self.servers:
             server.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "memory"}})
             self.results.add("memory when started", server, server.rss, "MiB", more_is_better=False)

@@ -1,13 +1,11 @@
-"""Assigning, draining and moving many objects: the sharder's whole work on a membership change, beside the Go
-reference's.
+"""Measures how the sharder assigns, drains and moves many objects when shards come and go, beside the Go reference.
 
     python benchmarks/assignment.py [--objects 10000] [--rounds 3] [--go-sharder PATH]
 
-Per round and program, in one control plane: the sharder knows the ring and has nothing to do; the first shard
-appears ("assign": all objects get its label); a second one joins ("drain": its share is asked to leave the
-first); the first is released ("move": everything goes to the second). Shards are Leases that this script
-renews; nobody acknowledges drains. Each round has a ring, and so label keys, of its own over the same
-objects.
+In each round, for each program, in one control plane: the sharder knows the ring and is idle; the first shard
+appears ("assign": all objects get its label); a second one joins ("drain": its share gets the drain label); the
+first shard is released ("move": all objects move to the second). Shards are Leases that this script renews, and
+nothing acknowledges drains. Each round has its own ring, and so its own label keys, over the same objects.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ async def main() -> None:
 
 
 class Ring:
-    """A ring over the Websites of the project, and its shards' Leases."""
+    """A ring for the Websites of the project namespace, and the Leases of its shards."""
 
     def __init__(self, cluster: Bench, name: str) -> None:
         self.cluster = cluster
@@ -113,7 +111,7 @@ async def new_ring(cluster: Bench, name: str) -> AsyncIterator[Ring]:
     finally:
         renewals.cancel()
         await cluster.client.delete(ControllerRing, name)
-        with suppress(NotFound):  # nobody collects garbage here
+        with suppress(NotFound):  # there is no garbage collector here
             await cluster.client.delete(MutatingWebhookConfiguration, webhook_config_name(name))
         await cluster.client.delete_collection(Lease, PROJECT)
 
@@ -145,7 +143,7 @@ async def measure(ring: Ring, program: Program, objects: int, results: Results) 
 
 
 async def ready(ring: Ring, sharder: Child) -> None:
-    """Waits until the sharder has registered the ring's webhook, and then rests."""
+    """Waits until the sharder has registered the ring's webhook and is idle again."""
     async with asyncio.timeout(60):
         while True:
             if not sharder.running:
@@ -159,7 +157,7 @@ async def ready(ring: Ring, sharder: Child) -> None:
 
 
 async def quiet(child: Child) -> None:
-    """Waits until what the change still causes is done."""
+    """Waits until the sharder has finished all work that the change causes."""
     used = -1.0
     while (now := cost_of(child).cpu) > used + 0.05:
         if not child.running:

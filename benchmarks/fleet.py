@@ -1,9 +1,8 @@
-"""What the system benchmarks have in common: a cluster of their own, the programs under measurement, what
-these cost, and tables.
+"""The parts that the system benchmarks share: a cluster, the programs under measurement, their cost, and tables.
 
-A program's cost is what the kernel counted for its process: CPU seconds of all its threads (/proc/PID/stat,
-in steps of 10 ms) and peak resident memory (/proc/PID/status). Wall time includes the API server and etcd,
-which share the machine; only ratios within one run mean something.
+The cost of a program is what the kernel has counted for its process: CPU seconds of all threads (/proc/PID/stat, in
+steps of 10 ms) and peak resident memory (/proc/PID/status). Wall time includes the API server and etcd, which share
+the machine, so only ratios within one run are meaningful.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from kubeshard.webhook.selfsigned import renewed
 PROJECT = "project-bench"
 THEME = "exciting"
 GO_WEBHOOK_PORT = 9443
-"""The reference's is fixed."""
+"""The reference's port is fixed."""
 _CREATORS = 16
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Cost(NamedTuple):
-    """Of a process since its start."""
+    """The cost of a process since its start."""
 
     cpu: float
     peak_mib: float
@@ -64,21 +63,21 @@ def cost_of(child: Child) -> Cost:
 
 @dataclass(frozen=True)
 class Program:
-    """An implementation of a program: kubeshard's, or the Go reference's at a path."""
+    """One implementation of a program: kubeshard's, or the Go reference's at a path."""
 
     name: str
     go: Path | None = None
 
 
 class Bench:
-    """A control plane without controllers, a project namespace, a theme, and children that end with it."""
+    """A control plane without controllers, a project namespace, a theme, and child processes that end with it."""
 
     def __init__(self, kube: ControlPlane, client: Client) -> None:
         self.kube = kube
         self.client = client
 
     def start_sharder(self, program: Program) -> Child:
-        """Leading, with a webhook that the API server reaches."""
+        """Starts a sharder that leads and has a webhook that the API server can reach."""
         port = GO_WEBHOOK_PORT if program.go else free_port()
         identity = renewed(None, ["127.0.0.1"], time.time())
         folder = self.kube.folder / f"certificates-{port}"
@@ -103,7 +102,7 @@ class Bench:
         return self._start("sharder", command, document)
 
     def start_operator(self, program: Program, workers: int) -> Child:
-        """The only instance, working at once."""
+        """Starts the only instance of the operator, which works at once."""
         document = {
             "apiVersion": operator_config.API_VERSION,
             "kind": operator_config.KIND,
@@ -113,7 +112,7 @@ class Bench:
         return self._start("operator", command, document, WEBSITE_CONCURRENT_SYNCS=str(workers))
 
     def start_instance(self, name: str, mode: str) -> Child:
-        """One of several of kubeshard's operator; `mode`: of `--sharding`."""
+        """Starts one of several instances of kubeshard's operator; `mode` is the value of `--sharding`."""
         document = {
             "apiVersion": operator_config.API_VERSION,
             "kind": operator_config.KIND,
@@ -141,7 +140,7 @@ class Bench:
         )
 
     async def create_websites(self, count: int) -> None:
-        """By 16 clients at a time, without workload."""
+        """Creates Websites without a workload, with 16 concurrent clients."""
         numbers = iter(range(count))
 
         async def create() -> None:
@@ -159,7 +158,7 @@ class Bench:
         await self.client.create(Website(metadata=metadata, spec=WebsiteSpec(theme=THEME)))
 
     async def position(self, kind: type[KubeObject] | Kind) -> str:
-        """Where a watch on the kind begins that is to see everything from now on."""
+        """Returns the version from which a watch on the kind sees all later changes."""
         key = "benchmark"
         nothing = Selector.exists(key) & Selector.absent(key)
         stream = self.client.list(metadata_only(kind), ALL, label_selector=nothing)
@@ -168,7 +167,7 @@ class Bench:
         return stream.resource_version
 
     async def appear(self, selector: Selector, count: int, since: str) -> float:
-        """Waits until so many Websites have come under the selector; returns the time of the last one."""
+        """Waits until the given number of Websites match the selector; returns the time of the last one."""
         form = metadata_only(Website)
         while True:  # the API server ends a watch whose reader falls behind
             async with self.client.watch(
@@ -187,7 +186,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench() -> AsyncIterator[Bench]:
-    """Everything is stopped and removed at the end."""
+    """Yields a bench, and stops and removes everything at the end."""
     with ControlPlane() as kube:
         async with Client(await load_config(kubeconfig=kube.kubeconfig)) as client:
             for crd in (controller_ring_crd(), *manifests.crds()):
@@ -211,7 +210,7 @@ async def _served(client: Client, kind: type[KubeObject]) -> None:
 
 
 def programs(go: Path | None, number: int) -> tuple[Program, ...]:
-    """Those to measure, in the order of this round: each is the first one every other time."""
+    """Returns the programs in the order of this round: each goes first in every other round."""
     ours = Program("kubeshard")
     if go is None:
         return (ours,)
@@ -230,8 +229,8 @@ def add_go_option(parser: ArgumentParser, flag: str, variable: str) -> None:
 
 
 class Results:
-    """Figures of several rounds: medians, their spread, and the ratio to the reference. As a context manager it shows
-    them at the end of the block, also of one that failed late.
+    """The figures of several rounds: medians, their spread, and the ratio to the reference. As a context manager, it
+    prints them at the end of the block, even if the block fails.
     """
 
     def __init__(self, units: Mapping[str, str]) -> None:
@@ -289,7 +288,7 @@ _KUBESHARD = (sys.executable, "-m", "kubeshard")
 
 
 def _addresses() -> dict[str, Any]:
-    # No metrics, "0", would mean port 8080 of all interfaces to the reference.
+    # To the reference, "0" would not mean no metrics, but port 8080 on all interfaces.
     return {"health": {"bindAddress": "0"}, "metrics": {"bindAddress": f"127.0.0.1:{free_port()}"}}
 
 
@@ -313,4 +312,4 @@ def _print_table(rows: Iterable[Sequence[str]]) -> None:
 
 
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""An installed program does not compile its modules at every start."""
+"""Like an installed program, it must not compile its modules at every start."""

@@ -1,18 +1,18 @@
-"""What a controller costs beyond its author's code, beside an older version of kubeshard, kopf and controller-runtime.
+"""The overhead of the framework, beside an older version of kubeshard, kopf and controller-runtime.
 
     python benchmarks/framework.py [--before CHECKOUT] [--rounds 5] [--only no-op,sets,kopf,sync,import]
 
 | row | CPU of | beside |
 |---|---|---|
-| no-op | a reconcile that has nothing to do, triggered by key | kubeshard as in the checkout of `--before` |
-| sets | a reconcile with a desired set of five objects that is as wished, without making them | a no-op |
-| kopf | a change of an object: its handler does nothing, or writes a status | kopf, with the same handlers |
-| sync | a cache, until it has 10 000 and 100 000 objects; and its memory | controller-runtime, which Go builds |
-| import | what a program with a controller pays before its first line | `import kopf` |
+| no-op | a reconcile that has nothing to do, triggered by key | kubeshard in the checkout of `--before` |
+| sets | a reconcile of a desired set of five objects that needs no change, without creating the objects | a no-op |
+| kopf | a change of an object: the handler does nothing, or writes a status | kopf, with the same handlers |
+| sync | filling a cache with 10 000 and 100 000 objects, and its memory | controller-runtime, built with Go |
+| import | the imports of a program with a controller | `import kopf` |
 
 The first two and the last run in one process, the others on the embedded API server, over HTTPS. Programs take turns in
-each round; medians, and their spread. CPU is what the kernel counted for the program's process. All Python programs run
-on this interpreter, with uvloop where it is installed; kopf has to be installed beside kubeshard.
+each round; the figures are medians with their spread. CPU is what the kernel has counted for the program's process. All
+Python programs run on this interpreter, with uvloop if it is installed; kopf has to be installed next to kubeshard.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ WITH_KOPF = {
 
 
 class Row(NamedTuple):
-    """Figures of each round, lower is better."""
+    """The figures of each round; lower is better."""
 
     what: str
     unit: str
@@ -108,7 +108,7 @@ async def main() -> None:
 
 
 def no_ops(before: Path | None, rounds: int, objects: int = 5000) -> None:
-    """Each round in a process of its own, which gives the median of several."""
+    """Runs each round in its own process, which returns the median of several measurements."""
     trees = {"now": HERE.parent} | ({"before": before.resolve()} if before else {})
     spent: dict[str, list[float]] = {name: [] for name in trees}
     for number in range(rounds):
@@ -150,11 +150,11 @@ def imports(rounds: int) -> None:
         Row(f"{what}, CPU", "ms", beyond[program], "kopf", beyond["import kopf"]).show()
 
 
-# -- beside programs of others, on a server
+# -- beside third-party programs, on a server
 
 
 class Bench:
-    """An API server that knows Gauges."""
+    """An API server with the kind Gauge."""
 
     def __init__(self, client: Client, server: Child, kubeconfig: Path, folder: Path) -> None:
         self.client = client
@@ -170,7 +170,7 @@ class Bench:
         return Child(name, command, log, given)
 
     async def each(self, numbers: range, act: Callable[[int], object]) -> None:
-        """`act` with each number, by several clients at a time."""
+        """Calls `act` with each number, with several concurrent clients."""
         left = iter(numbers)
 
         async def some() -> None:
@@ -248,7 +248,7 @@ async def _check_statuses(cluster: Bench, value: int, child: Child) -> None:
 
 
 def built(folder: Path) -> Path:
-    """The program in Go."""
+    """Builds the Go program and returns its path."""
     binary = folder / "controller-runtime"
     command = ["go", "build", "-o", str(binary), "."]
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local"}

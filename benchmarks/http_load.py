@@ -1,5 +1,5 @@
-"""A client that costs little: HTTP/1.1 over TLS, one request in flight per connection, bodies counted and thrown
-away. Run it in a process of its own (`in_process`), so that it shares no interpreter with what it measures.
+"""A cheap HTTP client: HTTP/1.1 over TLS, one request in flight per connection, bodies counted and discarded.
+Run it in its own process (`in_process`), so that it shares no interpreter with the program that it measures.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class _Sender(asyncio.Protocol):
 
 
 async def send_all(endpoint: Endpoint, requests: Iterator[bytes], connections: int) -> Load:
-    """All requests, over so many connections at once."""
+    """Sends all requests over the given number of concurrent connections."""
     loop = asyncio.get_running_loop()
     senders = []
     for _ in range(connections):
@@ -111,7 +111,7 @@ async def send_all(endpoint: Endpoint, requests: Iterator[bytes], connections: i
 
 
 class _Watcher(asyncio.Protocol):
-    """Counts events until it has so many."""
+    """Counts events until it has received the given number."""
 
     def __init__(self, request: bytes, events: int) -> None:
         self._request = request
@@ -155,7 +155,7 @@ class Watched(NamedTuple):
 async def watch_all(
     endpoint: Endpoint, path: str, watchers: int, events: int, begun: Callable[[], None]
 ) -> Watched:
-    """When the last of so many watchers had so many events; `begun` is called when all watch."""
+    """Returns when the last of the watchers had received all events; calls `begun` when all of them are watching."""
     loop = asyncio.get_running_loop()
     request = endpoint.request("GET", path)
 
@@ -187,7 +187,7 @@ def untrusting() -> ssl.SSLContext:
 
 
 class Remote:
-    """A function that runs in another process; what it says on the way and what it returns."""
+    """A function that runs in another process: its progress messages, and its result."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         self._pipe, theirs = multiprocessing.Pipe()
@@ -197,7 +197,7 @@ class Remote:
         theirs.close()
 
     def told(self) -> Any:
-        """The next thing it says, or in the end its result."""
+        """Returns its next message, or, at the end, its result."""
         told = self._pipe.recv()
         if isinstance(told, Exception):
             raise told

@@ -1,9 +1,9 @@
-"""What a program pays before its first line of work: CPU and memory after its imports.
+"""The cost of a program's imports: CPU and memory before its first line of work.
 
     python benchmarks/import_cost.py [rounds]
 
-Each row is a program in a process of its own; medians. `python` is the interpreter alone, which the other rows
-include.
+Each row is a program in its own process; the figures are medians. `python` is the interpreter alone, which the other
+rows include.
 """
 
 from __future__ import annotations

@@ -2,20 +2,20 @@
 
     python benchmarks/in_manager.py [--sizes 1000,4000] [--new 600] [--rounds 1]
 
-For each size a control plane of its own, three instances with `--sharding both`, and so many websites that are at rest
-(each with four children). Then:
+Each size has its own control plane, three instances with `--sharding both`, and that number of settled websites (each
+with four children). Then it measures:
 
     at rest   CPU of the leader and of the others while nothing happens
-    new       CPU while so many new websites are created at a steady pace, until all have a status. How many of them
-              each instance has is a matter of the hash ring: shown is a third of them at each one's CPU per website,
-              and as "extra" the leader's CPU beyond what the others take for as many
-    changed   the same while the theme of so many websites changes, of which a sharder hears nothing
-    apart     the same with the sharder in a process of its own (`--sharding sharder`, the three others `shard`): its
-              CPU is the extra, with nothing else in it
-    first     CPU of that process from its start until it has looked at all objects: the look that there also is
-    look      every five minutes, and when a shard joins
+    new       CPU while `--new` websites are created at a steady pace, until all have a status. The hash ring decides
+              how many of them each instance has, so the figure is each instance's CPU per website, times a third of
+              them; "extra" is how much more the leader used than the others for the same number
+    changed   the same while the theme of that many websites changes, which a sharder does not notice
+    apart     the same with the sharder in a separate process (`--sharding sharder`, and `shard` for the other three):
+              its CPU is the extra, and nothing else
+    first     CPU of that process from its start to the end of its first full scan (the first "look"). There is such a
+    look      scan every five minutes too, and when a shard joins
 
-What is to be seen: "extra" does not depend on how many websites there are; a look does, as it reads all of them.
+"extra" should not depend on the number of websites; a scan does, because it reads all of them.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def measured(
     results: Results,
     load: Coroutine[Any, Any, set[str]],
 ) -> bool:
-    """What each instance's CPU is for a load, which returns the names of its websites. Whether the leader stayed so."""
+    """Measures each instance's CPU for a load, which returns its websites, and whether the leader stayed the leader."""
     before = cpu(instances)
     names = await load
     used = difference(cpu(instances), before)
@@ -147,7 +147,7 @@ async def apart(cluster: Bench, size: int, new: int, results: Results) -> None:
 
 
 async def filled(cluster: Bench, size: int, instances: Mapping[str, Child]) -> None:
-    """So many websites, settled, with what follows the start over."""
+    """Creates that many websites, and waits until they are settled and the work after the start is over."""
     await until(
         lambda: all("Starting workers" in each.tail(1000) for each in instances.values()), "all at work"
     )
@@ -155,11 +155,11 @@ async def filled(cluster: Bench, size: int, instances: Mapping[str, Child]) -> N
     creating = asyncio.create_task(cluster.create_websites(size))
     await statuses(cluster, size, since)
     await creating
-    await asyncio.sleep(35.0)  # the last look after the last shard joined
+    await asyncio.sleep(35.0)  # the last scan after the last shard joined
 
 
 async def change(cluster: Bench, count: int) -> set[str]:
-    """The theme of so many websites, at a steady pace, until nothing more is to be done."""
+    """Changes the theme of that many websites at a steady pace, and waits until no work is left."""
     since = await cluster.position(Website)
     patch = MergePatch({"spec": {"theme": OTHER_THEME}})
     begin = asyncio.get_running_loop().time()
@@ -172,7 +172,7 @@ async def change(cluster: Bench, count: int) -> set[str]:
 
 
 async def create(cluster: Bench, first: int, count: int) -> set[str]:
-    """At a steady pace, until all have a status and nothing more is to be done."""
+    """Creates websites at a steady pace, and waits until all have a status and no work is left."""
     since = await cluster.position(Website)
     waiting = asyncio.create_task(statuses(cluster, count, since))
     begin = asyncio.get_running_loop().time()
@@ -185,7 +185,7 @@ async def create(cluster: Bench, first: int, count: int) -> set[str]:
 
 
 async def statuses(cluster: Bench, count: int, since: str) -> None:
-    """Waits until so many websites have got a status."""
+    """Waits until that many websites have a status."""
     known: set[str] = set()
     while len(known) < count:  # the API server ends a watch whose reader falls behind
         async with cluster.client.watch(Website, ALL, resource_version=since) as events:
@@ -201,13 +201,13 @@ async def statuses(cluster: Bench, count: int, since: str) -> None:
 
 
 async def owned(cluster: Bench, names: Container[str]) -> Counter[str]:
-    """How many of the websites each instance has."""
+    """Returns how many of the websites each instance has."""
     metas = [website.metadata for website in await cluster.client.list_all(metadata_only(Website), ALL)]
     return Counter(meta.label(shard_label(RING)) for meta in metas if meta.name in names)
 
 
 async def leading(cluster: Bench) -> str:
-    """The instance that is the sharder."""
+    """Returns the instance that is the sharder."""
     try:
         lease = await cluster.client.get(Lease, f"sharder-{RING}", NAMESPACE)
     except NotFound:

@@ -1,8 +1,8 @@
-"""The client side's CPU per object on the way from bytes to handlers. Run: python benchmarks/informer.py [objects]
+"""The client's CPU time per object, from bytes to handlers. Run: python benchmarks/informer.py [objects]
 
-The production client, reflector, store and informer over a transport in memory: no sockets, no TLS, no server. The
-peer reads the same bytes with `json.loads`, line by line or page by page, into a dict. Times depend on the machine;
-the ratio does not much. "longest turn" is how long other tasks of the loop had to wait at worst.
+It runs the production client, reflector, store and informer over a transport in memory: no sockets, no TLS, no server.
+The peer reads the same bytes with `json.loads`, line by line or page by page, into a dict. Times depend on the machine;
+the ratio hardly does. "longest turn" is the longest time that other tasks of the loop had to wait.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def page(objects: list[bytes], start: int) -> bytes:
 
 
 class Turns:
-    """Measures how long others wait for the loop."""
+    """Measures how long other tasks wait for the loop."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -105,7 +105,7 @@ class Turns:
 
 
 async def ours(wire: Wire, count: int) -> tuple[float, float, float]:
-    """CPU seconds until synced, CPU seconds for the events, longest turn."""
+    """Returns the CPU seconds until the informer has synced, the CPU seconds for the events, and the longest turn."""
     client = Client(ClusterConfig(server="https://example.com"), transport=wire)
     cache = Cache(client)
     told = 0

@@ -1,7 +1,7 @@
 """The store's cost per object: filling, reading, updating, memory. Run: python benchmarks/store.py [objects]
 
-The peer is what a script would do without us: `json.loads` of each object into a dict by key. Times depend on the
-machine; the ratio of the last column does not much.
+The peer is what a script would do without kubeshard: `json.loads` of each object into a dict by key. Times depend on
+the machine; the ratio in the last column hardly does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DeploymentSpec(Struct):
 
 
 class Deployment(KubeObject, group="apps", version="v1"):
-    """What a controller that scales Deployments would declare."""
+    """The class that a controller which scales Deployments would declare."""
 
     spec: DeploymentSpec = field(default_factory=DeploymentSpec)
 
@@ -44,7 +44,7 @@ class Measured(NamedTuple):
 
 
 def deployment(number: int, version: int = 1) -> bytes:
-    """A Deployment as the server sends it: 4 KB, a quarter of it managedFields."""
+    """Returns a Deployment as the server sends it: 4 KB, a quarter of which is managedFields."""
     labels = {"app": f"app-{number % 500}", "shard.alpha.sharding.timebertt.dev/ring": f"shard-{number % 3}"}
     container = {
         "name": "app",
@@ -103,7 +103,7 @@ def measured(work: Callable[[], Any]) -> Measured:
 
 
 def memory_of(work: Callable[[], Any]) -> float:
-    """Bytes that the result keeps."""
+    """Returns the number of bytes that the result keeps allocated."""
     gc.collect()
     tracemalloc.start()
     kept = work()

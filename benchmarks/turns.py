@@ -1,8 +1,8 @@
-"""How long the event loop is held by work on many objects with an index. Run: python benchmarks/turns.py [objects]
+"""How long work on many objects with an index occupies the event loop. Run: python benchmarks/turns.py [objects]
 
-The production cache over a transport in memory: a full read into an empty store, one that changes every object, and
-an index added to what is there. "longest turn" is how long other tasks of the loop had to wait at worst, in wall time,
-so nothing else should run on the machine.
+It runs the production cache over a transport in memory: a full list into an empty store, a full list that changes
+every object, and an index that is added to existing objects. "longest turn" is the longest time that other tasks of
+the loop had to wait, in wall time, so nothing else should run on the machine.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@
     python benchmarks/webhook.py --go-sharder PATH --wrk          # beside the Go reference's
     python benchmarks/webhook.py --url https://127.0.0.1:9443/webhooks/sharder/controllerring/<ring>
 
-The server is the production one (`WebhookServer`, `ShardAdmission`) in a process of its own, pinned to one
-core; the load comes from this process, pinned to another: keep-alive connections with one request in flight
-each. Latencies are those of the client. With `--wrk` the load comes from wrk, which costs less than the server and so
-lets it fill its core. With `--url` another server is measured: pin and configure it
-yourself, with a ring that shards `websites.webhosting.timebertt.dev`; `--pid` adds its CPU seconds. With `--go-sharder`
-both whole programs are measured in turn, in a control plane of their own: see `webhook_beside_go`.
+The server is the production one (`WebhookServer`, `ShardAdmission`) in its own process, pinned to one core. The load
+comes from this process, pinned to another core: keep-alive connections with one request in flight each. Latencies are
+those that the client sees. With `--wrk`, the load comes from wrk, which needs less CPU than the server, so that the
+server can use all of its core. With `--url`, another server is measured: pin and configure it yourself, with a ring
+that shards `websites.webhosting.timebertt.dev`; `--pid` adds its CPU seconds. With `--go-sharder`, both whole programs
+are measured in turn, in their own control plane: see `webhook_beside_go`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RING = "benchmark"
 
 
 def rings(shards: int) -> Rings:
-    """A ring with so many shards, and nothing that ever changes."""
+    """A ring with the given number of shards that never changes."""
     names = tuple(sorted(f"operator-{number}" for number in range(shards)))
     known: Any = SimpleNamespace(available=lambda _: names, fresh=lambda: True)
     kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
@@ -107,7 +107,7 @@ def serve(shards: int, core: int, loop: str, profile: str, pipe: Connection) -> 
 
 
 class Client(asyncio.Protocol):
-    """One connection, one request in flight; a list of requests in turn."""
+    """One connection with one request in flight, which sends a list of requests in turn."""
 
     def __init__(self, requests: list[bytes], latencies: list[float]) -> None:
         self._requests = requests
@@ -165,7 +165,7 @@ class Result(NamedTuple):
 
 
 async def load(url: str, connections: int, seconds: float, pid: int | None) -> Result:
-    """What happened in so many seconds, after one of warming up."""
+    """Measures for the given seconds, after one second of warming up."""
     parts = urlsplit(url)
     requests = [request(parts.netloc, parts.path, i) for i in range(1000)]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -195,7 +195,7 @@ async def load(url: str, connections: int, seconds: float, pid: int | None) -> R
 
 
 def request(host: str, path: str, number: int) -> bytes:
-    """What kube-apiserver sends for the creation of a small custom resource with kubectl."""
+    """Returns the request that kube-apiserver sends when kubectl creates a small custom resource."""
     name = f"website-{number:06}"
     website = {
         "apiVersion": "webhosting.timebertt.dev/v1alpha1",
@@ -257,7 +257,7 @@ def request(host: str, path: str, number: int) -> bytes:
 
 
 def wrk(url: str, connections: int, seconds: float, pid: int | None) -> Result:
-    """As `load`, by wrk, without warming up."""
+    """Like `load`, but with wrk, and without warming up."""
     parts = urlsplit(url)
     bodies = [request(parts.netloc, parts.path, i).partition(b"\r\n\r\n")[2].decode() for i in range(1000)]
     script = "\n".join(

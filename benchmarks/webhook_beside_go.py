@@ -1,9 +1,9 @@
-"""The webhooks of two running sharders in turn, kubeshard's and the Go reference's: what `webhook.py --go-sharder`
-measures.
+"""Measures the webhooks of two running sharders in turn, kubeshard's and the Go reference's, for
+`webhook.py --go-sharder`.
 
-Both are the whole program, started in the same control plane on one core, with the same rings and Leases; the
-load and everything else has the other core. Reviews per CPU second are what to compare: on a busy machine a
-server does not get all of its core.
+Both are whole programs, started in the same control plane on one core, with the same rings and Leases; the load and
+everything else run on the other core. Compare reviews per CPU second: on a busy machine, a server does not get all of
+its core.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from kubeshard.sharding import RING_LABEL, webhook_config_name
 from kubeshard.testing import Child
 
 LEASES_LAST = 3600
-"""Seconds: nobody renews them."""
+"""Seconds: long, because nothing renews these Leases."""
 
 Measure = Callable[[str, int], tuple[float, float, float, float]]
-"""Of a URL and a process: reviews per CPU second and per second, p50 and p99 in ms."""
+"""Measures a URL and a process: reviews per CPU second and per second, p50 and p99 in ms."""
 
 
 async def beside_go(
     go: Path, shards: Sequence[int], rounds: int, core: int, body: bytes, measure: Measure
 ) -> None:
-    """`body` is a review that is answered with a patch."""
+    """Measures both sharders; `body` is a review that is answered with a patch."""
     units = {"per CPU second": "1/s", "per second": "1/s", "p50": "ms", "p99": "ms"}
     with Results(units) as results:
         async with bench() as cluster:
@@ -88,7 +88,7 @@ async def _new_ring(cluster: Bench, shards: int) -> None:
 
 
 async def _ready(cluster: Bench, sharder: Child, shards: int, body: bytes) -> str:
-    """The URL of the ring's webhook, as soon as it assigns objects."""
+    """Returns the URL of the ring's webhook as soon as it assigns objects."""
     async with asyncio.timeout(60):
         while True:
             if not sharder.running:

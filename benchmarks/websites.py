@@ -1,12 +1,11 @@
-"""The webhosting operator at work as the only instance, beside the Go reference's: what a new website costs
-(four children and a status), and what a restart among websites costs that need nothing.
+"""Measures a single instance of the webhosting operator beside the Go reference's: the cost of a new website (four
+children and a status), and the cost of a restart when no website needs a change.
 
     python benchmarks/websites.py [--websites 2000] [--rounds 5] [--go-operator PATH]
 
-Each measurement has a control plane of its own, without controller-manager: Deployments never become ready,
-so each website is reconciled for its creation, its children and its status, and then rests. The operator
-waits, synced, when the first website is created. "restart" counts the CPU from the start of the process until
-it has been idle for a while.
+Each measurement has its own control plane, without controller-manager: Deployments never become ready, so each website
+is reconciled for its creation, its children and its status, and then no more. The operator has synced and is idle when
+the first website is created. "restart" counts the CPU from the start of the process until it has been idle for a while.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from kubeshard.testing import Child
 
 IDLE_SECONDS = 2.0
 IDLE_CPU = 0.021
-"""Seconds of CPU within IDLE_SECONDS that count as doing nothing."""
+"""Seconds of CPU within IDLE_SECONDS up to which a process counts as idle."""
 
 
 async def main() -> None:
@@ -74,7 +73,7 @@ async def measure(cluster: Bench, program: Program, websites: int, workers: int,
 
 
 async def statuses(cluster: Bench, websites: int, since: str) -> float:
-    """Waits until so many websites have a phase; returns the time of the last one."""
+    """Waits until the given number of websites have a phase; returns the time of the last one."""
     async with cluster.client.watch(Website, ALL, resource_version=since) as events:
         async for event in events:
             if isinstance(event, Changed) and event.type == "MODIFIED" and event.object.status.phase:
@@ -85,7 +84,7 @@ async def statuses(cluster: Bench, websites: int, since: str) -> float:
 
 
 async def idle(child: Child) -> None:
-    """Waits until the process has started and has nothing more to do."""
+    """Waits until the process has started and is idle."""
     used = -1.0
     while True:
         if not child.running:

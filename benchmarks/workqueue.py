@@ -1,17 +1,18 @@
-"""What the work queue's guarantees cost: its throughput beside a naive peer, in the same run, interleaved.
+"""The cost of the work queue's guarantees: its throughput beside a naive peer, interleaved in the same run.
 
     python benchmarks/workqueue.py [--keys 20000] [--rounds 7]
 
-The peer is what one writes by hand: an `asyncio.Queue` and a set against duplicates. It has no priorities, delays,
-retries, reasons, metrics or shutdown, and it hands a key that was added during processing to a second worker
-at once, which is the defect that a work queue exists to prevent. Prints medians and spread of the CPU time
+The peer is what one would write by hand: an `asyncio.Queue`, and a set to avoid duplicates. It has no priorities,
+delays, retries, reasons, metrics or shutdown, and if a key is added while it is processed, the peer hands it to a
+second worker at once, which is what a work queue exists to prevent. Prints the medians and the spread of the CPU time
 per key, and the ratio.
 
-Four loads: keys added while nobody works, then drained by 8 workers; keys added one by one to waiting
-workers; one hot key added a hundred times per processing; keys added with delays of some milliseconds.
+There are four loads: keys that are added while no worker runs and then drained by 8 workers; keys that are added one
+by one to waiting workers; one hot key that is added a hundred times per processing; and keys that are added with
+delays of some milliseconds.
 
-Beside the default stand: every other key at the priority of the initial list, a turn for each of 100 tenants, a
-reason with each add, a burst of triggers per key. Where an option is used, the ratio is to the default.
+Further rows use options: every other key at the priority of the initial list, turns for 100 tenants, a reason with
+each add, and a burst of triggers per key. Their ratio is to the queue with default options.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ async def hot_key(queue: Subject, keys: int) -> None:
 
 
 class Options:
-    """The queue as somebody uses it who uses more of it."""
+    """The optional features of the queue that a measurement uses."""
 
     def __init__(self, queue: WorkQueue[int], add: Callable[[int], None]) -> None:
         self.add = add
@@ -117,7 +118,7 @@ class Options:
 
 
 class Later(Naive):
-    """The peer with delays: a timer for each."""
+    """The peer with delays: it has a timer for each."""
 
     def add_after(self, key: int, delay: float) -> None:
         asyncio.get_running_loop().call_later(delay, self.add, key)
