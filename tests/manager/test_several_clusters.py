@@ -269,6 +269,25 @@ async def test_a_removal_of_a_cluster_that_is_cancelled_cancels_its_runs_and_it_
 
 
 @virtual_time
+async def test_a_removal_that_is_cancelled_again_while_it_waits_closes_the_clusters_client() -> None:
+    async with Places("eu") as places:
+        await places["eu"].put("one")
+        async with places.manager(controller(Seen(1000.0)), clusters={}) as process:
+            for steps in range(60):  # of the loop: from the end of its runs to that of its task
+                process.manager.add_cluster("eu", places["eu"].config)
+                await asyncio.sleep(5)
+                removal = asyncio.create_task(process.manager.remove_cluster("eu"))
+                await asyncio.sleep(1)
+                removal.cancel()
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                removal.cancel()
+                await asyncio.wait([removal])
+                await asyncio.sleep(1)
+                assert places["eu"].line.closed == steps + 1, f"cancelled again after {steps} steps"
+
+
+@virtual_time
 async def test_a_run_cannot_wait_for_the_removal_of_its_own_cluster_that_somebody_else_began() -> None:
     refused: list[RuntimeError] = []
     async with Places("eu") as places:
@@ -536,7 +555,7 @@ async def test_a_context_that_the_kubeconfig_lacks_ends_the_start_with_what_to_d
         ({"": "context"}, ValueError, "cluster name ''"),
         ({"EU": "context"}, ValueError, "cluster name 'EU'"),
         (["eu"], TypeError, "clusters takes clusters by name"),
-        ({"eu": 5}, TypeError, "cluster eu: 5 is no Client, no ClusterConfig"),
+        ({"eu": 5}, TypeError, "cluster eu: 5 is not a Client, a ClusterConfig"),
     ],
     ids=["empty", "upper case", "list", "number"],
 )

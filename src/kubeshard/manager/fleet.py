@@ -74,6 +74,7 @@ class Fleet(Collector):
         self._own: set[str] = set()
         """The clusters whose client we created."""
         self._members: dict[str, _Member] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
         self._staff = staff
         self._world = world
         self._metrics = metrics
@@ -131,14 +132,10 @@ class Fleet(Collector):
         try:
             await self._staff.disengage(name)
         finally:
-            try:
-                member.task.cancel()
-                await asyncio.wait([member.task])
-                if name in self._own:
-                    await self.clients[name].close()
-            finally:
-                self._forget(name)
-                member.gone.set()
+            leaving = asyncio.create_task(self._leave(member), name=f"cluster {name} leaves")
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            await asyncio.shield(leaving)
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
@@ -166,6 +163,7 @@ class Fleet(Collector):
             tasks = [member.task for member in self._members.values()]
             for task in tasks:
                 task.cancel()
+            tasks += self._leaving
             if tasks:
                 await asyncio.wait(tasks)
             self._members.clear()
@@ -191,6 +189,17 @@ class Fleet(Collector):
                 self._own.add(name)
             self.clients[name] = source
         return self.clients[name]
+
+    async def _leave(self, member: _Member) -> None:
+        """In a task of its own: however often the removal is cancelled, nothing of the cluster stays open."""
+        try:
+            member.task.cancel()
+            await asyncio.wait([member.task])
+            if member.name in self._own:
+                await self.clients[member.name].close()
+        finally:
+            self._forget(member.name)
+            member.gone.set()
 
     def _forget(self, name: str) -> None:
         self._waiting.pop(name, None)
