@@ -21,7 +21,14 @@ from kubeshard.core.errors import ApiError, ConfigurationError
 from kubeshard.examples.webhosting import children
 from kubeshard.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
 from kubeshard.examples.webhosting.config import IngressConfig
-from kubeshard.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service
+from kubeshard.examples.webhosting.workload import (
+    Deployment,
+    Ingress,
+    ServerFiles,
+    Service,
+    ServicePort,
+    ServiceSpec,
+)
 from kubeshard.manager import Manager
 from kubeshard.testing import find_assets
 
@@ -195,6 +202,46 @@ async def test_fields_that_the_server_does_not_change_are_refused_or_the_object_
         assert there.spec.template.spec.containers[0].image == "example.com/image:2"
         assert applied[job(namespace, "")].metadata.uid == there.metadata.uid
         assert not (await desk.apply(job(namespace, "example.com/image:2"))).plan
+
+
+async def test_a_port_whose_number_somebody_else_changed_has_its_own_again(
+    kube_client: Client, namespace: str
+) -> None:
+    """The server merges ports by number and protocol, so that an apply alone would add one of the same name."""
+
+    def service(**ports: int) -> Service:
+        spec = ServiceSpec(
+            type="ClusterIP",
+            selector={"app": "shop"},
+            ports=tuple(
+                ServicePort(name=name, port=port, target_port=port, protocol="TCP")
+                for name, port in ports.items()
+            ),
+        )
+        return Service(metadata=ObjectMeta(name="shop", namespace=namespace), spec=spec)
+
+    async def ports() -> dict[str, int]:
+        there = await kube_client.get(Service, "shop", namespace)
+        return {port.name: port.port for port in there.spec.ports}
+
+    async with Desk(kube_client, namespace, Service).working() as desk:
+        await desk.apply(service(http=80, admin=90))
+        uid = (await kube_client.get(Service, "shop", namespace)).metadata.uid
+        rival = kube_client.with_field_manager("rival")
+        entries = [
+            {"name": "http", "port": 81},
+            {"name": "admin", "port": 90},
+            {"name": "theirs", "port": 99},
+        ]
+        await rival.patch(Service, "shop", namespace, MergePatch({"spec": {"ports": entries}}))
+        await desk.apply(service(http=80, admin=90))
+        assert await ports() == {"http": 80, "admin": 90, "theirs": 99}
+        assert not (await desk.apply(service(http=80, admin=90))).plan
+        await desk.apply(service(admin=90))
+        assert await ports() == {"admin": 90, "theirs": 99}, (
+            "what is no longer desired is not held by a second entry"
+        )
+        assert (await kube_client.get(Service, "shop", namespace)).metadata.uid == uid
 
 
 class Kubectl:

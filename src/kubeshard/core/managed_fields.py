@@ -29,9 +29,14 @@ def as_applied(entries: Sequence[Entry], manager: str) -> list[Entry] | None:
     fields: Any = base.get("fieldsV1", {})
     for entry in updates:
         if entry.get("apiVersion") == base.get("apiVersion"):
-            fields = _united(fields, entry.get("fieldsV1", {}))
+            fields = united(fields, entry.get("fieldsV1", {}))
     others = [entry for entry in entries if entry is not base and not _is(entry, manager, "Update")]
     return [*others, {**base, "operation": "Apply", "fieldsV1": fields}]
+
+
+def united(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+    """The union of both sets of fields: a tree with empty maps as leaves."""
+    return {**a, **{name: united(a.get(name, {}), below) for name, below in b.items()}}
 
 
 def _is(entry: Entry, manager: str, operation: str) -> bool:
@@ -40,8 +45,3 @@ def _is(entry: Entry, manager: str, operation: str) -> bool:
         and entry.get("operation") == operation
         and not entry.get("subresource")
     )
-
-
-def _united(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-    """The union of both sets of fields: a tree with empty maps as leaves."""
-    return {**a, **{name: _united(a.get(name, {}), below) for name, below in b.items()}}

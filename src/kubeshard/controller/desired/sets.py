@@ -14,6 +14,7 @@ The next run does not depend on what this module keeps in memory, which only sav
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -244,6 +245,10 @@ class _Run:
         except Invalid as error:
             if not await self._writer.is_valid_as_new(member):
                 raise
+            with suppress(Invalid):
+                if (freed := await self._writer.make_room(member, live)) is not None:
+                    self._became(member, await self._writer.apply(member, freed))
+                    return
             await self._recreate(member, live, error)
         else:
             self._became(member, applied)

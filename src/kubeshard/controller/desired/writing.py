@@ -4,6 +4,7 @@
 |---|---|
 | create | the object must not exist: one that the cache does not show is read, and judged as if it were cached |
 | apply, forced: for members only | the uid, so that no object is resurrected and no successor is overwritten |
+| patch of lists that an apply cannot merge | uid and resourceVersion |
 | delete | uid and resourceVersion |
 | record on the owner | the owner's resourceVersion |
 
@@ -14,6 +15,7 @@ not remove what a create set, so before the first apply a patch turns the create
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,6 +29,7 @@ from kubeshard.controller.desired.applyset import (
     parent_patch,
     read_mark,
 )
+from kubeshard.controller.desired.collisions import collisions
 from kubeshard.controller.desired.members import Member
 from kubeshard.core.encoding import decode
 from kubeshard.core.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -84,6 +87,14 @@ class Writer:
         )
         return applied
 
+    async def make_room(self, member: Member[Any], live: KubeObject) -> KubeObject | None:
+        """The object after desired entries of lists have taken the places of others' entries that have their names;
+        None if there are no such entries. Raises Conflict, Invalid.
+        """
+        now, whole = await self._whole(live)
+        operations = collisions(member.body("applied"), whole)
+        return await self._taken_over(await self._patched(now, operations)) if operations else None
+
     async def is_valid_as_new(self, member: Member[Any]) -> bool:
         """Whether the API server would accept the object if its name were free: it validates an object before it checks
         whether the name is taken.
@@ -103,20 +114,26 @@ class Writer:
 
     async def _taken_over(self, live: KubeObject) -> KubeObject:
         """Turns fields that we set with other writes into applied ones, and returns the updated object."""
+        now, whole = await self._whole(live)
+        entries = as_applied(whole["metadata"].get("managedFields") or (), self._client.field_manager)
+        if entries is None:
+            return now
+        return await self._patched(now, [replace("/metadata/managedFields", entries)])
+
+    async def _whole(self, live: KubeObject) -> tuple[KubeObject, dict[str, Any]]:
+        """The object as it is now, and all that the server has of it."""
         form, key = form_of(type(live)), live.key
         body = (await self._client.raw("GET", form.kind.path(key.namespace, key.name))).body
         now = decode(form, body)
         if now.metadata.uid != live.metadata.uid or self._set.standing(now) is not self._set.standing(live):
             raise Conflict(f"{form.kind} {key} changed since it was read")
-        whole = msgspec.json.decode(body)["metadata"]
-        entries = as_applied(whole.get("managedFields") or (), self._client.field_manager)
-        if entries is None:
-            return now
-        patch = JsonPatch(
-            [
-                replace("/metadata/managedFields", entries),
-                replace("/metadata/resourceVersion", now.metadata.resource_version),
-            ]
+        return now, msgspec.json.decode(body)
+
+    async def _patched(self, now: KubeObject, operations: Sequence[Mapping[str, Any]]) -> KubeObject:
+        """Raises Conflict if it changed."""
+        meta = now.metadata
+        patch = JsonPatch([*operations, replace("/metadata/resourceVersion", meta.resource_version)])
+        patched: KubeObject = await self._client.patch(
+            form_of(type(now)), meta.name, meta.namespace, patch, base=now
         )
-        taken: KubeObject = await self._client.patch(form, key.name, key.namespace, patch, base=now)
-        return taken
+        return patched
