@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 from world import Thing, Touch, World
@@ -14,7 +14,7 @@ from kubeshard.client import Client
 from kubeshard.core import Lease, MergePatch
 from kubeshard.sharding import RING_LABEL, HashRing, drain_label
 from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.leaving import Departure, Pod, begin, departure, progress
+from kubeshard.survey.leaving import Pod, begin, departure, progress
 from kubeshard.survey.ring import see
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -88,22 +88,33 @@ async def kubelet(world: World, client: Client, name: str) -> None:
     await client.raw("DELETE", f"/api/v1/namespaces/ops/pods/{name}", b'{"gracePeriodSeconds": 0}')
 
 
+async def evict(world: World, then: Callable[[Client], Awaitable[None]] | None = None) -> list[str]:
+    """What is told while the pod of s0 is evicted and everything of it goes elsewhere; `then` follows its end."""
+    async with world.admin() as client:
+        await make_pod(client, "s0")
+        ring = await see(client, await read_cluster(client), world.ring)
+        leaving = await departure(client, ring, "s0")
+        assert leaving.objects["things.sim.example"] == list(world.owners().values()).count("s0")
+        await begin(client, leaving)
+
+        async def end() -> None:
+            await kubelet(world, client, "s0")
+            if then is not None:
+                await then(client)
+
+        ending = asyncio.create_task(end())
+        lines = [line async for line in progress(client, ring, leaving)]
+        await ending
+        return lines
+
+
 @virtual_time
 async def test_a_shard_whose_pod_is_evicted_leaves_and_its_objects_have_other_shards() -> None:
     async with World(1) as world:
         await start(world)
         before = world.owners()
-        async with world.admin() as client:
-            await make_pod(client, "s0")
-            ending = asyncio.create_task(kubelet(world, client, "s0"))
-            ring = await see(client, await read_cluster(client), world.ring)
-            leaving = await departure(client, ring, "s0")
-            assert leaving.objects["things.sim.example"] == sum(shard == "s0" for shard in before.values())
-            await begin(client, leaving)
-            lines = [line async for line in progress(client, ring, leaving)]
-            await ending
-        assert lines[0] == "s0 ends its work"
-        assert lines[-1] == "no object is on s0"
+        lines = await evict(world)
+        assert (lines[0], lines[-1]) == ("s0 ends its work", "no object is on s0")
         assert at_home(world, ("s1", "s2"))
         assert {name for name, shard in world.owners().items() if shard != before[name]} == {
             name for name, shard in before.items() if shard == "s0"
@@ -115,21 +126,12 @@ async def test_a_shard_that_is_started_again_under_its_name_has_its_objects_agai
     async with World(1) as world:
         await start(world)
         before = world.owners()
-        async with world.admin() as client:
+
+        async def restart(client: Client) -> None:
             await make_pod(client, "s0")
-            ring = await see(client, await read_cluster(client), world.ring)
-            leaving: Departure = await departure(client, ring, "s0")
-            await begin(client, leaving)
-            ending = asyncio.create_task(kubelet(world, client, "s0"))
+            world.shard("s0", Touch())
 
-            async def restart() -> None:
-                await ending
-                await make_pod(client, "s0")
-                world.shard("s0", Touch())
-
-            restarting = asyncio.create_task(restart())
-            lines = [line async for line in progress(client, ring, leaving)]
-            await restarting
+        lines = await evict(world, restart)
         await world.until(lambda: at_home(world, SHARDS), within=120)
         assert lines[-1].startswith(("s0 is back", "no object is on s0"))
         assert world.owners() == before
