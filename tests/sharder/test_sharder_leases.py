@@ -11,6 +11,7 @@ import pytest
 from small_api import SmallApi, status
 from small_ring import SmallRing
 
+from kubeshard.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import Conflict, Unauthorized
 from kubeshard.core.objects import Key
@@ -309,6 +310,31 @@ async def test_a_held_lease_is_believed_though_its_version_is_older_than_what_wa
     world.api.version = 50
     world.shard()
     assert not await proven(world.dead(), "a")
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_the_evidence_is_logged_once_for_two_reads_that_overlap(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", logger="kubeshard.sharder")
+    world = World()
+    world.shard(holder="")
+    await world.see()
+    read_shard = world.observer.read_shard
+
+    async def slowly(ring: str, shard: str, client: Client) -> list[Lease]:
+        await asyncio.sleep(1.0)
+        return await read_shard(ring, shard, client)
+
+    monkeypatch.setattr(world.observer, "read_shard", slowly)
+    dead = world.dead()
+    first = asyncio.create_task(proven(dead, "a"))
+    await asyncio.sleep(0.5)  # the first read is under way, and too old for whoever asks now
+    assert await proven(dead, "a", world.clock.monotonic())
+    assert await first
+    assert [record.getMessage() for record in caplog.records].count("Shard is dead") == 1
+    assert len(world.api.requests) == 3
 
 
 @virtual_time

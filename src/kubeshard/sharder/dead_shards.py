@@ -65,7 +65,7 @@ class DeadShards:
     def _begin(self, ring: Ring, shard: str, before: Read | None) -> Read:
         now, deaths = self._clock.monotonic(), ring.deaths
         deaths.reads = {name: read for name, read in deaths.reads.items() if not read.over(now)}
-        read = deaths.reads[shard] = Read(told=before.told if before else "")
+        read = deaths.reads[shard] = Read()
         read.task = asyncio.create_task(self._read(ring, shard, read, before), name="reading a dead shard")
         read.task.add_done_callback(_heed)
         return read
@@ -73,6 +73,7 @@ class DeadShards:
     async def _read(self, ring: Ring, shard: str, read: Read, before: Read | None) -> None:
         if before is not None and before.task is not None:
             await asyncio.wait([before.task])  # one at a time: later callers wait for this one
+            read.told = before.told
         leases = await self._leases(ring, shard, read)
         absent = ring.deaths.absent
         if leases or self._observer.book.leases_of(ring.name, shard):
