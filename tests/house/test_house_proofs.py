@@ -1,4 +1,4 @@
-"""Documents that say which test proves what name tests that are there."""
+"""Documents that name the test for a claim only name existing tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MUST = {
     "B": "1",
     "D": "1 2 3 4 5 7 8 9",
 }
-"""Rows of the protocol's section 14 that are a requirement or decided by a measure."""
+"""Rows of docs/defects.md that must exist."""
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)

@@ -263,7 +263,7 @@ def test_a_manager_without_the_cluster_of_the_objects_says_so() -> None:
             await world.install()
             process = world.shard("s0", Touch(), sharding={"objects_in": "mars"})
             await world.until(lambda: process.dead, within=60)
-            assert "objects_in='mars' is no cluster of the manager" in process.dead
+            assert "objects_in='mars' is not a cluster of the manager" in process.dead
 
     simulate(scene)
 

@@ -223,7 +223,7 @@ def test_a_sharder_that_could_do_nothing_is_refused_at_once(options: Any, messag
 
 
 def test_modes_and_selectors_that_cannot_work_are_refused_at_once() -> None:
-    with pytest.raises(ConfigurationError, match="sharding mode 'leader' is none of shard, sharder, both"):
+    with pytest.raises(ConfigurationError, match="sharding mode 'leader' is not one of shard, sharder, both"):
         Sharding("ring", mode="leader")  # type: ignore[arg-type]
     wrong = LabelSelector(match_labels={"a b": "c"})
     with pytest.raises(ConfigurationError, match="namespace_selector: "):

@@ -80,7 +80,7 @@ class Arrivals:
     def follow(self, informer: Informer[Any]) -> None:
         """Tracks everything that is or will be in the informer's store."""
         read_up_to: dict[str, tuple[int, str]] = {}
-        """For each namespace: which full list, and its version."""
+        """The number and the version of the last full list, by namespace."""
 
         def unseen(metadata: ObjectMeta) -> bool:
             """Whether the version is from a full list, so that earlier versions may have been missed."""
@@ -111,7 +111,7 @@ class Arrivals:
 
     def pending(self, key: Key) -> str | None:
         """The version at which the object arrived; None if a run with live reads has succeeded since."""
-        key = key.at(HOME)  # what is heard of an object does not name the cluster, which is one
+        key = key.at(HOME)  # changes of an object do not name the cluster, since there is only one
         self._look_at(key)
         return self._versions.get(key)
 

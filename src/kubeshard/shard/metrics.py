@@ -1,4 +1,4 @@
-"""What a shard counts about itself.
+"""The metrics of a shard.
 
 | metric | type | labels |
 |---|---|---|
@@ -11,8 +11,8 @@
 | `controller_sharding_drains_acknowledged_total` | counter | controllerring, group, resource |
 | `controller_sharding_drain_acknowledgement_seconds` | histogram | controllerring, group, resource |
 
-The margin is 0 while the Lease is not held. Refusals are those of which the fence knows: a patch that names an older
-version of an object is a conflict like any other. The number of series is bounded by the ring's resources.
+The margin is 0 while the Lease is not held. Only refusals by the fence count: a patch with an outdated resourceVersion
+is a conflict like any other. The number of series is bounded by the ring's resources.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ACKNOWLEDGEMENT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300
 
 
 class ShardMetrics(Collector):
-    """Of one shard. `margin` gives the seconds until its right to work ends; `refused` and `unfenced` the writes that
-    its client counted. Also what its Lease's keeper reports to, from a thread of its own.
+    """The metrics of one shard. `margin` returns the seconds until its right to work ends; `refused` and `unfenced`
+    return the writes that its client counted. The Lease's keeper also reports to it, from its own thread.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class ShardMetrics(Collector):
         )
 
     def of_resource(self, resource: GroupResource) -> None:
-        """Drains of it will be counted: from now on there is a zero to see."""
+        """Creates the series for drains of the resource, so that they start at zero."""
         self._acknowledged.setdefault(resource, 0)
         self._durations.series(self._shard.ring, *resource)
 
     def acknowledged(self, resource: GroupResource, seconds: float) -> None:
-        """The shard let an object go, so long after it was asked for it."""
+        """The shard released an object this long after the request."""
         self._acknowledged[resource] += 1
         self._durations.series(self._shard.ring, *resource).observe(seconds)
 
-    # As the keeper's TenureMetrics
+    # Implements TenureMetrics for the keeper
 
     def holding(self, name: str, holds: bool) -> None:
         self._held = holds
@@ -84,7 +84,7 @@ class ShardMetrics(Collector):
     def not_renewed(self, name: str, why: RenewalFailure) -> None:
         self._failures[why] += 1
 
-    # For a scrape
+    # Collection
 
     def collect(self) -> Iterator[Metric]:
         ring = self._shard.ring

@@ -1,4 +1,4 @@
-"""What a process knows of its ring and of itself once it has read the ring."""
+"""What a process knows about its ring and itself once it has read the ring."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = get_logger("kubeshard.shard")
 
 
 class Prepared:
-    """What is known once the ring was read."""
+    """What is known once the ring has been read."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Prepared:
         )
         self.client = client
         self.objects = objects
-        """That of the cluster in which the ring's objects are."""
+        """The client of the cluster with the ring's objects."""
 
     def places(self, cache: Cache) -> list[tuple[Kind, str | All]]:
-        """Where this process sees objects of the ring."""
+        """The kinds and namespaces in which this process sees objects of the ring."""
         return [
             (kind, namespace or ALL)
             for kind in self.kinds.values()
@@ -63,8 +63,8 @@ class Prepared:
         ]
 
     def refuse_shares(self, controllers: Sequence[Controller[Any]]) -> None:
-        """Where this process is no shard: raises ConfigurationError for a controller that would run here, and reads
-        what it sees its share of elsewhere.
+        """For a process that is not a shard: raises ConfigurationError for a controller that would run here but reads
+        kinds of which a shard only sees its share.
         """
         for controller in controllers:
             primary, *others = (watch.form.kind.group_resource for watch in controller.watches)
@@ -77,8 +77,8 @@ class Prepared:
                 )
 
     def warn_about_idle_resources(self, controllers: Sequence[Controller[Any]]) -> None:
-        """A main resource without a controller: its objects are labelled for us, and nobody acknowledges
-        drains.
+        """Warns about main resources without a controller: their objects are assigned to us, but no drain would be
+        acknowledged.
         """
         reconciled = {controller.primary_watch.form.kind.group_resource for controller in controllers}
         for entry in self.resources.entries:

@@ -98,8 +98,8 @@ async def find_resources(
     *,
     shares_out: bool,
 ) -> RingResources:
-    """`given`, those of the ControllerRing, or the declared ones where there is none; where there is nothing at all,
-    the ControllerRing is waited for. `shares_out`: this process may be the ring's sharder. Raises ConfigurationError.
+    """Returns `given`, the resources of the ControllerRing, or the declared ones if there is none. If there are none at
+    all, waits for the ControllerRing. `shares_out`: this process may be the ring's sharder. Raises ConfigurationError.
     """
     declared = declared_resources(controllers) if given is None else ()
     if given is not None:
@@ -176,7 +176,7 @@ async def _waiting(ring: str, asking: Callable[[], Awaitable[T]]) -> T:
         try:
             return await asking()
         except Unauthorized:
-            raise  # what is expired when a program begins is a mistake
+            raise  # credentials that have expired when a program starts are a mistake
         except ApiError as error:
             problem = _problem(error)
             if problem != told:

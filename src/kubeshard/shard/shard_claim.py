@@ -35,8 +35,8 @@ class Takeover(Enum):
     AFTER_RECORD = "after-record"
     """After the record's duration since it was first seen here: meanwhile others get the objects."""
     AT_ONCE = "at-once"
-    """For kubeshard's sharder only, and those who would rather have their shard back than their objects served at
-    once. The Go sharder goes on taking objects, in a pass that it has begun, from a shard that is back.
+    """For use with kubeshard's sharder only, if getting the shard back is more important than serving its objects at
+    once. During a pass that has already started, the Go sharder continues to take objects from a shard that is back.
     """
 
 
@@ -48,7 +48,7 @@ class ShardClaim(Claim):
         self.returning = False
         """Whether the name may have appeared unused to others before we acquired the Lease."""
         self.reclaimed = False
-        """Whether nobody to whom it did can take an object from us any more. May be read from any thread."""
+        """Whether others that saw it unused can no longer take an object from us. May be read from any thread."""
         self._shard = shard
         self._takeover = takeover
 

@@ -9,9 +9,9 @@
         tenure.stopped_cleanly()            # only when no worker, task or thread will write again
 
 Guaranteed: the block is entered only when the Lease is ours; it is released (holder "", one second) only after
-`stopped_cleanly`; after `lost` no write passes `tenure.check`, the sockets of the controllers' client are reset,
-and a process that does not leave the block in time is killed. Not guaranteed: that the block's body stops: that is
-up to its author.
+`stopped_cleanly`; after `lost` no write passes `tenure.check`, the sockets of the controllers' client are reset, and a
+process that does not leave the block in time is killed. Not guaranteed: that the block's body stops, which is up to its
+author.
 
 The Lease is renewed in a separate thread with its own connection: see docs/design/lease-thread-and-watchdog.md.
 """
@@ -51,13 +51,13 @@ class ShardTenure(Tenure):
 
     @property
     def returning(self) -> bool:
-        """Whether the name may have appeared given up to others: then `reclaim` its objects, and call
-        `objects_reclaimed`, before any work starts.
+        """Whether others may have considered the name given up. If so, `reclaim` its objects and call
+        `objects_reclaimed` before any work starts.
         """
         return self._claim.returning and not self._claim.reclaimed
 
     def objects_reclaimed(self) -> None:
-        """Called when nobody who considered us dead before can take an object from us any more."""
+        """Call this when nobody who considered us dead can take an object from us any more."""
         self._claim.reclaimed = True
 
 

@@ -8,16 +8,16 @@
 | `both` | yes | yes: no service, no webhook (docs/in-manager-sharding.md) |
 | `sharder` | no | yes |
 
-Everything that a shard needs, put together: identity, Lease on its own thread with a kernel watchdog,
-filtered caches, predicate, drain acknowledgement, fenced writes, release when the controllers have stopped.
-The parts can also be used separately; `docs/shard-in-any-language.md` explains each.
+It combines everything that a shard needs: identity, a Lease on its own thread with a kernel watchdog, filtered caches,
+predicate, drain acknowledgement, fenced writes, and the release when the controllers have stopped. The parts can also
+be used separately; `docs/shard-in-any-language.md` explains each.
 
 For guarantees see the modules of this package. Not guaranteed: that a change of the ring's resources is noticed;
 restart the shards after it.
 
-RBAC: `get` on `controllerrings` (not with `resources`); `get`, `create`, `update`, `watch` on `leases` in the
-shard's namespace; `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that
-they control; and what the controllers need. For candidates also that of `kubeshard.sharder.in_manager`.
+RBAC: `get` on `controllerrings` (not with `resources`); `get`, `create`, `update`, `watch` on `leases` in the shard's
+namespace; `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that they
+control; and what the controllers need. Candidates also need that of `kubeshard.sharder.in_manager`.
 """
 
 from __future__ import annotations
@@ -74,17 +74,16 @@ _log = get_logger("kubeshard.shard")
 class Sharding:
     """This process's membership in a ring (`kubeshard.manager.membership.Membership`); one per process.
 
-    `name` defaults to the pod's name, outside of a pod to the host's; `namespace`, of the Lease, to the
-    pod's, outside of a pod to that of the kubeconfig's context. `mode`: see the module.
-    What is sharded says the ControllerRing, where there is one, else the watches with
-    `sharded=True`, in that case in the namespaces of `namespace_selector` (default: all but kube-system and
-    sharding-system); where there is neither, the ControllerRing is waited for. `resources` counts instead of both, and
-    spares the process from reading the ControllerRing. `takeover`: when a Lease that a
-    sharder took is taken back. `keep_lease_on_stop`: do not give the Lease back, so that a restart under the
-    same name, within the Lease's time, finds its objects still its own (StatefulSets).
-    `pod_name_required`: the ring has admission policies. `objects_in`: the one of the manager's other clusters that has
-    the ring's objects; Leases and ControllerRing are at home in any case. `sync_period` (seconds) and
-    `concurrent_moves`: of the ring's sharder while this process is it, as in the configuration of a sharder service.
+    `name` defaults to the pod's name or, outside a pod, to the host's. `namespace`, that of the Lease, defaults to the
+    pod's or, outside a pod, to that of the kubeconfig's context. `mode`: see the module. The ControllerRing determines
+    what is sharded. If there is none, the watches with `sharded=True` do, in the namespaces of `namespace_selector`
+    (default: all but kube-system and sharding-system); if there are none either, the process waits for the
+    ControllerRing. `resources` replaces both, so that the ControllerRing is not read. `takeover`: when to take back a
+    Lease that a sharder took. `keep_lease_on_stop`: do not release the Lease, so that a restart under the same name
+    within the lease duration still has its objects (StatefulSets). `pod_name_required`: the ring has admission
+    policies. `objects_in`: which of the manager's other clusters has the ring's objects; the Leases and the
+    ControllerRing are always in the home cluster. `sync_period` (seconds) and `concurrent_moves`: settings of the
+    ring's sharder while this process is the sharder, as in the configuration of a sharder service.
 
     Raises ConfigurationError for names that cannot work, here or in `prepare`.
     """
@@ -110,7 +109,7 @@ class Sharding:
         if name is not None:
             check_shard_name(name)
         if mode not in MODES:
-            raise ConfigurationError(f"sharding mode {mode!r} is none of {', '.join(MODES)}")
+            raise ConfigurationError(f"sharding mode {mode!r} is not one of {', '.join(MODES)}")
         if namespace_selector is not None:
             try:
                 Selector.from_label_selector(namespace_selector)
@@ -146,7 +145,7 @@ class Sharding:
         objects = {HOME: client, **(clusters or {})}.get(self.objects_in)
         if objects is None:
             raise ConfigurationError(
-                f"sharding: objects_in={self.objects_in!r} is no cluster of the manager: name it in its `clusters`"
+                f"sharding: objects_in={self.objects_in!r} is not a cluster of the manager: name it in its `clusters`"
             )
         controllers = [each for each in controllers if self.objects_in in each.clusters]
         shard = identify(
@@ -176,12 +175,12 @@ class Sharding:
 
     @property
     def shard(self) -> ShardIdentity:
-        """The identity of this process. Known after `prepare`."""
+        """The identity of this process. It is known after `prepare`."""
         return self._ready.shard
 
     def grants(self, controllers: Iterable[Controller[Any]]) -> Iterator[Grant]:
-        """For `kubeshard.manager.roles`. Where only a ControllerRing says what is sharded, it is taken for all that the
-        controllers watch as their primary kind or own.
+        """The RBAC rules that it needs (`kubeshard.manager.roles`). If only a ControllerRing determines what is
+        sharded, everything that the controllers watch as their primary kind or own is assumed to be.
         """
         rights = ("get", "list", "watch", "patch")
         yield Grant.on(Lease, "get", "create", "update", "watch", namespace=self._namespace or None)
@@ -201,15 +200,17 @@ class Sharding:
             yield Grant.on(ControllerRing, *READ)
 
     def scopes(self, cluster: str) -> Mapping[GroupKind, Scope]:
-        """All kinds of the ring, main and controlled, filtered by the shard label, in the cluster of the objects."""
+        """The scopes of all kinds of the ring, main and controlled, in the cluster of the objects: filtered by the
+        shard label.
+        """
         if not self._is_shard or cluster != self.objects_in:
             return {}
         mine = Scope(labels=Selector.equals(self.shard.label, self.shard.name))
         return dict.fromkeys(self._ready.kinds, mine)
 
     def client(self, client: Client, cluster: str) -> Client:
-        """`client` with fenced writes, each of which is over within `LeaseTiming.request_bound`. In another cluster
-        than that of the objects no write begins without the Lease; no object there carries the shard's name.
+        """`client` with fenced writes, each of which ends within `LeaseTiming.request_bound`. In clusters other than
+        that of the objects, no write starts without the Lease, but objects there do not have the shard's label.
         """
         if not self._is_shard:
             return client.with_timeout(self._timing.request_bound)
@@ -219,13 +220,13 @@ class Sharding:
 
     @property
     def election(self) -> LeaderElection | None:
-        """For controllers that are not sharded, where this process may be the sharder: the Lease is called as the
-        ring.
+        """The election for controllers that are not sharded, if this process may be the sharder. The Lease is named
+        after the ring.
         """
         return None if self.mode == "shard" else self._election(self.ring)
 
     def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
-        """The candidate for the ring's sharder, whose Lease is `sharder-<ring>`, beside those of the shards; and the
+        """The candidate for the ring's sharder, whose Lease is `sharder-<ring>` next to those of the shards; and the
         shard's metrics.
         """
         if self._is_shard:
@@ -256,8 +257,9 @@ class Sharding:
         )
 
     def wrap(self, controller: Controller[Any], cluster: str) -> Controller[Any] | None:
-        """A controller of a main kind with predicate and wrapper; of a controlled kind, which is moved but never
-        drained, with the wrapper; others as they are. None of the ring's in a process that is no shard.
+        """Adds predicate and wrapper to a controller of a main kind, and the wrapper to one of a controlled kind, whose
+        objects are moved but never drained. Others are returned unchanged. In a process that is not a shard, it returns
+        None for controllers of the ring.
         """
         primary, resources = controller.primary_watch, self._ready.resources
         resource = primary.form.kind.group_resource
@@ -272,8 +274,8 @@ class Sharding:
 
     @asynccontextmanager
     async def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AsyncIterator[Right]:
-        """The Lease, for the time of the block, with all objects that carry the shard's name made sure of. See
-        `ShardLease.held` and `reclaim`. A process that is no shard needs none.
+        """Holds the Lease during the block, after reclaiming all objects with the shard's name if necessary. See
+        `ShardLease.held` and `reclaim`. A process that is not a shard needs no Lease.
         """
         if not self._is_shard:
             yield _NothingToLose()
@@ -290,7 +292,7 @@ class Sharding:
         loop = asyncio.get_running_loop()
 
         def rewound() -> None:
-            with suppress(RuntimeError):  # the loop is closed: the cache is not read any more
+            with suppress(RuntimeError):  # the loop is closed: the cache is no longer read
                 loop.call_soon_threadsafe(caches[HOME].distrust)
 
         async with lease.held(health, rewound) as tenure:
@@ -339,7 +341,7 @@ class Sharding:
         )
 
     def _declared(self, controllers: Sequence[Controller[Any]]) -> ControllerRing | None:
-        """The ring if there is no ControllerRing."""
+        """The ring to use if there is no ControllerRing."""
         resources = declared_resources(controllers) if self._given is None else self._given
         if not resources:
             return None

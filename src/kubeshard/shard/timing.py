@@ -1,4 +1,4 @@
-"""The timing of a shard's Lease: that of every Lease (`kubeshard.tenure.timing`), and what a shard adds.
+"""The timing of a shard's Lease: that of every Lease (`kubeshard.tenure.timing`), and one more setting.
 
 | number | default | |
 |---|---|---|

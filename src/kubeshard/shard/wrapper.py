@@ -81,7 +81,7 @@ class Handovers:
         self._clock = clock
         self._acknowledged = acknowledged
         self._asked: dict[tuple[GroupKind, Key], float] = {}
-        """Since when each object that has not been let go yet has been asked for."""
+        """When the drain of each object that has not been released yet was first seen."""
         self._label = label
         self._drain = drain
         self._shard = shard
@@ -92,7 +92,7 @@ class Handovers:
         return _Sharded(self, inner)
 
     def asked_for(self, kind: Kind, ctx: Context) -> None:
-        """The run sees that the object is asked for."""
+        """Called when a run sees the drain label."""
         since = min((cause.since for cause in ctx.why), default=self._clock.monotonic())
         self._asked.setdefault((kind.group_kind, ctx.key), since)
 
@@ -232,7 +232,9 @@ class _Sharded:
         raise _explained("error draining object", conflict) from conflict
 
     async def _give_away(self, ctx: Context, obj: KubeObject, *, by_version: bool) -> ObjectMeta:
-        """The metadata afterwards. A guard that did not hold raises Conflict; of a fenced client also NotOurs."""
+        """Releases the object and returns its metadata. Raises Conflict if a guard of the patch fails; with a fenced
+        client also NotOurs.
+        """
         handovers, kind, key = self._handovers, ctx.form.kind, ctx.key
         patch: MergePatch | JsonPatch
         if by_version:
@@ -263,9 +265,9 @@ T = TypeVar("T", bound=KubeObject)
 
 
 def shard_predicate(ring: str, shard: str, when: Predicate[T] = always) -> Predicate[T]:
-    """Passes objects that carry the drain label, whatever its value and whosever they are, and those of this shard for
-    which `when` is true or which this shard may work on only now: a run that saw the drain label did nothing, and
-    `when` may find nothing new in its removal. For the watch of a main kind only.
+    """Passes all objects with the drain label, whatever its value and whichever shard they belong to. It also passes
+    objects of this shard for which `when` is true, or on which this shard may work only from now on: a run that saw the
+    drain label did nothing, and `when` may not pass its removal. For the watch of a main kind only.
     """
     own, drain = shard_label(ring), drain_label(ring)
 

@@ -1,4 +1,4 @@
-"""ControllerRing, the one custom resource of the protocol (1.1).
+"""ControllerRing, the only custom resource of the protocol (docs/shard-in-any-language.md).
 
 The class is complete: it declares every field, so status is written with PUT. `kubeshard.sharding.crd`
 renders the schema. RBAC of a reader: get, list, watch on `controllerrings`; of the sharder also update on
@@ -16,9 +16,7 @@ GROUP = "sharding.timebertt.dev"
 VERSION = "v1alpha1"
 
 READY = "Ready"
-"""The condition that the reference also writes, with the reference's meaning, whatever the other conditions
-are.
-"""
+"""The condition that the Go sharder also writes, with the same meaning, whatever the other conditions are."""
 
 
 class RingGroupResource(Struct):
@@ -45,7 +43,7 @@ class ControllerRingSpec(Struct):
 
 
 class ControllerRingStatus(Struct):
-    """Zeros are encoded: the schema requires both numbers."""
+    """The status. Zeros are encoded, because the schema requires both numbers."""
 
     observed_generation: int = 0
     shards: int = 0

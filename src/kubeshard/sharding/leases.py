@@ -49,7 +49,7 @@ MIN_DURATION, MAX_DURATION = 3.0, 300.0
 """
 
 MAX_SHARDS = 500
-"""Per ring."""
+"""The default maximum number of shards per ring."""
 
 TOMBSTONE_KEPT = 600.0
 """Seconds after its end at which an unsettled tombstone is dropped."""
@@ -135,8 +135,8 @@ class LeaseBook:
     def forget(
         self, key: Key, now: float, resource_version: str = "", asked: float | None = None
     ) -> Change | None:
-        """The Lease was deleted, or left the ring-label selector, at `resource_version` if that is known. `asked`:
-        for a consistent read that does not contain it, when it was sent.
+        """Records that the Lease was deleted or left the ring-label selector, at `resource_version` if that is known.
+        `asked`: for a consistent read that does not contain it, when it was sent.
         """
         self._heard = now
         old = self._records.get(key)

@@ -1,8 +1,7 @@
 """The well-known strings of the wire contract.
 
-Guaranteed: two sharders that agree on a ring's name agree on every string made here. A ring's name is at
-most 63 characters (the CRD ensures that), so the label keys are valid; shard names are validated in
-`leases`.
+Guaranteed: two sharders that agree on a ring's name agree on every string generated here. A ring's name is at most 63
+characters (the CRD ensures that), so the label keys are valid; shard names are validated in `leases`.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ WEBHOOK_PORT = 9443
 MAX_RING_NAME = 63
 
 SYNC_PERIOD = 300.0
-"""Seconds between full looks of a sharder at the objects of a ring, unless it is configured otherwise."""
+"""Default seconds between a sharder's full resyncs of the objects of a ring."""
 CONCURRENT_MOVES = 100
-"""How many objects one look at one resource moves concurrently, unless it is configured otherwise."""
+"""The default number of objects that a resync of one resource moves concurrently."""
 
 
 def shard_label(ring: str) -> str:

@@ -23,7 +23,7 @@ class Patience:
 
     seconds: float = 0.0
     reason: str = ""
-    """What is being waited for, or why waiting is useless; for people."""
+    """What is being waited for, or why waiting is useless; human-readable."""
 
 
 class Claim:
@@ -48,12 +48,12 @@ class Claim:
         return lease.spec.holder_identity == self.holder
 
     def whose(self, lease: Lease) -> str:
-        """For people; for a Lease that is not ours."""
+        """A human-readable description of who has a Lease that is not ours."""
         holder = lease.spec.holder_identity
         return f"the Lease is held by {holder!r}" if holder else "the Lease is held by nobody"
 
     def patience(self, lease: Lease) -> Patience:
-        """For a Lease that is not ours."""
+        """How long to wait for a Lease that is not ours."""
         seconds = lease.spec.lease_duration_seconds or 0
         return Patience(seconds if seconds >= 1 else self.timing.lease_duration, self.whose(lease))
 

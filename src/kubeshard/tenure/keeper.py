@@ -125,7 +125,7 @@ class LeaseKeeper:
         self._release = True
         self._left = asyncio.Event()
         self._attempt: asyncio.Timeout | None = None
-        """For the request in flight."""
+        """The timeout of the request in flight."""
         self._trouble = (False, "")
         """Whether the last failure was of a write, and its kind, so that a lasting one is logged once."""
         self._told_waiting = ""
@@ -184,7 +184,7 @@ class LeaseKeeper:
                     await asyncio.wait([watching])
             await self._conclude()
 
-    # The way of the Lease
+    # Driving the machine
 
     async def _drive(self, client: Client) -> None:
         machine = self._machine
@@ -301,7 +301,7 @@ class LeaseKeeper:
         except Exception as error:
             return f"its health check failed: {error_line(error)}"
 
-    # Notifications.
+    # Notifications
 
     def _renewed(self) -> None:
         machine = self._machine
@@ -335,7 +335,7 @@ class LeaseKeeper:
         self._tenure.lose(machine.reason)
         self._cut_short()
 
-    # The end.
+    # The end
 
     def _leave(self) -> None:
         """The process stops. Only if all work has verifiably ended may the Lease be released and the watchdog

@@ -116,7 +116,7 @@ UNFIT_POLL = 0.2
 
 
 class Machine:
-    """Call `next` for the next action, execute it, report the result, repeat.
+    """Usage: call `next` for the next action, execute it, report the result, repeat.
 
     `uniform` draws a number between two others.
     """
@@ -140,12 +140,12 @@ class Machine:
         """How often a response had an earlier version than one before it: etcd was restored from a backup."""
         self._newest = ""
         self._own_spec = LeaseSpec()
-        """As last written here; used to recreate a Lease that is deleted while it is ours."""
+        """The Lease as last written here; used to recreate it if it is deleted while it is ours."""
         self._seen_spec: LeaseSpec | None = None
         self._seen_at = 0.0
         """When the record of a Lease that is not ours last changed or was deleted: the start of the patience."""
         self._patience = Patience()
-        """With the last record, and with its absence."""
+        """The patience with the last record, also if the Lease is absent now."""
         self._asked = _Asked.READ
         self._asked_at = 0.0
         self._taking = False
@@ -174,7 +174,7 @@ class Machine:
         """When work must end, unless the Lease is renewed before."""
         return -math.inf if self.deadline is None else self.deadline - self.timing.cancel_margin
 
-    # What to do.
+    # The next action
 
     def next(self, now: float, wall: float, unfit: str | None = None) -> Action:
         """The next action. `unfit`: why this process must not renew, None if it may."""
@@ -199,7 +199,7 @@ class Machine:
         lease = self._held(wall)
         return Create(lease, timeout) if self._lease is None else Replace(lease, timeout)
 
-    # Results.
+    # Results
 
     def found(self, lease: Lease | None, now: float) -> None:
         """The result of a read, or (None) that the Lease does not exist."""
@@ -315,7 +315,7 @@ class Machine:
             self._lose(reason)
         self.abandon(reason)
 
-    # Decisions.
+    # Decisions
 
     def _judge(self, now: float) -> None:
         if self.holds and now >= self.work_until:

@@ -64,7 +64,7 @@ class Tenure:
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._stopped = False
         self._over = False
-        """Final, whatever the keeper reports."""
+        """Whether the right is over. Final, whatever the keeper reports."""
         self._work_until = -math.inf
 
     @property
@@ -90,7 +90,7 @@ class Tenure:
             raise NotOurs(self._message)
 
     def margin(self) -> float:
-        """Seconds for which work may go on without a renewal; 0 once the right is over. From any thread."""
+        """Seconds for which work may continue without a renewal; 0 once the right is over. Thread-safe."""
         left = self._work_until - self._clock.boottime()
         return 0.0 if self._over else max(0.0, left)
 
@@ -107,7 +107,7 @@ class Tenure:
         self._over = True
         self._close()
 
-    # Called by the keeper.
+    # Called by the keeper
 
     def renewed(self, begin_until: float, work_until: float) -> None:
         """The Lease is ours: new work may start, and work may continue, until these boot-time seconds."""

@@ -11,10 +11,9 @@
 handlers of `AdmissionRequest`s, which contain the metadata of the object under review; the whole object, old and new,
 is decoded on demand (`AdmissionRequest.whole`, `whole_old`).
 
-Guaranteed: requests that are invalid, too large or too slow are refused without affecting others; when a handler
-fails, the registration's failurePolicy decides, or the request is allowed with a warning (`Webhook`); certificates
-change without a lost connection. Not guaranteed: that an API server calls at all: that is up to its webhook
-configuration.
+Guaranteed: requests that are invalid, too large or too slow are refused without affecting others; when a handler fails,
+the registration's failurePolicy decides, or the request is allowed with a warning (`Webhook`); certificates change
+without a lost connection. Not guaranteed: that an API server calls at all; its webhook configuration decides that.
 
 Operators use `typed` and `webhooks`; `server` listens, `app` handles requests, `review` and `conversion` implement the
 wire format, `certificates`, `selfsigned` and `shared_certificate` provide TLS.

@@ -17,8 +17,8 @@ server waits (the `timeout` in the URL). Responses other than 200 are call failu
 failurePolicy of the webhook's registration applies. They close the connection, except for 500 and 503. A response
 contains only the name of an exception. The server handles slow clients (`kubeshard.runtime.asgi.Limits`).
 
-A plain ASGI callable: runs in memory under a simulator as well as under any server. `AsgiServer` asks `direct`
-first, which answers what needs no waiting.
+A plain ASGI callable: runs in memory under a simulator as well as under any server. `AsgiServer` first calls `direct`,
+which answers requests that do not need to wait.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Reviewer(Protocol):
     """Concurrent requests of this route; more get 503. With `max_body` it bounds the memory that clients can use."""
 
     async def answer(self, body: bytes | bytearray, failed: Callable[[], None], patience: float) -> bytes:
-        """The answer to a body, within `patience` seconds. `failed` counts a failure of what is behind it. Raises
+        """The answer to a body, within `patience` seconds. `failed` counts failures of the functions behind it. Raises
         InvalidReview.
         """
         ...
@@ -90,8 +90,7 @@ Routes = Mapping[str, AdmissionHandler | Webhook | Reviewer]
 
 
 class AdmissionApp:
-    """Serves each webhook at the paths that begin with its prefix; of several matching prefixes the longest
-    one counts."""
+    """Serves each webhook at the paths that begin with its prefix; if several prefixes match, the longest one wins."""
 
     def __init__(
         self,
@@ -127,7 +126,7 @@ class AdmissionApp:
         await self._answer(route, send, self._read(route.webhook, scope, receive, path))
 
     def direct(self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectAnswer | None:
-        """See `DirectApp`: what answers proper requests, as far as their handler is not an `async` one."""
+        """See `DirectApp`: answers proper requests whose handler is not `async`."""
         path = url.partition(b"?")[0].decode("latin-1")
         route = self._route(path)
         if (
@@ -180,7 +179,7 @@ class AdmissionApp:
     async def _read(
         self, webhook: Webhook | Reviewer, scope: Scope, receive: Receive, path: str
     ) -> bytes | None:
-        """The answer; None when the client left. Raises InvalidReview, _Refused."""
+        """The answer, or None if the client left. Raises InvalidReview, _Refused."""
         max_body = self._max_body if isinstance(webhook, Webhook) else webhook.max_body
         _check_headers(scope, max_body)
         body = await _read(receive, max_body)
@@ -249,7 +248,7 @@ class _Refused(Exception):
 
 
 _GONE = 499
-"""Counted where the client left before it had sent its request or received its answer."""
+"""Counts requests whose client left before it had sent its request or received its answer."""
 
 _JSON = b"application/json"
 _AS_JSON = (b"content-type", _JSON)
@@ -258,7 +257,7 @@ _CLOSE = (b"connection", b"close")
 
 
 async def _sent(send: Send, work: Coroutine[Any, Any, bytes | None]) -> int:
-    """The status that was answered, or `_GONE`."""
+    """The status of the response, or `_GONE`."""
     try:
         answer = await work
     except InvalidReview as error:
@@ -274,7 +273,7 @@ async def _sent(send: Send, work: Coroutine[Any, Any, bytes | None]) -> int:
 
 
 def check_routes(routes: Routes) -> None:
-    """Raises TypeError and ValueError for what could never answer."""
+    """Raises TypeError and ValueError for routes that could never answer."""
     for prefix, given in routes.items():
         if not prefix.startswith("/"):
             raise ValueError(f"webhook {prefix!r}: its path begins with '/', as in {'/' + prefix!r}")
@@ -295,7 +294,7 @@ def _checked(answer: object) -> AdmissionAnswer:
 
 
 def _patience(scope: Scope) -> float:
-    """Seconds for which the API server waits, as it says in the URL (`?timeout=10s`)."""
+    """Seconds for which the API server waits, as stated in the URL (`?timeout=10s`)."""
     found = _TIMEOUT.search(scope.get("query_string", b""))
     return min(float(found[1]), MAX_PATIENCE) if found else MAX_PATIENCE
 
@@ -333,7 +332,7 @@ def _check_headers(scope: Scope, max_body: int) -> None:
 
 
 async def _read(receive: Receive, max_body: int) -> bytes | bytearray | None:
-    """The whole body; None when the client left."""
+    """The whole body, or None if the client left."""
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message.get("body", b"")

@@ -1,17 +1,17 @@
 """The serving certificate of a webhook server, and its replacement while the server runs.
 
-Guaranteed: only a pair that works is ever served. A pair is tried on a fresh TLS context first, by a
-handshake of a client that trusts exactly this certificate: a half-written file, a key of another certificate,
-an expired or not yet valid certificate or one for other names is refused, and the last good pair stays. New
-connections see a new pair, existing ones keep theirs. TLS 1.3 is the minimum unless 1.2 is allowed (then with AEAD
-suites only); ALPN offers HTTP/1.1 only.
+Guaranteed: only a working pair is ever served. A pair is first tried on a new TLS context, in a handshake with a client
+that trusts exactly this certificate: a half-written file, a key of another certificate, or a certificate that is
+expired, not yet valid or for other names is rejected, and the last good pair stays in use. New connections use a new
+pair, existing ones keep theirs. TLS 1.3 is the minimum unless 1.2 is allowed (then with AEAD suites only); ALPN offers
+HTTP/1.1 only.
 
 Not guaranteed: that clients trust the certificate; that is up to the caBundle.
 
 | metric | |
 |---|---|
 | `certwatcher_read_certificate_total` | reads of a pair |
-| `certwatcher_read_certificate_errors_total` | reads that gave no usable pair |
+| `certwatcher_read_certificate_errors_total` | reads that did not yield a usable pair |
 | `cert_not_after` | end of validity of the served certificate, seconds since the epoch; 0 without one |
 """
 
@@ -53,27 +53,26 @@ class Identity:
 
 
 class UnusableCertificate(KubeshardError):
-    """A pair that no client could use, or that does not match. The message says why."""
+    """A pair that does not match, or that no client could use. The message says why."""
 
 
 class CertificateSource(Protocol):
     """A source of serving certificates and their renewals."""
 
     async def load(self, serving: ServingCertificate) -> None:
-        """Bring the first pair, before the server listens. Raises ConfigurationError when there is none to be
-        had."""
+        """Install the first pair, before the server listens. Raises ConfigurationError if there is none."""
         ...
 
     async def run(self, serving: ServingCertificate) -> None:
-        """Bring every later pair, until cancelled."""
+        """Install every later pair, until cancelled."""
         ...
 
 
 class ServingCertificate:
     """A live TLS context and the pair in it.
 
-    `server_name` is a DNS name that the certificate must be valid for: the one by which the API server calls
-    (`<service>.<namespace>.svc`). `""` does not check names.
+    `server_name` is a DNS name that the certificate must be valid for: the one that the API server uses
+    (`<service>.<namespace>.svc`). With `""`, names are not checked.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class ServingCertificate:
         self._pair: CertificatePair | None = None
         self._not_after = 0.0
         self.context = server_context(self._minimum)
-        """The live context: give it to the server once, it is changed in place."""
+        """The live context. Give it to the server once; it is changed in place."""
         metrics = registry or CollectorRegistry()
         self.reads = Counter("certwatcher_read_certificate", "Reads of a certificate.", registry=metrics)
         self.errors = Counter(
@@ -110,9 +109,9 @@ class ServingCertificate:
         return self._not_after
 
     def install(self, pair: CertificatePair) -> bool:
-        """Serve `pair` from now on. False if it is served already.
+        """Serve `pair` from now on. Returns False if it is already served.
 
-        Raises UnusableCertificate, and the pair served before stays.
+        If it raises UnusableCertificate, the previous pair is still served.
         """
         if pair == self._pair:
             return False
@@ -135,12 +134,12 @@ class ServingCertificate:
 
 
 class CertificateFiles:
-    """A certificate from two files, as cert-manager and mounted Secrets provide it, read again when they
-    change, and as long as they hold no usable pair.
+    """A certificate from two files, as cert-manager and mounted Secrets provide it. They are read again when they
+    change, and while they do not contain a usable pair.
 
-    The files are looked at every `interval` seconds. A mounted Secret is replaced by swapping a symbolic
-    link, so the identity of the files behind the paths changes with it. What was refused once may become good
-    without a change: a certificate that was not valid yet.
+    The files are checked every `interval` seconds. A mounted Secret is replaced by swapping a symbolic link, so the
+    identity of the files behind the paths changes as well. A rejected pair may become usable without a change, if its
+    certificate was not yet valid.
     """
 
     def __init__(self, certificate: str | Path, private_key: str | Path, *, interval: float = 10.0) -> None:
@@ -149,7 +148,7 @@ class CertificateFiles:
         self._seen: tuple[object, ...] = ()
 
     async def load(self, serving: ServingCertificate) -> None:
-        """Raises ConfigurationError when the files are missing, unreadable or no usable pair."""
+        """Raises ConfigurationError if the files are missing, unreadable or not a usable pair."""
         self._seen = self._identity()
         try:
             self._read(serving)
@@ -202,8 +201,9 @@ def _identity_of(path: Path) -> tuple[int, ...]:
 
 
 def _try_handshake(server_context: ssl.SSLContext, certificate: bytes, server_name: str) -> float:
-    """What a client says that trusts this certificate and nothing else: its end of validity, or
-    ssl.SSLError."""
+    """Performs a handshake with a client that only trusts this certificate. Returns the end of its validity; raises
+    ssl.SSLError.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = bool(server_name)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -225,7 +225,7 @@ def _advance(step: Callable[[], None]) -> None:
 
 
 def _first(certificate: bytes) -> str:
-    """The leaf: a trusted intermediate behind it would say nothing about it."""
+    """The leaf certificate. Trusting an intermediate that follows it would prove nothing about it."""
     end = b"-----END CERTIFICATE-----"
     head, found, _ = certificate.partition(end)
     if not found:

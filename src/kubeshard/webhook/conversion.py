@@ -25,13 +25,13 @@ from kubeshard.webhook.review import InvalidReview
 from kubeshard.webhook.typed import Converts, Denied, says_of
 
 MAX_BODY = 64 * 1024 * 1024
-"""Bytes. A review holds as many objects as the list that somebody asked for."""
+"""Bytes. A review contains as many objects as the list that somebody requested."""
 
 MAX_IN_FLIGHT = 4
-"""Reviews at a time: what they hold is bounded, whoever sends them."""
+"""The maximum number of concurrent reviews, which bounds their memory."""
 
 _BREATH = 100
-"""Objects after which others get a turn."""
+"""The number of objects after which other tasks get a turn."""
 
 _LOG = get_logger("kubeshard.webhook")
 
@@ -39,7 +39,7 @@ Step = Callable[[Any], Any]
 
 
 class CannotConvert(Exception):
-    """The message is shown to the user."""
+    """The object cannot be converted. The message is shown to the user."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Conversion:
     max_body: int = MAX_BODY
     max_in_flight: int = MAX_IN_FLIGHT
     _classes: dict[str, type[KubeObject]] = field(default_factory=dict)
-    """By apiVersion."""
+    """Classes by apiVersion."""
     _steps: dict[tuple[str, str], Step] = field(default_factory=dict)
 
     @property
@@ -58,7 +58,7 @@ class Conversion:
         return tuple(self._classes.values())
 
     def add(self, function: Step) -> None:
-        """Raises ValueError for a second step between two versions, or a second class of one."""
+        """Adds a step. Raises ValueError for a second step between two versions, or a second class for a version."""
         says = says_of(function)
         assert isinstance(says, Converts)
         for cls in (says.old, says.new):
@@ -70,7 +70,7 @@ class Conversion:
         self._steps[way] = function
 
     def check(self) -> None:
-        """Raises ValueError for two versions without a way between them."""
+        """Raises ValueError if there is no path between two versions."""
         for old in self._classes:
             for new in self._classes:
                 if self.way(old, new) is None:
@@ -79,7 +79,7 @@ class Conversion:
                     )
 
     def way(self, old: str, new: str) -> Sequence[str] | None:
-        """The versions from one to the other, both included."""
+        """The path from one version to the other, including both."""
         ways: list[list[str]] = [[old]]
         seen = {old}
         for way in ways:
@@ -92,7 +92,7 @@ class Conversion:
         return None
 
     async def answer(self, body: bytes | bytearray, failed: Callable[[], None], patience: float) -> bytes:
-        """The review that answers. `failed` is called where a step raised. Raises InvalidReview."""
+        """The answering review. `failed` is called if a step raises. Raises InvalidReview."""
         request = _decoded(body)
         try:
             async with asyncio.timeout(patience):

@@ -9,8 +9,8 @@
 
 `webhook` is the path prefix; empty for paths outside of all.
 
-A collector over plain numbers: the hot path pays additions, the scrape makes the samples. One event loop
-writes; a scrape from another thread may see a request half counted.
+A collector over plain numbers: the hot path only adds, and the scrape creates the samples. Only one event loop writes;
+a scrape from another thread may see a half-counted request.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RouteMetrics:
 
 
 class WebhookMetrics(Collector):
-    """The numbers of one server. Without a registry they are counted and not exported."""
+    """The numbers of one server. Without a registry, they are counted but not exported."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.panics = 0

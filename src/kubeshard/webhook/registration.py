@@ -15,14 +15,14 @@ from kubeshard.webhook.typed import Admits, name_of, says_of
 Manifest = dict[str, Any]
 
 CONFIGURATIONS = {"validate": "ValidatingWebhookConfiguration", "default": "MutatingWebhookConfiguration"}
-"""By what a function does."""
+"""The kind of configuration by what a function does."""
 
 _TIMEOUT = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the API server calls: a Service, or, with a `url`, there."""
+    """The address that the API server calls: a Service, or the `url` if there is one."""
 
     service: str = ""
     namespace: str = ""
@@ -38,7 +38,7 @@ class Address:
 
 
 def path_of(function: Any) -> str:
-    """Of a function that `validates` or `defaults`."""
+    """The path of a function that `validates` or `defaults`."""
     says = says_of(function)
     assert isinstance(says, Admits)
     return f"/{says.does}/{name_of(function)}"
@@ -56,7 +56,7 @@ def configuration(
     ca_bundle: str,
     metadata: Mapping[str, Any],
 ) -> Manifest:
-    """The configuration of the functions that do this."""
+    """The webhook configuration for the functions that do this."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": CONFIGURATIONS[does],

@@ -1,14 +1,13 @@
-"""AdmissionReview on the wire: bytes to `AdmissionRequest`, `AdmissionAnswer` to bytes.
+"""AdmissionReviews on the wire: decodes bytes to `AdmissionRequest` and encodes `AdmissionAnswer` to bytes.
 
-Guaranteed: of the objects under review only metadata is decoded, in one pass over the body; the rest is
-skipped, whatever its size, until a handler asks for it (`whole`, `whole_old`). An object whose metadata is
-no Kubernetes metadata (labels that are not a map of strings, say) does not make the review invalid: the request
-says so in `object_error`, so that a handler can let it through. A body that is not an AdmissionReview raises
-`InvalidReview`, never anything else. The answer has the request's apiVersion and uid.
+Guaranteed: only the metadata of the objects under review is decoded, in one pass over the body; the rest is skipped,
+whatever its size, until a handler needs it (`whole`, `whole_old`). An object with invalid metadata (for example labels
+that are not a map of strings) does not make the review invalid: the request reports it in `object_error`, so that a
+handler can let it through. A body that is not an AdmissionReview raises `InvalidReview`, never anything else. The
+answer has the request's apiVersion and uid.
 
-Not guaranteed: that duplicate keys are found (the last one wins, as in the API server's own decoder), and
-that the nesting of brackets is counted exactly where strings contain brackets; the parser has a recursion
-limit of its own.
+Not guaranteed: that duplicate keys are found (the last one wins, as in the API server's own decoder), and that the
+nesting depth is exact if strings contain brackets; the parser has its own recursion limit.
 """
 
 from __future__ import annotations
@@ -27,19 +26,20 @@ from kubeshard.core.objects import PartialObject, Struct
 T = TypeVar("T")
 
 MAX_DEPTH = 200
-"""Levels of nesting in a body. The API server's own objects have a tenth of that."""
+"""The maximum nesting depth of a body. The API server's own objects have a tenth of that."""
 
 API_VERSIONS = frozenset({"admission.k8s.io/v1", "admission.k8s.io/v1beta1"})
-"""Both have the same shape; an answer is given in kind."""
+"""Both versions have the same shape; an answer has the version of its request."""
 
 
 class InvalidReview(ValueError):
-    """The body is not an AdmissionReview. The message is one line without anything of the body in it but field
-    names."""
+    """The body is not an AdmissionReview. The message is one line and contains nothing from the body except field
+    names.
+    """
 
 
 class UnexpectedObject(ValueError):
-    """The object under review is of another kind than the requested class, or does not fit it."""
+    """The object under review has another kind than the requested class, or does not fit it."""
 
 
 class GroupVersionResource(Struct):
@@ -59,13 +59,13 @@ class UserInfo(Struct):
     extra: Mapping[str, tuple[str, ...]] | None = None
 
     def claim(self, name: str) -> str:
-        """The only value of an `extra` entry, `""` when it is absent."""
+        """The only value of an `extra` entry, or `""` if it is absent."""
         values = self.extra.get(name) if self.extra else None
         return values[0] if values else ""
 
 
 class ReviewedObject(PartialObject):
-    """The metadata of an object under review, and the kind that the API server says it has."""
+    """The metadata of an object under review, and its kind as the API server reports it."""
 
     api_version: str = ""
     kind: str = ""
@@ -96,10 +96,10 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
     body: bytes | bytearray = b""
 
     def whole(self, type: type[T]) -> T | None:
-        """The object under review with all that `type` declares: a KubeObject, or `dict` for plain JSON. None
-        where there is none (DELETE).
+        """The object under review with everything that `type` declares: a KubeObject, or `dict` for plain JSON. None if
+        there is no object (DELETE).
 
-        Reads the review again in each call. Raises UnexpectedObject.
+        Decodes the review again in each call. Raises UnexpectedObject.
         """
         return _whole(_RAW_REVIEW.decode(self.body).request.object, type)
 
@@ -141,20 +141,21 @@ def prepared(answer: AdmissionAnswer) -> PreparedAnswer:
 
 
 AdmissionHandler = Callable[[AdmissionRequest], AdmissionAnswer | Awaitable[AdmissionAnswer]]
-"""Decides about a request, as a function or as an `async` one. The API server holds the user's request
-meanwhile: a function must not block, an `async` one is given up when the API server would no longer wait. What
-happens when it raises: `Webhook`."""
+"""A function or an `async` function that decides about a request. The user's request waits meanwhile: a plain function
+must not block, and an `async` one is cancelled when the API server no longer waits. For what happens if it raises see
+`Webhook`.
+"""
 
 
 class Review(msgspec.Struct, frozen=True, gc=False):
-    """A decoded review: what to decide on, and in which version to answer."""
+    """A decoded review: the request, and the version of the answer."""
 
     api_version: str
     request: AdmissionRequest
 
 
 def decode_review(body: bytes | bytearray, path: str = "") -> Review:
-    """Raises InvalidReview."""
+    """Decodes a review. Raises InvalidReview."""
     try:
         if _nested_too_deeply(body):
             raise InvalidReview(f"the review is nested deeper than {MAX_DEPTH} levels")
@@ -224,7 +225,7 @@ class _RawReview(Struct):
     request: _RequestWithRawObjects
 
 
-# Not `Struct`: the API server reads an absent `allowed` as false, so nothing may be left out for being a
+# Not `Struct`: the API server reads an absent `allowed` as false, so no field may be omitted because it has its
 # default.
 class _Status(msgspec.Struct, gc=False):
     code: int
@@ -277,7 +278,7 @@ def _decode(body: bytes | bytearray, path: str) -> Review:
             review.api_version, _request(path, body, request, request.object, request.old_object, "")
         )
     except msgspec.ValidationError:
-        # A field has a wrong type. Outside of the objects that makes the review invalid, inside it does not.
+        # A field has the wrong type. Outside the objects, that makes the review invalid; inside, it does not.
         raw = _RAW_REVIEW.decode(text)
     try:
         now, before = (read(_OBJECT, part) for part in (raw.request.object, raw.request.old_object))

@@ -1,11 +1,11 @@
 """Webhook certificates without cert-manager: an authority, a leaf, and the rules for renewing them.
 
-An `Identity` is what is kept: certificate authorities with their keys, and the serving pair that one of them
-issued. `renewed` is a function of it and the time; a certificate counts only while it is valid:
+The stored state is an `Identity`: certificate authorities with their keys, and the serving pair that one of them
+issued. `renewed` is a function of it and the time. A certificate only counts while it is valid:
 
 | situation | what changes |
 |---|---|
-| nothing there, or unreadable | new authority, new leaf |
+| missing or unreadable | new authority, new leaf |
 | leaf or its issuer not valid, leaf in its last third or for other names | newest valid authority: a new leaf |
 | ... and no valid authority lasts as long as the new leaf | a new authority issues it |
 | else: newest valid authority in its last third | a new authority beside it, which issues the *next* leaf |
@@ -14,18 +14,16 @@ issued. `renewed` is a function of it and the time; a certificate counts only wh
 With a new leaf, authorities that are not valid are dropped, and those older than the issuer of a leaf that was
 valid.
 
-Guaranteed: the authority of a routinely renewed leaf has been in the `bundle` since long before (at least
-since the previous look), and that of the previous leaf stays in it until the next one, so clients that know
-the bundle of either time trust the leaf of either time: no call fails over a renewal. The `bundle` always holds
-the leaf's issuer. A wrong clock harms nobody else: what is made here ends at a set time but begins at no time
-(at the epoch), so that a maker whose clock is ahead makes what all others find valid; and several replicas whose
-clocks differ write a bounded number of times, at most as often as there are clocks, until the one that is ahead
-of the others finds nothing due.
+Guaranteed: the authority of a routinely renewed leaf has been in the `bundle` for a long time (at least since the
+previous check), and that of the previous leaf stays in it until the next renewal. Clients that know the bundle of
+either time trust the leaf of either time, so no call fails because of a renewal. The `bundle` always contains the
+leaf's issuer. A wrong clock only harms its own process: certificates end at a set time but begin at the epoch, so those
+of a replica whose clock is ahead are valid for all others. Several replicas whose clocks differ write a bounded number
+of times, at most once per clock, until the one furthest ahead finds nothing due.
 
-Not guaranteed: a short life of keys that a clock ahead has made; they last until that clock's time, and as long
-again as all others.
+Not guaranteed: a short lifetime of keys that were created with a clock that is ahead: they last correspondingly longer.
 
-Importing this module loads cryptography, which takes a while: who may do without imports it when it is needed.
+Importing this module loads cryptography, which takes a while, so other modules import it only when they need it.
 """
 
 from __future__ import annotations
@@ -45,9 +43,9 @@ DAY = 86400.0
 LEAF_LIFETIME = 90 * DAY
 AUTHORITY_LIFETIME = 365 * DAY
 _EPOCH = 0.0
-"""The start of validity of every certificate: nobody should distrust one because of its creator's clock."""
+"""The start of validity of every certificate: no client should distrust one because of its creator's clock."""
 _LAST = 1 / 3
-"""The part of a certificate's lifetime before its end in which it is replaced."""
+"""The fraction of a certificate's lifetime before its end in which it is replaced."""
 
 
 def renewed(identity: Identity | None, names: Sequence[str], now: float) -> Identity:
@@ -96,12 +94,13 @@ class _Parsed:
     authorities: tuple[x509.Certificate, ...]
     leaf: x509.Certificate
     issuer: int
-    """Index of the authority that issued the leaf."""
+    """The index of the authority that issued the leaf."""
 
 
 def _parse(identity: Identity) -> _Parsed | None:
-    """None for what is not an identity: unreadable, keys that do not belong, a leaf that no authority here
-    issued."""
+    """None for an invalid identity: unreadable, with keys that do not match, or with a leaf that no authority here
+    issued.
+    """
     try:
         pairs = (*identity.authorities, identity.serving)
         certificates = [x509.load_pem_x509_certificate(pair.certificate) for pair in pairs]

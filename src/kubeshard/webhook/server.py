@@ -1,8 +1,8 @@
 """The admission webhook server: an `AdmissionApp` over HTTPS with a replaceable certificate.
 
-Guaranteed: the port opens only after `after` returned (caches are synced) and there is a certificate, and is
-closed before `running` is left; requests in flight are answered. The limits: 5 s for
-headers and TLS handshake, 10 s for a body, 90 s idle, 7 MiB, 256 requests at a time.
+Guaranteed: the port only opens after `after` has returned (caches are synced) and there is a certificate, and it is
+closed before `running` is left; requests in flight are answered. The limits: 5 s for headers and TLS handshake, 10 s
+for a body, 90 s idle, 7 MiB, 256 requests at a time.
 
 RBAC: none.
 """
@@ -31,7 +31,7 @@ _LOG = get_logger("kubeshard.webhook")
 
 class WebhookServer:
     """`routes` are webhooks by path prefix; for the other parameters see `ServingCertificate`, `AsgiServer` and
-    `Limits`. With a `registry`, which takes its metrics once, it runs once.
+    `Limits`. With a `registry`, which accepts its metrics only once, it can only run once.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class WebhookServer:
 
     @property
     def port(self) -> int:
-        """The real port; 0 while the server does not listen."""
+        """The actual port; 0 while the server does not listen."""
         return self._listening[0].port if self._listening else 0
 
     def ready(self) -> bool:
@@ -70,8 +70,8 @@ class WebhookServer:
         return self._listening is not None and self._listening[1].ready()
 
     async def run(self, world: World) -> None:
-        """Serves until cancelled. Raises ConfigurationError for a port that cannot be listened on, and where
-        there is no usable certificate to begin with.
+        """Serves until cancelled. Raises ConfigurationError if the port cannot be opened, or if there is no usable
+        certificate at the start.
         """
         async with self.running(world):
             await asyncio.Event().wait()

@@ -53,7 +53,7 @@ class CaBundleSource(Protocol):
 
     @property
     def ca_bundle(self) -> str:
-        """The value of `clientConfig.caBundle`: base64 of PEM. `""` as long as it is not known."""
+        """The value of `clientConfig.caBundle`: base64 of PEM. `""` while it is unknown."""
         ...
 
     def on_change(self, callback: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class SharedCertificate:
         rng: Rng,
     ) -> None:
         from kubeshard.webhook.selfsigned import (
-            renewed,  # loads cryptography, which users of files do without
+            renewed,  # loads cryptography, which is not needed with files
         )
 
         self._renewed = renewed
@@ -222,7 +222,7 @@ class LocalCertificate:
 
 
 def service_names(name: str, namespace: str) -> tuple[str, ...]:
-    """Names under which API servers call a Service, the one they verify first."""
+    """The names under which API servers call a Service, first the one that they verify."""
     service = f"{name}.{namespace}"
     return (f"{service}.svc", service, f"{service}.svc.cluster.local")
 

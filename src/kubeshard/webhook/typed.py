@@ -15,7 +15,7 @@ The functions can still be called directly, as in tests; `Webhooks` serves and r
 
 | the function | result |
 |---|---|
-| returns | allowed; the fields that a defaulting function changed are stored |
+| returns | allowed; changes by a defaulting function are stored |
 | returns an AdmissionAnswer | that answer |
 | raises Denied | refused, with its message; a conversion fails with it |
 | gets an object that does not fit the class | refused, with the reason, under the policy Fail |
@@ -67,7 +67,7 @@ class When(TypedDict, total=False):
     """
 
     operations: tuple[Operation, ...]
-    """Default: CREATE and UPDATE. On DELETE the function gets the object that is to go, as new and as old."""
+    """Default: CREATE and UPDATE. On DELETE, the function gets the object to be deleted, both as new and as old."""
     failure_policy: Policy
     """Default: Fail."""
     subresource: str

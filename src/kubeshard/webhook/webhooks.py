@@ -142,7 +142,7 @@ class Webhooks:
         return conversion_stanza(self._conversions[kind], self._address(namespace), ca_bundle)
 
     def grants(self, controllers: Iterable[object]) -> Iterator[Grant]:
-        """For `kubeshard.manager.roles`."""
+        """The RBAC rules that they need (`kubeshard.manager.roles`)."""
         if self._given is None and not self._url:
             namespace = self._namespace or None
             yield Grant.on(Secret, "create", namespace=namespace)
@@ -291,7 +291,7 @@ def _that(does: str, functions: Sequence[Any]) -> Iterator[Any]:
 
 
 def _conversions(functions: Sequence[Any]) -> dict[str, Conversion]:
-    """By the name of the definition."""
+    """The conversions by the name of the definition."""
     found: dict[str, Conversion] = {}
     for function in functions:
         says = says_of(function)

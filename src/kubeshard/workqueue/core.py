@@ -34,13 +34,13 @@ from kubeshard.workqueue.reasons import Reason, Wanted
 
 class KeyState(Enum):
     IDLE = auto()
-    """Unknown to the queue."""
+    """The queue does not know the key."""
     QUEUED = auto()
-    """Waits for a worker."""
+    """The key waits for a worker."""
     RUNNING = auto()
-    """A worker has it."""
+    """A worker has the key."""
     RUNNING_DIRTY = auto()
-    """A worker has it, and it was added again."""
+    """A worker has the key, and it was added again."""
 
 
 class QueueCore(Generic[K]):

@@ -9,7 +9,7 @@
 | `MaxWait` | another limiter's delay, at most `cap` | |
 
 A controller's default is `ItemExponential` with these numbers: 0.2-0.4 s, 0.4-0.8 s, ... 60-120 s. client-go starts at
-5 ms, too early for any API outside the cluster, and ends at 16 min, too late for people who wait for it.
+5 ms, too early for any API outside the cluster, and ends at 16 min, too late for people waiting for the result.
 """
 
 from __future__ import annotations

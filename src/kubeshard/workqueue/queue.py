@@ -42,8 +42,8 @@ class WorkQueue(Generic[K]):
 
     Guaranteed: a key is never handed out while a worker has it, a key added meanwhile is handed out again afterwards,
     and a key added several times before that is handed out once. Keys of a higher `priority` are handed out first
-    (`levels`); a key's priority can only rise while it waits. Methods that are not async never wait. `reason` is only
-    for people: a phrase, or a `Reason`.
+    (`levels`); a key's priority can only rise while it waits. Methods that are not async never wait. `reason` is purely
+    informational: a phrase or a `Reason`.
 
     `limiter` returns the delays of `add_rate_limited`; it must not be shared. `order` creates the order of the ready
     keys of one priority; default: first in, first out. `debounce` is the rule of `add_debounced`, which is the same

@@ -1,6 +1,6 @@
 """Why a key is in the queue, since when, and its priority.
 
-Collapsing loses what triggered a key; this remembers a few of the triggers, for log lines, metrics and people. No
+Collapsing loses what triggered a key; this remembers a few of the triggers for log lines, metrics and debug pages. No
 decision may depend on them: a key is processed by its current state, whatever triggered it.
 
 Bounded: for a key's next run the first MAX_REASONS distinct reasons are kept, each with the time at which it was

@@ -1,4 +1,4 @@
-"""A snapshot of a queue for people: for debug pages and dumps."""
+"""A human-readable snapshot of a queue, for debug pages and dumps."""
 
 from __future__ import annotations
 
