@@ -111,7 +111,7 @@ def test_the_page_lists_what_is_public() -> None:
     assert sorted(listed) == sorted(set(listed)) == sorted(kubeshard.__all__)
 
 
-@pytest.mark.parametrize("package", _rows("Public, for those who need more"))
+@pytest.mark.parametrize("package", _rows("Public, for advanced use"))
 def test_a_public_package_says_which_names_are(package: str) -> None:
     module = import_module(package)
     assert module.__all__
