@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kubeshard.cli.loading import load_manager, program_name
+from kubeshard.cli.names import account, label
 from kubeshard.cli.options import Command
-from kubeshard.cli.yaml_files import read_documents
+from kubeshard.cli.yaml_files import STANDARD_INPUT, read_documents
 from kubeshard.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def values_options(function: Function) -> Function:
         "file",
         metavar="FILE",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="A YAML file of values, like Helm's.",
+        help="A YAML file of values, like Helm's; - reads standard input.",
     )
     return settings(file(function))
 
@@ -102,6 +103,7 @@ def sharder(settings: tuple[str, ...], file: Path | None, output: str) -> None:
     examples=(
         "kubeshard manifests ring ring.yaml | kubectl apply --server-side -f -",
         "kubeshard manifests ring ring.yaml --shards my-system:my-operator --labels-only",
+        "kubectl kustomize rings | kubeshard manifests ring - -o json",
     ),
 )
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
@@ -128,6 +130,8 @@ def sharder(settings: tuple[str, ...], file: Path | None, output: str) -> None:
 def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, output: str) -> None:
     """Print the ControllerRings of a file, the sharder's roles on their resources, and admission policies.
 
+    With - as FILE, of what standard input has.
+
     Policies need Kubernetes 1.30 or newer.
     """
     from kubeshard.manifests.ring import is_ring, ring_objects
@@ -135,7 +139,8 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
 
     found = [document for document in read_documents(path) if is_ring(document)]
     if not found:
-        raise ConfigurationError(f"{path} has no ControllerRing of {ControllerRing.KIND.api_version}")
+        where = "standard input" if str(path) == STANDARD_INPUT else path
+        raise ConfigurationError(f"{where} has no ControllerRing of {ControllerRing.KIND.api_version}")
     service, accounts = account(sharder, "--sharder"), [account(each, "--shards") for each in shards]
     made = (ring_objects(each, service, shards=accounts, labels_only=labels_only) for each in found)
     _print([obj for objects in made for obj in objects], output)
@@ -165,22 +170,15 @@ def operator(
 
     They follow from what its Manager declares. MODULE[:MANAGER] is the argument of `kubeshard run` in the image.
     """
-    from kubeshard.manifests.operator import operator_objects
+    from kubeshard.manifests.operator import LONGEST_OPERATOR, operator_objects
     from kubeshard.manifests.values import OperatorValues, chosen
 
     if target.partition(":")[0].endswith(".py"):
         raise ConfigurationError(f"{target}: give the module's name in the image, as in my_operator:manager")
-    values = chosen(OperatorValues, _file(file), settings)
     manager = load_manager(target)
-    _print(operator_objects(manager, target, name or program_name(target), values), output)
-
-
-def account(given: str, option: str) -> tuple[str, str]:
-    """Namespace and name of a service account. Raises ConfigurationError."""
-    namespace, _, name = given.partition(":")
-    if not namespace or not name:
-        raise ConfigurationError(f"{option} {given}: write NAMESPACE:NAME")
-    return namespace, name
+    name = label(name or program_name(target), "--name", LONGEST_OPERATOR)
+    values = chosen(OperatorValues, _file(file), settings)
+    _print(operator_objects(manager, target, name, values), output)
 
 
 def _file(path: Path | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kubeshard.cli.names import label
 from kubeshard.cli.options import Command
 from kubeshard.core.errors import ConfigurationError
 
@@ -34,7 +35,7 @@ def rules(namespace: str | None) -> None:
     from kubeshard.monitoring.alerting import prometheus_rule
     from kubeshard.monitoring.alerting import rules as rendered
 
-    found = rendered() if namespace is None else prometheus_rule(namespace)
+    found = rendered() if namespace is None else prometheus_rule(label(namespace, "--resource"))
     click.echo(yaml.safe_dump(found, sort_keys=False, width=120), nl=False)
 
 

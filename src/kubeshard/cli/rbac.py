@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from kubeshard.cli.loading import load_manager, program_name
+from kubeshard.cli.names import account
 from kubeshard.cli.options import Command
-from kubeshard.core.errors import ConfigurationError
 
 
 @click.command(
@@ -39,21 +39,12 @@ def rbac(target: str, name: str | None, namespace: str | None, service_account: 
 
     from kubeshard.manager.roles import roles
 
-    account = _account(service_account)
+    bound = account(service_account, "--service-account") if service_account is not None else None
     manager = load_manager(target)
     found = roles(
         manager.grants(),
         name or program_name(target),
-        namespace=namespace or (account[0] if account else None),
-        account=account,
+        namespace=namespace or (bound[0] if bound else None),
+        account=bound,
     )
     click.echo(yaml.safe_dump_all(found, sort_keys=False, width=120), nl=False)
-
-
-def _account(given: str | None) -> tuple[str, str] | None:
-    if given is None:
-        return None
-    namespace, _, name = given.partition(":")
-    if not namespace or not name:
-        raise ConfigurationError(f"--service-account {given}: write NAMESPACE:NAME")
-    return namespace, name

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from kubeshard.core.errors import ConfigurationError
 
+STANDARD_INPUT = "-"
+"""Instead of a file's name."""
+
 
 def read_documents(path: Path) -> list[Any]:
-    """The documents of a file, without empty ones. Raises ConfigurationError."""
+    """The documents of a file, or of standard input, without empty ones. Raises ConfigurationError."""
     import yaml
 
     try:
-        return [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
+        text = sys.stdin.read() if str(path) == STANDARD_INPUT else path.read_text()
+        return [each for each in yaml.safe_load_all(text) if each is not None]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""

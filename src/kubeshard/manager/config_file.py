@@ -216,7 +216,7 @@ def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> t
         raise ConfigurationError(
             f"expected apiVersion {api_version} and kind {kind}, found {found[0]} and {found[1]}"
         )
-    unknown = tuple(_unknown_fields(body, type_, ""))
+    unknown = tuple(unknown_fields(body, type_, ""))
     try:
         return msgspec.convert(body, type_, dec_hook=_decode), unknown
     except msgspec.ValidationError as error:
@@ -242,13 +242,14 @@ def _decode(type_: type, value: Any) -> Any:
     raise NotImplementedError(type_)
 
 
-def _unknown_fields(body: Any, type_: Any, path: str) -> Iterator[str]:
+def unknown_fields(body: Any, type_: Any, path: str) -> Iterator[str]:
+    """A line for each field at this path, and below it, that the type does not have."""
     struct = _struct_in(type_)
     if isinstance(body, list):
         items = [argument for argument in get_args(type_) if argument is not Ellipsis]
         for index, item in enumerate(body):
             for item_type in items:
-                yield from _unknown_fields(item, item_type, f"{path}[{index}]")
+                yield from unknown_fields(item, item_type, f"{path}[{index}]")
         return
     if struct is None or not isinstance(body, Mapping):
         return
@@ -257,7 +258,7 @@ def _unknown_fields(body: Any, type_: Any, path: str) -> Iterator[str]:
     for name, value in body.items():
         where = f"{path}.{name}" if path else str(name)
         if name in known:
-            yield from _unknown_fields(value, hints[known[name]], where)
+            yield from unknown_fields(value, hints[known[name]], where)
         else:
             close = difflib.get_close_matches(str(name), known, n=1)
             yield f"unknown field {where}" + (f" (did you mean {close[0]}?)" if close else "")

@@ -21,6 +21,9 @@ from kubeshard.sharding.names import APP_LABEL
 
 Manifest = dict[str, Any]
 
+LONGEST_OPERATOR = 63 - len("-metrics")
+"""Characters of an operator's name: it begins that of a Service."""
+
 
 def operator_objects(manager: Manager, target: str, name: str, values: OperatorValues) -> list[Manifest]:
     """`target` is the argument of `kubeshard run` in the image. `name` is the name of the objects, and of the namespace

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.manager.config_file import unknown_fields
 from kubeshard.manager.roles import roles
 from kubeshard.manifests.fence import label_policy, shard_policies
 from kubeshard.manifests.rights import ring_grants
+from kubeshard.shard.identity import check_ring_name
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.names import APP_LABEL, APP_NAME
@@ -33,7 +35,8 @@ def ring_objects(
     also the policies that restrict each shard to its own objects; with `labels_only`, also the policy that restricts
     the sharder to its labels.
 
-    Raises ConfigurationError if it is not a ControllerRing, if it shards nothing, or if it shards what no ring may.
+    Raises ConfigurationError if it is not a ControllerRing, if it shards nothing, if it shards what no ring may, or if
+    it has fields that no ring has.
     """
     ring = _ring(manifest)
     resources = RingResources(ring.spec.resources)
@@ -65,4 +68,8 @@ def _ring(manifest: Mapping[str, Any]) -> ControllerRing:
         raise ConfigurationError(f"not a ControllerRing: {error}") from None
     if not is_ring(manifest) or not ring.name:
         raise ConfigurationError(f"not a ControllerRing of {ControllerRing.KIND.api_version} with a name")
+    check_ring_name(ring.name)
+    own = {key: value for key, value in manifest.items() if key not in ("apiVersion", "kind", "metadata")}
+    if unknown := list(unknown_fields(own, ControllerRing, "")):
+        raise ConfigurationError(f"ControllerRing {ring.name}: {'; '.join(unknown)}")
     return ring

@@ -23,6 +23,8 @@ from kubeshard.version import __version__
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi)?$"
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+IMAGE = r"^([^\s/@]+/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?$"
+"""As container runtimes read it: registry, path, tag and digest."""
 Quantity = Annotated[str, Meta(pattern=QUANTITY)]
 DnsLabel = Annotated[str, Meta(pattern=DNS_LABEL)]
 
@@ -56,7 +58,7 @@ class On(Values):
     enabled: bool = True
 
 
-Image = Annotated[str, Meta(min_length=1, description="The container image.")]
+Image = Annotated[str, Meta(pattern=IMAGE, description="The container image.")]
 Replicas = Annotated[int, Meta(ge=1, description="How many pods run. If there are several, one leads.")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"], Meta(description="The lowest level that is logged.")
@@ -156,6 +158,8 @@ def _explained(type_: type[Values], error: str) -> str:
         message = f"choose one of {', '.join(get_args(_type_at(type_, path)))}"
     elif repr(QUANTITY) in message:
         message = "expected a quantity, as in 250m or 512Mi"
+    elif repr(IMAGE) in message:
+        message = "expected an image, as in registry.example.com/kubeshard:v1"
     elif repr(DNS_LABEL) in message:
         message = "expected at most 63 lower-case letters, digits and hyphens, as in sharding-system"
     return f"value {place or '(all)'}: {message}"
