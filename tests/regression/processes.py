@@ -121,7 +121,7 @@ class Network:
             raise TransportError("connection refused", sent=False)
         await self._travel()
         if self.before and (answer := await self.before(request)) is not None:
-            yield _Answered(answer)
+            yield Answered(answer)
             return
         self._process.check()
         self._world.observe(self._process, request, None)
@@ -141,7 +141,7 @@ class Network:
         await self._inner.close()
 
 
-class _Answered:
+class Answered:
     """An answer that came instead of a stream."""
 
     def __init__(self, answer: HttpResponse) -> None:

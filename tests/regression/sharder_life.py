@@ -1,17 +1,19 @@
 """All that a sharder does in its life, in three minutes of virtual time, under the rights of its rendered manifests.
 
-What it asks for is recorded at the API server's gate, and what it is refused.
+What it asks for is recorded at the API server's gate, and what it is refused. `real_life` has the same on a real
+kube-apiserver.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from processes import Network, Process, refusal
+from processes import Before, Network, Process, refusal
 from prometheus_client import CollectorRegistry, Counter
 from world import Touch, World
 
@@ -19,7 +21,6 @@ from kubeshard.client import Client
 from kubeshard.core import Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.core.builtin import LeaseSpec
 from kubeshard.core.errors import ConfigurationError, NotFound
-from kubeshard.core.objects import Key
 from kubeshard.core.times import micro_time
 from kubeshard.manager.config_file import parse_config
 from kubeshard.manager.metrics_auth import MetricsAuth
@@ -67,9 +68,19 @@ class Right(NamedTuple):
         return f"{self.verb} {self.resource}{self.group and '.' + self.group}"
 
 
-def manifests() -> list[dict[str, Any]]:
+OWN_REVIEW = Right("authorization.k8s.io", "selfsubjectaccessreviews", "create")
+"""Every authenticated user may ask what it may do."""
+
+FINALIZERS = Right("sharding.timebertt.dev", "controllerrings/finalizers", "update")
+"""Asked for by no request, but by the admission plugin OwnerReferencesPermissionEnforcement."""
+
+OLD_EVENTS = {Right("", "events", verb) for verb in ("create", "patch")}
+"""Tried where those of events.k8s.io are refused."""
+
+
+def manifests(values: SharderValues | None = None) -> list[dict[str, Any]]:
     """Of sharder and ring."""
-    return [*sharder_objects(SharderValues()), *ring_objects(RING, (NAMESPACE, NAME))]
+    return [*sharder_objects(values or SharderValues()), *ring_objects(RING, (NAMESPACE, NAME))]
 
 
 def granted(objects: Iterable[Mapping[str, Any]]) -> set[Right]:
@@ -103,6 +114,12 @@ def without(objects: Iterable[Mapping[str, Any]], right: Right) -> list[Any]:
                 if left:
                     obj["rules"].append({**rule, "resources": [resource], "verbs": left})
     return found
+
+
+def refusals(records: Iterable[logging.LogRecord]) -> list[str]:
+    """Warnings of the log that are about rights."""
+    lines = [f"{each.getMessage()} {each.__dict__}" for each in records if each.levelno >= logging.WARNING]
+    return [line for line in lines if "cannot" in line.lower() or "not allowed" in line.lower()]
 
 
 class Recorder:
@@ -145,27 +162,35 @@ async def live(objects: Iterable[Mapping[str, Any]]) -> Life:
 
 
 async def _live(world: World, admin: Client) -> list[str]:
-    world.connected = lambda process, network: _hinder(process, network, admin)
-    process = world.sharder("x0", _config(world))
+    def connected(process: Process, network: Network) -> None:
+        if process.name == "x0":
+            network.before = hindering(admin)
+
+    world.connected = connected
+    process = world.sharder("x0", config_in(world.objects("", "configmaps").values()))
     for name in ("s0", "s1", "s2"):
         world.shard(name, Touch())
     await world.make_things(4)
     await _within(lambda: world.all_owned("s0", "s1", "s2"), 20)
-    said = await _certificate(process.client(), admin)
-    await _metrics(process.client())
+    said = await certificate(process.client(), admin, ("sharder.sharding-system.svc",))
+    await metrics(process.client(), "x0")
     with suppress(NotFound):  # where it may not be made, there is nothing to change
         await admin.patch(MutatingWebhookConfiguration, "controllerring-r", "", MergePatch({"webhooks": []}))
-    await admin.create(_unfit_lease(world))
+    await admin.create(lease("x" * 64, world.clock.wall(), 5))
     world.processes["s0"].kill()
     world.processes["s1"].kill()
     await admin.delete(Lease, "s1", "ops")
     await asyncio.sleep(150)  # what is left of the dead shards is orphaned by now
-    (ring,) = world.objects("sharding.timebertt.dev", "controllerrings").values()
-    conditions = (ring.get("status") or {}).get("conditions") or ()
-    return said + [each["message"] for each in conditions if each["type"] == PERMITTED]
+    return [*said, *conditions(*world.objects("sharding.timebertt.dev", "controllerrings").values())]
 
 
-def _hinder(process: Process, network: Network, admin: Client) -> None:
+def conditions(ring: Mapping[str, Any]) -> list[str]:
+    """What the ring says about rights."""
+    found = (ring.get("status") or {}).get("conditions") or ()
+    return [each["message"] for each in found if each["type"] == PERMITTED]
+
+
+def hindering(admin: Client) -> Before:
     """The API server is an old one that sends no lists by watches; and what the sharder is the first to write has just
     been changed by somebody else.
     """
@@ -181,13 +206,12 @@ def _hinder(process: Process, network: Network, admin: Client) -> None:
             await admin.raw("PATCH", path, body=b'{"metadata":{"annotations":{"a":"b"}}}', content_type=MERGE)
         return None
 
-    if process.name == "x0":
-        network.before = before
+    return before
 
 
-def _config(world: World) -> SharderConfig:
-    key = Key(NAMESPACE, "sharder-config")
-    text = world.objects("", "configmaps")[key]["data"]["config"]
+def config_in(config_maps: Iterable[Mapping[str, Any]]) -> SharderConfig:
+    """The one of the sharder."""
+    (text,) = (obj["data"]["config"] for obj in config_maps if obj["metadata"]["name"] == "sharder-config")
     config, _ = parse_config(text, SharderConfig, api_version=API_VERSION, kind=KIND)
     return config
 
@@ -200,21 +224,20 @@ async def _within(condition: Any, seconds: float) -> None:
         await asyncio.sleep(0.1)
 
 
-def _unfit_lease(world: World) -> Lease:
-    """A shard whose name is too long for a label: there is an Event about it whenever its state changes."""
-    now = micro_time(world.clock.wall())
-    spec = LeaseSpec(holder_identity="x" * 64, lease_duration_seconds=5, acquire_time=now, renew_time=now)
-    metadata = ObjectMeta(name="x" * 64, namespace="ops", labels={RING_LABEL: "r"})
-    return Lease(metadata=metadata, spec=spec)
+def lease(name: str, wall: float, seconds: int) -> Lease:
+    """Of a shard. About one whose name is too long for a label there is an Event whenever its state changes."""
+    now = micro_time(wall)
+    spec = LeaseSpec(holder_identity=name, lease_duration_seconds=seconds, acquire_time=now, renew_time=now)
+    return Lease(metadata=ObjectMeta(name=name, namespace="ops", labels={RING_LABEL: "r"}), spec=spec)
 
 
-async def _certificate(client: Client, admin: Client) -> list[str]:
+async def certificate(client: Client, admin: Client, names: Sequence[str]) -> list[str]:
     """Makes its own, and again once somebody has broken it. Says what would have ended the sharder."""
 
     def shared() -> SharedCertificate:
         return SharedCertificate(
             client,
-            ("sharder.sharding-system.svc",),
+            tuple(names),
             namespace=NAMESPACE,
             secret=SECRET_NAME,
             app="controller-sharding",
@@ -241,7 +264,7 @@ class _Installed:
         return True
 
 
-async def _metrics(client: Client) -> None:
+async def metrics(client: Client, token: str) -> None:
     """Somebody with a token asks for the metrics."""
 
     async def page(scope: Any, receive: Any, send: Any) -> None: ...
@@ -253,6 +276,6 @@ async def _metrics(client: Client) -> None:
         "method": "GET",
         "path": "/metrics",
         "client": ("10.0.0.1", 1),
-        "headers": [(b"authorization", b"Bearer x0")],
+        "headers": [(b"authorization", b"Bearer " + token.encode())],
     }
     await MetricsAuth(client).guard(page)(scope, None, send)  # type: ignore[arg-type]

@@ -4,21 +4,20 @@ said.
 
 from __future__ import annotations
 
-import logging
-
 import pytest
-from sharder_life import Right, granted, live, manifests, without
+from sharder_life import (
+    FINALIZERS,
+    OLD_EVENTS,
+    OWN_REVIEW,
+    Right,
+    granted,
+    live,
+    manifests,
+    refusals,
+    without,
+)
 
 from kubeshard.testing.virtual_time import virtual_time
-
-OWN_REVIEW = Right("authorization.k8s.io", "selfsubjectaccessreviews", "create")
-"""Every authenticated user may ask what it may do."""
-
-FINALIZERS = Right("sharding.timebertt.dev", "controllerrings/finalizers", "update")
-"""Asked for by no request, but by the admission plugin OwnerReferencesPermissionEnforcement."""
-
-OLD_EVENTS = {Right("", "events", verb) for verb in ("create", "patch")}
-"""Tried where those of events.k8s.io are refused."""
 
 RIGHTS = sorted(granted(manifests()) - {FINALIZERS})
 
@@ -30,7 +29,7 @@ async def test_in_its_life_the_sharder_asks_for_what_its_roles_allow_and_for_not
     life = await live(manifests())
     assert not life.refused
     assert life.allowed - {OWN_REVIEW} == set(RIGHTS)
-    assert not [*refusals(caplog), *life.said]
+    assert not [*refusals(caplog.records), *life.said]
 
 
 @pytest.mark.parametrize("right", RIGHTS, ids=str)
@@ -44,12 +43,4 @@ def test_without_any_one_right_the_sharder_says_what_it_is_refused(
         assert life.refused - OLD_EVENTS <= {right}
         return life.said
 
-    assert [*scene(), *refusals(caplog)]
-
-
-def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Warnings of the log that are about rights."""
-    lines = [
-        f"{each.getMessage()} {each.__dict__}" for each in caplog.records if each.levelno >= logging.WARNING
-    ]
-    return [line for line in lines if "cannot" in line.lower() or "not allowed" in line.lower()]
+    assert [*scene(), *refusals(caplog.records)]
