@@ -51,14 +51,14 @@ test-image: image kube ## Make the image and run its sharder as a container on a
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
 	$(BIN)/pytest -m "$(OUTSIDE)" $(ARGS)
 
-test-install: $(STAMP) kube ## Install the sharder by kustomize and Helm, run it as installed, upgrade it and roll back (part of test-kube)
-	$(BIN)/pytest -m "$(OUTSIDE)" tests/install tests/manifests tests/kube/test_policies_kube.py -s $(ARGS)
+test-install: $(STAMP) kube ## Install the sharder by kustomize and Helm, run it as installed, upgrade it and roll back (part of test-kube; IMAGE=build/image: as containers of it, as root)
+	$(if $(IMAGE),KUBESHARD_IMAGE=$(abspath $(IMAGE)) )$(BIN)/pytest -m "$(OUTSIDE)" tests/install tests/manifests tests/kube/test_policies_kube.py -s $(ARGS)
 
 kube: $(STAMP) ## Build etcd, kube-apiserver and friends once (skipped if KUBEBUILDER_ASSETS is set)
 	@if [ -n "$$KUBEBUILDER_ASSETS" ]; then echo "using the control plane in $$KUBEBUILDER_ASSETS"; \
 	else $(BIN)/python tools/build_control_plane.py; fi
 
-cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with controllers and simulated pods)
+cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with a simulated node that runs pods)
 	@$(BIN)/python -m kubeshard.testing $(ARGS)
 
 manifests: $(STAMP) ## Generate deploy/ again, which is never edited by hand

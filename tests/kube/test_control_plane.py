@@ -30,6 +30,8 @@ from kubeshard.webhook.server import WebhookServer
 
 pytestmark = pytest.mark.kube
 
+SHARDER = str(Path(__file__).resolve().parents[2] / "deploy" / "kustomize" / "sharder")
+
 
 @pytest.fixture(scope="module")
 def busy_plane() -> Iterator[ControlPlane]:
@@ -194,6 +196,14 @@ def test_a_cluster_to_play_with_serves_until_it_is_asked_to_stop() -> None:
         kubectl = cluster.stdout.readline().strip().removeprefix("alias kubectl=")
         ask = [kubectl, f"--kubeconfig={kubeconfig}", "get", "--raw", "/readyz"]
         assert subprocess.run(ask, capture_output=True, text=True, check=True).stdout == "ok"
+        for change in (["apply", "--server-side"], ["delete", "--timeout=60s"]):
+            # Also a namespace, and what is in it, goes.
+            done = subprocess.run(
+                [kubectl, f"--kubeconfig={kubeconfig}", *change, "-k", SHARDER],
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, done.stderr
         cluster.send_signal(signal.SIGTERM)
     assert cluster.returncode == 0
     assert not Path(kubeconfig).exists()

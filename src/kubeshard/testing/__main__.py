@@ -14,13 +14,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         "python -m kubeshard.testing", description="Runs a Kubernetes control plane."
     )
-    parser.add_argument(
-        "--pods", action="store_true", help="with controllers, and one simulated node that runs pods"
-    )
+    parser.add_argument("--pods", action="store_true", help="with one simulated node that runs pods")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with ControlPlane(pods=options.pods) as kube:
+        # With controllers in any case: without one for namespaces, `kubectl delete` of one never ends.
+        with ControlPlane(controller_manager=True, pods=options.pods) as kube:
             print(f"export KUBECONFIG={kube.kubeconfig}")
             print(f"alias kubectl={kube.kubectl_path}")
             print(
