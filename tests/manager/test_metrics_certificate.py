@@ -14,6 +14,7 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook import selfsigned
+from kubeshard.webhook.certificates import ServingCertificate
 
 
 def certificate_shown(context: ssl.SSLContext, name: str | None) -> bytes:
@@ -45,6 +46,18 @@ async def test_a_certificate_is_made_for_the_first_client_and_shown_to_all(
     first = certificate_shown(context, None)
     assert certificate_shown(context, "metrics.example") == first
     assert len(made) == 1
+
+
+@virtual_time
+async def test_a_certificate_that_clients_can_verify_is_shown_as_soon_as_there_is_one() -> None:
+    world = virtual_world(clock=SystemClock())
+    there: list[ssl.SSLContext] = []
+    context = self_signed(world, lambda: there[0] if there else None)
+    before = certificate_shown(context, None)
+    serving = ServingCertificate(clock=world.clock)
+    serving.install(selfsigned.renewed(None, ("sharder.example",), world.clock.wall()).serving)
+    there.append(serving.context)
+    assert certificate_shown(context, None) == certificate_shown(serving.context, None) != before
 
 
 @pytest.mark.system

@@ -76,6 +76,32 @@ def test_everything_selects_the_sharders_pods(objects: list[Object]) -> None:
     assert container["readinessProbe"]["httpGet"]["port"] in ports
 
 
+def test_a_network_policy_opens_what_the_sharder_serves_to_others_than_the_kubelet() -> None:
+    found = sharder_objects(chosen(SharderValues, None, ["networkPolicy.enabled=true"]))
+    (policy,), (deployment,), (service,) = (
+        of(found, kind) for kind in ("NetworkPolicy", "Deployment", "Service")
+    )
+    template = deployment["spec"]["template"]
+    assert policy["spec"]["podSelector"]["matchLabels"] == template["metadata"]["labels"]
+    (inward,) = policy["spec"]["ingress"]
+    ports = {port["port"] for port in inward["ports"]}
+    assert ports == {port["targetPort"] for port in service["spec"]["ports"]}
+    assert ports == {port["name"] for port in template["spec"]["containers"][0]["ports"]} - {"health"}
+
+
+def test_a_scraper_verifies_the_sharder_by_the_secret_with_its_certificate() -> None:
+    for settings, secret in (
+        (["certManager.enabled=true"], "webhook-server"),
+        ([], "sharder-webhook-cert"),
+    ):
+        settings = [*settings, "serviceMonitor.enabled=true", "namespace=elsewhere"]
+        (monitor,) = of(sharder_objects(chosen(SharderValues, None, settings)), "ServiceMonitor")
+        assert monitor["spec"]["endpoints"][0]["tlsConfig"] == {
+            "ca": {"secret": {"name": secret, "key": "ca.crt"}},
+            "serverName": "sharder.elsewhere.svc",
+        }
+
+
 def test_a_changed_configuration_restarts_the_pods() -> None:
     def checksum(*settings: str) -> str:
         (deployment,) = of(sharder_objects(chosen(SharderValues, None, settings)), "Deployment")

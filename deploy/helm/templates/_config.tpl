@@ -34,3 +34,7 @@ webhook:
 {{- if $called.url }}{{ $_ := unset $called "service" }}{{ end -}}
 {{- $config | toPrettyJson -}}
 {{- end -}}
+
+{{- define "sharder.ca" -}}
+{{- if .Values.certManager.enabled }}webhook-server{{ else }}sharder-webhook-cert{{ end -}}
+{{- end -}}

@@ -1,14 +1,17 @@
-"""HTTPS for the metrics page with a self-signed certificate: it encrypts, but does not authenticate.
+"""HTTPS for the metrics page, with a certificate that the process already serves, or with a self-signed one, which
+encrypts, but does not authenticate.
 
-Scrapers do not verify it (the usual ServiceMonitor sets `insecureSkipVerify`); `metrics_auth` controls who may read.
+Scrapers cannot verify a self-signed one (the usual ServiceMonitor sets `insecureSkipVerify`); `metrics_auth` controls
+who may read.
 
-It is created when the first client connects: importing cryptography takes 12 MiB and 30 ms, and the webhook package 8
-ms, which a process that is never scraped does not need.
+The self-signed one is created when the first client connects: importing cryptography takes 12 MiB and 30 ms, and the
+webhook package 8 ms, which a process that is never scraped does not need.
 """
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kubeshard.runtime.tls import server_context
@@ -18,13 +21,20 @@ if TYPE_CHECKING:
     from kubeshard.webhook.certificates import ServingCertificate
 
 
-def self_signed(world: World) -> ssl.SSLContext:
-    """An SSL context for a server, with a certificate for this host."""
+def self_signed(
+    world: World, certified: Callable[[], ssl.SSLContext | None] = lambda: None
+) -> ssl.SSLContext:
+    """An SSL context for a server, with a certificate for this host. Connections get the one of `certified` instead,
+    whenever there is one.
+    """
     serving: ServingCertificate | None = None
 
     def greeted(connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
         # Called for every connection, whether or not the client sends a server name.
         nonlocal serving
+        if (given := certified()) is not None:
+            connection.context = given
+            return
         if serving is None:
             from kubeshard.webhook.certificates import ServingCertificate
 

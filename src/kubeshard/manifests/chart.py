@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from kubeshard.manifests.output import GENERATED, as_json, as_yaml
-from kubeshard.manifests.sharder import base_config, parts
+from kubeshard.manifests.sharder import CERT_MANAGER, CERTIFICATE, base_config, parts
 from kubeshard.manifests.template import When, helm
 from kubeshard.manifests.values import SharderValues, described, plain
+from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.version import __version__
 
 
@@ -85,5 +86,8 @@ def _config() -> str:
         "{{- $called := $config.webhook.config.clientConfig -}}\n"
         '{{- if $called.url }}{{ $_ := unset $called "service" }}{{ end -}}\n'
         "{{- $config | toPrettyJson -}}\n"
+        "{{- end -}}\n\n"
+        '{{- define "sharder.ca" -}}\n'
+        f"{{{{- if .Values.{CERT_MANAGER} }}}}{CERTIFICATE}{{{{ else }}}}{SECRET_NAME}{{{{ end -}}}}\n"
         "{{- end -}}\n"
     )

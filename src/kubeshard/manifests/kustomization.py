@@ -4,8 +4,9 @@
     components/cert-manager/      what switching `certManager` on changes
     ...
 
-Guaranteed: `sharder` is what `kubeshard manifests sharder` prints and, with components, what it prints with the
-corresponding values. For values without a component, write your own patch or use `--set`.
+Guaranteed: `sharder` is what `kubeshard manifests sharder` prints and, with components in the order of `COMPONENTS`, what
+it prints with the corresponding values. The order matters because cert-manager's component changes what
+service-monitor's adds. For values without a component, write your own patch or use `--set`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from kubeshard.manifests.sharder import parts, sharder_objects
 from kubeshard.manifests.template import When, resolved
 from kubeshard.manifests.values import SharderValues, chosen, plain
 
+SERVICE_MONITOR = "serviceMonitor.enabled=true"
+
 COMPONENTS: Mapping[str, str] = {
-    "cert-manager": "certManager.enabled=true",
     "network-policy": "networkPolicy.enabled=true",
-    "service-monitor": "serviceMonitor.enabled=true",
+    "service-monitor": SERVICE_MONITOR,
+    "cert-manager": "certManager.enabled=true",
     "without-policies": "policies.enabled=false",
     "without-namespace": "createNamespace=false",
 }
@@ -33,11 +36,15 @@ Identity = tuple[str, str, str, str]
 
 def kustomizations() -> Mapping[str, str]:
     """The text of each file, by its path in the folder."""
-    default = sharder_objects(SharderValues())
     files = dict(_base())
     for name, setting in COMPONENTS.items():
-        wanted = sharder_objects(chosen(SharderValues, None, [setting]))
-        files |= {f"components/{name}/{path}": text for path, text in component(default, wanted).items()}
+        # A patch of what is not there is none.
+        beside = [SERVICE_MONITOR] if name == "cert-manager" else []
+        before, wanted = (
+            sharder_objects(chosen(SharderValues, None, settings))
+            for settings in (beside, [*beside, setting])
+        )
+        files |= {f"components/{name}/{path}": text for path, text in component(before, wanted).items()}
     return files
 
 

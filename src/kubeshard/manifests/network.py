@@ -35,19 +35,24 @@ def metrics_reader(name: str, labels: Mapping[str, str]) -> Manifest:
     return {**_object("rbac.authorization.k8s.io/v1", "ClusterRole", name, labels), "rules": rules}
 
 
-def service_monitor(name: str, namespace: Any, labels: Mapping[str, str], *, secure: bool = True) -> Manifest:
+UNVERIFIED: Manifest = {"insecureSkipVerify": True}
+"""TLS to a process whose certificate nobody can verify."""
+
+
+def verified(secret: Any, server_name: Any) -> Manifest:
+    """TLS to a server of that name, whose certificate authority is in a Secret of the same namespace."""
+    return {"ca": {"secret": {"name": secret, "key": "ca.crt"}}, "serverName": server_name}
+
+
+def service_monitor(name: str, namespace: Any, labels: Mapping[str, str], tls: Manifest | None) -> Manifest:
     """A ServiceMonitor for the Prometheus operator. The pods' labels `label.prometheus.io/*` become labels of their
-    series. `secure` means HTTPS with the scraper's token.
+    series. `tls` means HTTPS with the scraper's token.
     """
-    access = {
-        "scheme": "https",
-        "bearerTokenFile": TOKEN,
-        "tlsConfig": {"insecureSkipVerify": True},
-    }
+    access = {"scheme": "https", "bearerTokenFile": TOKEN, "tlsConfig": tls}
     endpoint = {
         "path": "/metrics",
         "port": "metrics",
-        **(access if secure else {}),
+        **(access if tls else {}),
         "honorLabels": True,
         "interval": "10s",
         "scrapeTimeout": "10s",

@@ -12,7 +12,7 @@ from kubeshard.crd.declaring import declared
 from kubeshard.crd.defining import definition
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.roles import roles
-from kubeshard.manifests.network import metrics_reader, network_policy, service_monitor
+from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_policy, service_monitor
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
 from kubeshard.manifests.sharder import COMPONENT_LABEL
 from kubeshard.manifests.template import Chosen, resolved
@@ -140,7 +140,8 @@ class _Operator:
         if "metrics" not in self.ports:
             raise ConfigurationError("value serviceMonitor: the manager has no metrics_address")
         yield metrics_reader(f"{self._name}-metrics-reader", self._labels)
-        yield service_monitor(self._name, self._namespace, self._labels, secure=self._surface.metrics_secure)
+        tls = UNVERIFIED if self._surface.metrics_secure else None
+        yield service_monitor(self._name, self._namespace, self._labels, tls)
 
     def _service(self, name: str, ports: list[Manifest]) -> Manifest:
         spec = {"type": "ClusterIP", "selector": self._labels, "ports": ports}

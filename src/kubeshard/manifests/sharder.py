@@ -16,13 +16,14 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.patches import apply_merge_patch
 from kubeshard.manager.config_file import parse_config
 from kubeshard.manager.roles import metrics_grants, roles
-from kubeshard.manifests.network import metrics_reader, network_policy, service_monitor
+from kubeshard.manifests.network import metrics_reader, network_policy, service_monitor, verified
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
 from kubeshard.manifests.policies import lease_policy, webhook_policy
 from kubeshard.manifests.rights import certificate_grants, sharder_grants
 from kubeshard.manifests.template import Chosen, Made, Values, When, resolved
 from kubeshard.manifests.values import SharderValues, plain
 from kubeshard.sharder.config import API_VERSION, KIND, SharderConfig, validated
+from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import APP_LABEL, APP_NAME, WEBHOOK_PORT
 
@@ -41,6 +42,12 @@ METRICS_PORT = 8080
 HEALTH_PORT = 8081
 
 CERT_MANAGER = "certManager.enabled"
+
+NAMES = tuple(
+    Chosen("namespace", each)
+    for each in (f"{NAME}.{{}}.svc", f"{NAME}.{{}}", f"{NAME}.{{}}.svc.cluster.local")
+)
+"""Of the Service, and in its certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,10 @@ def parts() -> tuple[Part, ...]:
         ),
         Part(
             "service-monitor",
-            (metrics_reader("sharding:metrics-reader", LABELS), service_monitor(NAME, NAMESPACE, LABELS)),
+            (
+                metrics_reader("sharding:metrics-reader", LABELS),
+                service_monitor(NAME, NAMESPACE, LABELS, verified(Made(_authority, "sharder.ca"), NAMES[0])),
+            ),
             "serviceMonitor.enabled",
         ),
     )
@@ -273,16 +283,20 @@ def _policies() -> Iterator[Manifest]:
     yield from webhook_policy(ACCOUNT, NAMESPACE)
 
 
+def _authority(values: Values) -> str:
+    """The Secret with the certificate of whom to trust."""
+    return CERTIFICATE if When(CERT_MANAGER, None).holds(values) else SECRET_NAME
+
+
 def _issuer() -> Manifest:
     return {**_object("cert-manager.io/v1", "Issuer", "selfsigned"), "spec": {"selfSigned": {}}}
 
 
 def _certificate() -> Manifest:
-    names = [f"{NAME}.{{}}", f"{NAME}.{{}}.svc", f"{NAME}.{{}}.svc.cluster.local"]
     spec = {
         "issuerRef": {"name": "selfsigned"},
         "commonName": "sharding:sharder:webhook",
-        "dnsNames": [Chosen("namespace", name) for name in names],
+        "dnsNames": list(NAMES),
         "secretName": CERTIFICATE,
     }
     return {**_object("cert-manager.io/v1", "Certificate", CERTIFICATE), "spec": spec}

@@ -11,6 +11,7 @@ subjectaccessreviews.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -40,7 +41,7 @@ from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names
 from kubeshard.sharder.webhook_drift import WebhookDrift
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import APP_NAME, SYSTEM_NAMESPACE, WEBHOOK_PATH_PREFIX
+from kubeshard.sharding.names import APP_NAME, WEBHOOK_PATH_PREFIX
 from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.certificates import CertificateFiles, CertificateSource
 from kubeshard.webhook.server import WebhookServer
@@ -93,6 +94,10 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
             )
         )
 
+    def certified() -> ssl.SSLContext | None:
+        """The webhook's certificate, which scrapers can verify: it has the Service's name."""
+        return servers[0].context if servers else None
+
     async def learn_kinds() -> None:
         await ring_objects.synced()
         await kinds.keep_learning(rings)
@@ -122,7 +127,9 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
         ],
         servers=servers,
         metrics_address=config.metrics_address,
-        metrics_ssl=self_signed(client.world) if secure and config.metrics_address != "0" else None,
+        metrics_ssl=self_signed(client.world, certified)
+        if secure and config.metrics_address != "0"
+        else None,
         metrics_auth=secure,
         health_address=config.health_address,
         debug=config.debug_access,
@@ -169,7 +176,7 @@ def _certificates(config: SharderConfig, client: Client) -> CertificateSource:
     return SharedCertificate(
         client,
         names,
-        namespace=SYSTEM_NAMESPACE,
+        namespace=config.election_namespace,
         secret=SECRET_NAME,
         app=APP_NAME,
         clock=client.world.clock,

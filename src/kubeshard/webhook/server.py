@@ -10,6 +10,7 @@ RBAC: none.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -64,6 +65,13 @@ class WebhookServer:
     def port(self) -> int:
         """The actual port; 0 while the server does not listen."""
         return self._listening[0].port if self._listening else 0
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """With the certificate that is served, for other servers of the process; None while this one does not
+        listen.
+        """
+        return self._listening[1].context if self._listening else None
 
     def ready(self) -> bool:
         """Whether API servers can call: the port is open and the served certificate has not expired."""
