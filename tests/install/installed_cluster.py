@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from kubeshard.manifests.output import documents
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
@@ -25,6 +28,10 @@ class Cluster(NamedTuple):
     def apply(self, *arguments: str | Path, given: str | None = None) -> str:
         """As the documentation says it."""
         return self.kubectl("apply", "--server-side", "--validate=strict", *arguments, given=given)
+
+    def remove(self, objects: Iterable[Any]) -> None:
+        """Those that are there."""
+        self.kubectl("delete", "--ignore-not-found", "-f", "-", given=documents(objects))
 
     def helm(self, *arguments: str | Path) -> str:
         """What `helm template` prints."""

@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shlex
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from install_page import ROOT, Shell, blocks, commands
 from installed_cluster import Cluster
 
 from kubeshard.testing import Child, wait_until
 from kubeshard.testing.control_plane import free_port
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "install.md"
-OWN_PROGRAMS = {"kubeshard": "main", "kubectl-shard": "shard_main"}
-"""And what each starts, of `kubeshard.cli`."""
-
-
-class Shell:
-    """Somebody's shell in a clone, with the programs that the page asks for."""
-
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self.folder = folder
-        for name in ("deploy", "examples"):
-            (folder / name).symlink_to(ROOT / name)
-        programs = folder / ".venv" / "bin"
-        programs.mkdir(parents=True)
-        for name, function in OWN_PROGRAMS.items():
-            file = programs / name
-            file.write_text(f"#!{sys.executable}\nfrom kubeshard.cli import {function}\n{function}()\n")
-            file.chmod(0o755)
-        path = f"{programs}:{cluster.programs}:{os.environ['PATH']}"
-        self.environment = {**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
-
-    def run(self, command: str, *, allowed: int = 0) -> str:
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", command],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert 0 <= done.returncode <= allowed, f"{command}\n{done.stdout}{done.stderr}"
-        return done.stdout
 
 
 @pytest.fixture
@@ -57,20 +20,10 @@ def shell(cluster: Cluster, tmp_path: Path) -> Shell:
     return Shell(cluster, tmp_path)
 
 
-def commands(heading: str, language: str = "sh") -> list[str]:
-    """Of the section."""
-    section = re.split(rf"^## {heading}$", PAGE.read_text(), flags=re.M)[1].split("\n## ")[0]
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", section, re.M | re.S)
-    found = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
-    assert found
-    return found
-
-
 def test_every_block_is_in_a_section_that_is_run() -> None:
     run = [*commands("Install"), *commands("Upgrade and rollback"), *commands("Uninstall")]
-    run += commands("Without a cluster", "console")
-    blocks = re.findall(r"^```\w+\n(.*?)^```", PAGE.read_text(), re.M | re.S)
-    assert len(run) == sum(len(block.splitlines()) for block in blocks)
+    run += [*commands("With Helm"), *commands("Without a cluster", "console")]
+    assert len(run) == sum(len(block.splitlines()) for block in blocks())
 
 
 def test_it_is_installed_upgraded_and_removed_as_the_page_says(shell: Shell) -> None:

@@ -4,8 +4,8 @@
     components/cert-manager/      what switching `certManager` on changes
     ...
 
-Guaranteed: `sharder` is what `kubeshard manifests sharder` prints and, with components in the order of `COMPONENTS`, what
-it prints with the corresponding values. The order matters because cert-manager's component changes what
+Guaranteed: `sharder` is what `kubeshard manifests sharder` prints and, with components in the order of `COMPONENTS`,
+what it prints with the corresponding values. The order matters because cert-manager's component changes what
 service-monitor's adds. For values without a component, write your own patch or use `--set`.
 """
 

@@ -1,0 +1,130 @@
+"""docs/install.md, "With Helm": a release is installed, upgraded, rolled back and removed by Helm itself."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from install_page import Shell, commands
+from installed_cluster import Cluster
+from pods import Pods
+from replicas import Replica
+
+from kubeshard.manifests.kustomization import identity
+from kubeshard.manifests.output import documents
+from kubeshard.manifests.ring import ring_objects
+from kubeshard.manifests.sharder import sharder_objects
+from kubeshard.manifests.values import SharderValues
+from kubeshard.testing import wait_until
+from kubeshard.testing.control_plane import free_port
+
+OBJECTS = sharder_objects(SharderValues())
+CRD = "customresourcedefinition.apiextensions.k8s.io/controllerrings.sharding.timebertt.dev"
+RING = {
+    "apiVersion": "sharding.timebertt.dev/v1alpha1",
+    "kind": "ControllerRing",
+    "metadata": {"name": "helm"},
+    "spec": {"resources": [{"group": "", "resource": "configmaps"}]},
+}
+
+
+@pytest.fixture
+def shell(cluster: Cluster, tmp_path: Path) -> Iterator[Shell]:
+    """Nothing is installed."""
+    ring = list(ring_objects(RING, ("sharding-system", "sharder")))
+    cluster.remove(OBJECTS)
+    yield Shell(cluster, tmp_path)
+    if installed(cluster):
+        cluster.remove(ring)
+    cluster.remove(OBJECTS)
+
+
+def installed(cluster: Cluster) -> list[str]:
+    """What of the chart's objects is there."""
+    found = cluster.kubectl("get", "--ignore-not-found", "-f", "-", "-o", "name", given=documents(OBJECTS))
+    return found.split()
+
+
+def deployed(cluster: Cluster) -> tuple[str, int]:
+    """Image and replicas."""
+    spec = cluster.get("-n", "sharding-system", "deployment/sharder")["spec"]
+    return spec["template"]["spec"]["containers"][0]["image"], spec["replicas"]
+
+
+def policies(cluster: Cluster) -> str:
+    return cluster.kubectl(
+        "get", "validatingadmissionpolicies", "-o", "name", "-l", "app.kubernetes.io/name=controller-sharding"
+    )
+
+
+def test_a_release_is_installed_upgraded_rolled_back_and_removed(
+    cluster: Cluster, shell: Shell, tmp_path: Path
+) -> None:
+    install, upgrade, back, uninstall = commands("With Helm")
+    webhook = f" --set config.webhook.server.bindAddress=127.0.0.1:{free_port()}"
+    shell.run(install + webhook)
+    assert deployed(cluster) == ("REGISTRY/kubeshard:TAG", 2)
+    as_printed(cluster, shlex.split(install + webhook)[4:])
+    assert len(installed(cluster)) == len(OBJECTS)
+
+    cluster.kubectl("wait", "--for=condition=Established", "crd/controllerrings.sharding.timebertt.dev")
+    cluster.apply("-f", "-", given=documents(ring_objects(RING, ("sharding-system", "sharder"))))
+    pods = Pods(cluster, tmp_path)
+    replica = Replica(cluster, pods, tmp_path)
+    try:
+        replica.wait_ready()
+        wait_until(lambda: ready(cluster), 30, "the ring is served")
+        shell.run(upgrade + webhook + " --set replicas=3 --set policies.enabled=false")
+        assert deployed(cluster) == ("REGISTRY/kubeshard:NEXT", 3)
+        assert not policies(cluster)
+        shell.run(back)
+        assert deployed(cluster) == ("REGISTRY/kubeshard:TAG", 2)
+        assert len(installed(cluster)) == len(OBJECTS)
+        assert ready(cluster)
+        replica.stop()
+    finally:
+        replica.pod.kill()
+        pods.remove()
+
+    shell.run(f"{uninstall} --wait")
+    assert installed(cluster) == [CRD]
+    assert ready(cluster)
+    # What is left is the release's own, so it can be installed again.
+    shell.run(install)
+    assert len(installed(cluster)) == len(OBJECTS)
+    shell.run(f"{uninstall} --wait")
+
+    # Recorded in the sharder's namespace, where kubectl was before.
+    cluster.apply("-f", "-", "--force-conflicts", given=documents(OBJECTS))
+    shell.run(f"{install} --namespace sharding-system --set createNamespace=false --take-ownership")
+    shell.run(f"{uninstall} --namespace sharding-system --wait")
+    assert len(installed(cluster)) == 2
+
+
+def as_printed(cluster: Cluster, arguments: list[str]) -> None:
+    """In the cluster is what `helm template` says, and the API server added to it only."""
+    wanted = {identity(each): each for each in yaml.safe_load_all(cluster.helm(*arguments)) if each}
+    text = documents(wanted.values())
+    found = yaml.safe_load(cluster.kubectl("get", "-f", "-", "-o", "yaml", given=text))["items"]
+    for each in found:
+        assert contains(each, wanted.pop(identity(each)))
+    assert not wanted
+
+
+def contains(found: Any, wanted: Any) -> bool:
+    match wanted:
+        case dict():
+            return all(contains(found.get(key), value) for key, value in wanted.items())
+        case list():
+            return len(found) == len(wanted) and all(map(contains, found, wanted))
+        case _:
+            return bool(found == wanted)
+
+
+def ready(cluster: Cluster) -> bool:
+    conditions = (cluster.get("controllerring", "helm").get("status") or {}).get("conditions") or ()
+    return {"Ready": "True"} in [{each["type"]: each["status"]} for each in conditions]
