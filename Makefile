@@ -75,7 +75,7 @@ lint: $(STAMP) ## Check style, types and the import contract
 	$(BIN)/lint-imports
 
 docs: $(STAMP) ## Build the documentation in build/site/, with the reference from the docstrings
-	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict --quiet && echo "build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict && echo "build/site/index.html"
 
 # The benchmarks of one part run in one process. docs/performance.md lists the others, which need a control plane and longer.
 BENCHMARKS ?= workqueue store informer

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
+import pytest
+import yaml
 from source_tree import ROOT
 
 import kubeshard
@@ -48,3 +53,18 @@ def test_every_public_name_of_a_package_is_described_once() -> None:
 def test_every_page_of_the_reference_can_be_found() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
     assert not [page for page in PAGES if page not in navigation]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("link", "code"), [("#there", 0), ("#nowhere", 1), ("no-page.md", 1)])
+def test_a_link_that_leads_nowhere_fails_the_build(link: str, code: int, tmp_path: Path) -> None:
+    """With the options of `make docs`: one that hides warnings would keep them from counting, too."""
+    (command,) = re.findall(r"/mkdocs (.*?) &&", (ROOT / "Makefile").read_text())
+    validation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["validation"]
+    (tmp_path / "mkdocs.yml").write_text(json.dumps({"site_name": "a site", "validation": validation}))
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# There\n\n[a link]({link})\n")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", *command.split()], cwd=tmp_path, capture_output=True
+    )
+    assert built.returncode == code, built.stderr.decode()
