@@ -350,7 +350,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, nargs="+", default=[3, 50])
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--repeat", type=int, default=1, help="rounds, of which the medians are printed too")
+    parser.add_argument("--repeat", type=int, default=1, help="rounds; their medians are printed too")
     parser.add_argument("--wrk", action="store_true", help="load from wrk, which must be installed")
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1)
