@@ -1,7 +1,7 @@
 """Aggregated discovery: all kinds of the server in one document for `/api` and one for `/apis`.
 
 The API server has collected what extension API servers serve. A version whose server does not answer is marked as
-stale; what the document says of it is old, or nothing.
+stale; the document's information about it is outdated or missing.
 """
 
 from __future__ import annotations

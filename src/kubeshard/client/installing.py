@@ -36,7 +36,7 @@ async def install(client: Client, manifests: Iterable[Manifest]) -> AsyncIterato
 
 
 async def _served(client: Client, definition: Manifest) -> None:
-    """A definition is accepted a moment before its kind is served, in each of its versions."""
+    """Waits until the kind is served in each version, which is a moment after its definition was accepted."""
     spec = definition["spec"]
     versions = [version["name"] for version in spec["versions"] if version.get("served")]
     paths = [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1" for version in versions]

@@ -49,7 +49,7 @@ def in_cluster_config(service_account: Path = environ.SERVICE_ACCOUNT) -> Cluste
 
 
 def read_config(kubeconfig: str | Path | None, context: str | None) -> ClusterConfig:
-    """`load_config`, at once. Raises ConfigurationError."""
+    """`load_config` as a plain function. Raises ConfigurationError."""
     if kubeconfig is not None:
         return _read([Path(kubeconfig).expanduser()], context)
     if named := environ.variable("KUBECONFIG"):

@@ -32,7 +32,7 @@ REQUEST_TIMEOUT = 10.0
 
 @dataclass(slots=True)
 class _Counts:
-    """Of writes. As a block: counts the NotOurs that comes out of it."""
+    """Counts of writes. As a context manager, it counts a NotOurs that leaves the block."""
 
     unfenced: int = 0
     refused: int = 0

@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class _Clusters(Container[str]):
-    """All but the home cluster, and that one too if `home` is true."""
+    """All other clusters, and the home cluster if `home` is true."""
 
     home: bool
 
@@ -38,13 +38,13 @@ OTHER_CLUSTERS: Container[str] = _Clusters(home=False)
 
 
 def check_clusters(whose: str, clusters: Any) -> None:
-    """Raises TypeError for other types."""
+    """Raises TypeError for a value of another type."""
     if isinstance(clusters, str) or not isinstance(clusters, Container):
         raise TypeError(f"{whose}: clusters takes a list of names, EVERY_CLUSTER or OTHER_CLUSTERS")
 
 
 def check_cluster_name(name: str) -> None:
-    """Raises ValueError."""
+    """Raises ValueError for an invalid name."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"cluster name {name!r}: lower case letters, digits, '-' and '.', at most 63")
 

@@ -1,4 +1,4 @@
-"""Objects to and from the wire.
+"""Encodes objects to the wire format and decodes them.
 
 Guaranteed: what is encoded has `apiVersion` and `kind`; decoding reads only the fields that the class
 declares, and null as the field's default, as Go does; an object that does not match its class raises

@@ -83,7 +83,7 @@ def spliced(whole: Any, old: Any, new: Any) -> Any:
 class _Field(NamedTuple):
     name: str
     unsaid: Any
-    """The value that is not sent; `_SAID` if all are."""
+    """The value that is not sent; `_SAID` if every value is sent."""
     exact: bool
     """Whether equal values are the same JSON: not for type Any, because True equals 1. With this check first,
     an object that is already as desired costs about as much as a comparison.

@@ -83,7 +83,7 @@ def json_patch(base: Any, desired: Any, *path: str) -> Iterator[dict[str, Any]]:
 
 
 def apply_merge_patch(document: Any, patch: Any) -> Any:
-    """RFC 7386 section 2."""
+    """The document after a merge patch (RFC 7386, section 2)."""
     if not isinstance(patch, Mapping):
         return deepcopy(patch)
     merged = dict(document) if isinstance(document, Mapping) else {}

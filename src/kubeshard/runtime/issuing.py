@@ -47,7 +47,7 @@ def new_server_leaf(
     *,
     begin: float | None = None,
 ) -> CertificatePair:
-    """For a server of these DNS names or IP addresses; the first one is the common name too."""
+    """A certificate for a server with these DNS names or IP addresses; the first one is also the common name."""
     alternative = x509.SubjectAlternativeName([general_name(name) for name in names])
     subject = _subject(names[0][:64])
     return _leaf(authority, subject, ExtendedKeyUsageOID.SERVER_AUTH, now, lifetime, (alternative,), begin)
@@ -56,12 +56,12 @@ def new_server_leaf(
 def new_client_leaf(
     authority: CertificatePair, user: str, groups: Sequence[str], now: float, lifetime: float
 ) -> CertificatePair:
-    """For a client: API servers read the user from the common name and groups from the organizations."""
+    """A certificate for a client: API servers read the user from the common name and groups from the organizations."""
     return _leaf(authority, _subject(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, now, lifetime, ())
 
 
 def new_private_key() -> bytes:
-    """PEM."""
+    """A new private key as PEM."""
     return _pem(ec.generate_private_key(ec.SECP256R1()))
 
 

@@ -54,7 +54,7 @@ _IN_JSON = {
 """Names of fields that queries for controller-runtime's logs expect."""
 _IN_JSON_ONLY = ("controller_group", "controller_kind")
 _LEVEL_NAMES = {"warning": "warn", "critical": "fatal"}
-"""As zap writes them."""
+"""The names of levels as zap writes them."""
 
 _QUIET = ("asyncio", "uvicorn.access", "uvicorn.error")
 """Loggers of other libraries that log every request or start at level info: warnings only, unless a level is set

@@ -23,7 +23,7 @@ from kubeshard.runtime.logs import get_logger
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """For `asyncio.Runner`; None means asyncio's own."""
+    """The loop factory for `asyncio.Runner`; None means asyncio's own."""
     try:
         import uvloop
     except ImportError:

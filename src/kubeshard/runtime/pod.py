@@ -25,8 +25,8 @@ class Pod(NamedTuple):
 
 
 def this_pod(service_account: Path = SERVICE_ACCOUNT) -> Pod | None:
-    """None outside of a cluster, without a mounted token, and with tokens that are not bound to a pod (before
-    Kubernetes 1.21).
+    """The pod of this process. None outside a cluster, without a mounted token, and with tokens that are not bound to a
+    pod (before Kubernetes 1.21).
     """
     try:
         payload = (service_account / "token").read_text().split(".")[1]

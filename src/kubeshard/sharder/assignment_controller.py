@@ -87,7 +87,7 @@ def assignments(
 
 
 class Assignments(Reconciler[ControllerRing]):
-    """Reconciler and event source in one: the source passes events on to the lanes."""
+    """Both the reconciler and the event source, which passes events on to the lanes."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Assignments(Reconciler[ControllerRing]):
         return max(self._observer.book.availability_ends(ring.name, now) - now, 0.01)
 
     async def run(self, enqueue: Enqueue) -> None:
-        """Event source: see `assignment_controller`."""
+        """The event source: see `assignment_controller`."""
 
         def shards_changed(change: Change) -> None:
             if change.rewound:

@@ -37,7 +37,7 @@ class SharderControllerConfig(Struct):
     sync_period: Duration = Duration(SYNC_PERIOD)
     """The interval between full resyncs of a ring, whatever happens in between."""
     concurrent_moves: int = CONCURRENT_MOVES
-    """How many objects one look at one resource of a ring moves concurrently."""
+    """The number of objects that a resync of one resource of a ring moves concurrently."""
 
 
 class ControllersConfig(Struct):
@@ -65,7 +65,7 @@ class WebhookServerConfig(Struct):
 
     @property
     def directory(self) -> Path:
-        """As Go's os.TempDir, which does not check whether the folder exists."""
+        """The folder of the certificate. Like Go's os.TempDir, it does not check whether the folder exists."""
         temporary = environ.variable("TMPDIR") or "/tmp"  # noqa: S108 - nothing is written there
         return Path(self.cert_dir or Path(temporary, "k8s-webhook-server", "serving-certs"))
 

@@ -1,4 +1,4 @@
-"""Is this shard dead? Checked with the API server before objects are taken from it by force.
+"""Checks with the API server whether a shard is dead, before objects are taken from it by force.
 
 Guaranteed: a proof is given only after a consistent read, started after the time that the caller passes, showed
 that the shard holds none of its Leases; it is valid for at most 5 s from the start of that read, and only

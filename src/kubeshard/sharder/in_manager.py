@@ -6,9 +6,9 @@
 There is no webhook: objects are assigned by the watch on unassigned ones, soon after they were created. Memory does
 not grow with the number of objects.
 
-The ring is what the ControllerRing says, where there is one, and else what the controllers declare; that is looked at
-all the time. So a sharder service that works on the same ring decides the same, and both may run at once, as two
-sharders may anyway: each write is a compare-and-swap on what was decided on.
+The ring is defined by the ControllerRing if there is one, and otherwise by what the controllers declare; changes are
+followed. A sharder service that works on the same ring makes the same decisions, and both may run at once, like any two
+sharders: each write is a compare-and-swap on the state that was decided on.
 
 An instance that loses leadership stops the sharder, not the process, and becomes a candidate again: writes in progress
 are refused from that moment on, and a write that was sent already takes effect only on an unchanged object. The same
@@ -73,10 +73,10 @@ def default_selector() -> LabelSelector:
 
 
 class InManagerSharder:
-    """A candidate (`kubeshard.manager.runnable.Work`), run once. `declared` is the ring if there is no
-    ControllerRing; None: nothing to do then. `looks_for_ring` False: `declared` is used in any case.
-    `client` is for the cluster with Leases and ControllerRing, `objects` for the one with the ring's objects and their
-    Namespaces, called `objects_in` in logs.
+    """A candidate (`kubeshard.manager.runnable.Work`), run once. `declared` is the ring if there is no ControllerRing;
+    None means that there is nothing to do then. `looks_for_ring` False: `declared` is always used. `client` is for the
+    cluster with Leases and ControllerRing, `objects` for the one with the ring's objects and their Namespaces, called
+    `objects_in` in logs.
     """
 
     name = "sharder"
@@ -127,11 +127,11 @@ class InManagerSharder:
         self._fence = LeaderFence()
         self._stopping = asyncio.Event()
         self._term: Stop | None = None
-        """Of the current leadership."""
+        """The request to stop the current leadership term."""
         self._ended = asyncio.Event()
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
-        """Until cancelled, or drained."""
+        """Runs until cancelled or drained."""
         try:
             apart = self._places.running() if self._places is not self._cache else nullcontext()
             async with self._cache.running(), apart, asyncio.TaskGroup() as tasks:
@@ -278,7 +278,7 @@ class _Assigning:
         self._told: dict[str, str] = {}
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         self._rings.listen(lambda _: self._news.set())
         try:
             with self._rings.subscribed(lambda _: self._news.set()):

@@ -43,7 +43,7 @@ _log = get_logger("kubeshard.sharder")
 
 
 class Lanes:
-    """The work in the lanes of all rings: looks, the watch on unassigned objects, retries. They live as long as
+    """The work in the lanes of all rings: looks, the watch on unassigned objects, and retries. It lasts as long as
     `run` does.
     """
 

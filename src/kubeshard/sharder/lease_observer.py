@@ -34,7 +34,7 @@ from kubeshard.sharding.names import RING_LABEL
 PROBE_INTERVAL = 5.0
 PROBE_INTERVAL_SILENT = 3.0
 PAUSE = 1.0
-"""After a probe that failed."""
+"""Seconds before the next probe after one that failed."""
 _SHORTEST_WAIT = 0.01
 """A shorter wait may not advance the clock at all, and would be repeated in a loop."""
 

@@ -1,5 +1,4 @@
-"""The sharder's metrics. Names and labels are the reference's; what kubeshard adds is marked
-with a star.
+"""The sharder's metrics. Names and labels are the Go sharder's; additions of kubeshard are marked with a star.
 
 | metric | type | labels |
 |---|---|---|

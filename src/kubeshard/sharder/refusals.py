@@ -21,7 +21,7 @@ UNTIL_EXPLAINED = 60.0
 
 
 class Refusals:
-    """Of one ring."""
+    """The log lines of one ring."""
 
     def __init__(self, report: RingReport, clock: Clock) -> None:
         self._report = report

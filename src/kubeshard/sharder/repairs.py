@@ -51,7 +51,7 @@ class Repairs:
         self._queue.add_after(place, max(self._limiter.when(place), error.retry_after or 0.0))
 
     async def run(self, mover: Mover) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         self._queue = WorkQueue("sharder-repairs", clock=self._clock, limiter=self._limiter)
         try:
             await self._needed.wait()

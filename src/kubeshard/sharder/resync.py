@@ -111,7 +111,7 @@ class Resync:
         return Found(waiting=look.waiting or pending_owners(ring, lane.entry))
 
     async def _looked(self, look: _Look) -> ApiError | None:
-        """The outcome."""
+        """Performs the look. Returns the error that ended it, if any."""
         error: ApiError | None = None
         try:
             async with asyncio.timeout(STALLED) as limit, Crew(self._concurrent_moves) as crew:

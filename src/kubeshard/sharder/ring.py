@@ -76,7 +76,7 @@ class Surroundings:
     metrics: SharderMetrics
     clock: Clock
     default_selector: LabelSelector
-    """For rings without a namespace selector."""
+    """The selector for rings without a namespace selector."""
     strict: bool = False
     """The strict parity switch."""
 
@@ -114,9 +114,9 @@ class Ring:
         self._members: tuple[str, ...] | None = None
         """The shards of the current hash ring."""
         self._selector: Selector | None = None
-        """The last valid one."""
+        """The last valid selector."""
         self._views: tuple[RingView, RingView] | None = None
-        """With the selected namespaces, and with all."""
+        """The views with the selected namespaces, and with all."""
         self._learned = -1
         """The value of `learned` when the views were made."""
         self.metrics.keep(self._listed())
@@ -128,15 +128,15 @@ class Ring:
 
     @property
     def view(self) -> RingView | None:
-        """None after the ring has ended, and if the name does not fit into a label key: with a CRD that lacks
-        our rule such a ring may exist, and must not affect others.
+        """The current view. None after the ring has ended, and if the name does not fit into a label key: with a CRD
+        that lacks our rule such a ring may exist, and must not affect others.
         """
         views = self._seen()
         return views[0] if views else None
 
     @property
     def view_of_selected(self) -> RingView | None:
-        """For objects in a namespace that is known to be selected."""
+        """The view for objects in a namespace that is known to be selected."""
         views = self._seen()
         return views[1] if views else None
 
@@ -262,7 +262,7 @@ class Ring:
         return selected if selector else None
 
     def _present_selector(self) -> Selector | None:
-        """None without a valid one."""
+        """The current selector; None if there was never a valid one."""
         given = self.resource.spec.namespace_selector
         try:
             self._selector = Selector.from_label_selector(

@@ -27,7 +27,7 @@ class Rings:
         self.declare_namespaces(cache)
 
     def declare_namespaces(self, cache: Cache) -> None:
-        """For a caller that calls `heard` itself."""
+        """`declare` only for namespaces, for a caller that calls `heard` itself."""
         cache.declare(Namespace).add_handler(self._namespace_changed)
 
     def get(self, name: str) -> Ring | None:

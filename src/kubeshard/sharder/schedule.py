@@ -122,7 +122,7 @@ class Schedule:
         return None
 
     def failing(self, track: Track) -> bool:
-        """Whether the last look of the track failed."""
+        """Whether the track's last look failed."""
         return track in self._failed
 
     def done(self, track: Track, work: Work, outcome: Found, started: float, now: float) -> None:

@@ -73,7 +73,7 @@ class UnassignedWatches:
         self._rng = rng
 
     async def keep_watching(self, lane: Lane) -> None:
-        """Until cancelled."""
+        """Watches until cancelled."""
         resource, log_of = lane.entry.resource, {"ring": lane.ring.name, "resource": lane.entry.resource}
         version, backoff = "", Backoff(BackoffPolicy(), self._rng)
         while True:

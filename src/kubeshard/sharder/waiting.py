@@ -1,7 +1,7 @@
 """The objects of one resource of a ring that wait, as of the last looks.
 
-Bounded: the age is known of at most `REMEMBERED` waiting objects, those seen first, though their count is exact; as
-many names of namespaces are kept, and with more of them any new namespace counts as one of them.
+Bounded: the ages of at most `REMEMBERED` waiting objects are known, those seen first, though the count is exact. The
+same number of namespace names is kept; beyond that, every new namespace counts as one of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ REMEMBERED = 1000
 
 
 class Waiting:
-    """Objects that wait for something, and for how long, from the last look. `count`: how many."""
+    """Objects that wait for something, and for how long, as of the last look. `count` is their number."""
 
     def __init__(self) -> None:
         self._since: dict[Key, float] = {}
@@ -78,7 +78,7 @@ class Pending:
         """Pending as far as the running look has seen, or requested since the last one."""
         self._refused: set[str] = set()
         self._refused_before: set[str] = set()
-        """Before the running look."""
+        """Pending drains as of before the running look."""
         self._complete = False
         self._hashring: HashRing | None = None
         """The view of the last complete look; None if it failed or is running."""

@@ -160,7 +160,7 @@ def _rule(resource: GroupResource) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As plain JSON: `to_builtins` would leave tuples, which are never equal to lists."""
+    """The value as plain JSON: `to_builtins` would leave tuples, which never equal lists."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 

@@ -56,7 +56,7 @@ class WebhookDrift:
         return self._informer.has_synced and self._informer.last_error is None
 
     async def run(self, enqueue: Enqueue) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         registration = self._informer.add_handler(lambda delta: _tell(delta, enqueue))
         told = False
         try:
