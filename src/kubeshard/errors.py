@@ -27,6 +27,7 @@ from kubeshard.core.errors import (
     Unauthorized,
     Unavailable,
     UnexpectedResponse,
+    Unprepared,
 )
 
 TYPE_CHECKING = False
@@ -82,6 +83,7 @@ __all__ = [
     "UndeclaredKind",
     "UndecodableObject",
     "UnexpectedResponse",
+    "Unprepared",
     "WaitedTooLong",
     "WrongNamespace",
 ]

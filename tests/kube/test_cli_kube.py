@@ -97,6 +97,24 @@ def test_rights_that_are_missing(powerless: Path) -> None:
     assert line.endswith("bind a role that grants this to the user, or use another one")
 
 
+def test_a_sharder_that_may_not_keep_its_certificate_says_once_what_to_grant(
+    powerless: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: config.sharding.timebertt.dev/v1alpha1\nkind: SharderConfig\n"
+        "leaderElection: {leaderElect: false}\n"
+        'metrics: {bindAddress: "0"}\nhealth: {bindAddress: "0"}\n'
+        'webhook: {server: {bindAddress: "127.0.0.1:0"}}\n'
+    )
+    done = command(powerless, "sharder", "--config", str(config))
+    assert done.returncode == 1
+    assert done.stderr.count("cannot get resource") == 1
+    assert done.stderr.splitlines()[-1].endswith(
+        "; grant create, get and update on secrets there, or configure certificate files"
+    )
+
+
 def test_a_shard_of_a_ring_that_does_not_exist_says_so_and_what_to_do(kubeconfig: Path) -> None:
     options = ("--controllerring", "no-such-ring", "--lease-namespace", "default")
     with running(kubeconfig, "checksum-controller", *options) as process:

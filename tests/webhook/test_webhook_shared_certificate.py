@@ -6,7 +6,7 @@ import base64
 import msgspec
 import pytest
 
-from kubeshard.core.builtin import Secret
+from kubeshard.core.builtin import Namespace, Secret
 from kubeshard.core.errors import (
     AlreadyExists,
     ConfigurationError,
@@ -14,13 +14,15 @@ from kubeshard.core.errors import (
     Forbidden,
     NotFound,
     Unavailable,
+    Unprepared,
 )
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.rng import SystemRng
 from kubeshard.webhook.certificates import ServingCertificate
 from kubeshard.webhook.selfsigned import DAY
-from kubeshard.webhook.shared_certificate import SharedCertificate, service_names
+from kubeshard.webhook.shared_certificate import SecretAccess, SharedCertificate, service_names
+from kubeshard_apiserver.testing import MemoryApi
 
 NAMES = service_names("apps", "apps-system")
 SECRET_NAME = "apps-webhook-cert"
@@ -83,7 +85,7 @@ class NoWait(SystemRng):
         return 0.0
 
 
-def replica(secrets: Secrets, clock: Clock | None = None) -> SharedCertificate:
+def replica(secrets: SecretAccess, clock: Clock | None = None) -> SharedCertificate:
     return SharedCertificate(
         secrets,
         NAMES,
@@ -197,21 +199,31 @@ async def test_a_foreign_secret_is_never_overwritten() -> None:
     assert secrets.secret is foreign
 
 
-async def test_missing_rights_are_a_configuration_error_and_an_unreachable_server_is_waited_for() -> None:
+async def test_missing_rights_end_the_program_and_an_unreachable_server_is_waited_for() -> None:
     secrets = Secrets()
     secrets.failures = [Unavailable("refused"), Unavailable("refused")]
     assert (await served(replica(secrets))).ready()
     secrets.failures = [Forbidden("user cannot get secrets")]
-    with pytest.raises(ConfigurationError, match="cannot get secrets; grant create, get and update"):
+    with pytest.raises(Unprepared, match="cannot get secrets; grant create, get and update"):
         await served(replica(secrets))
 
 
-async def test_a_missing_namespace_is_a_configuration_error_that_says_to_create_it() -> None:
+async def test_a_namespace_that_is_being_deleted_is_not_a_missing_right(kube_memory: MemoryApi) -> None:
+    async with kube_memory.client() as client:
+        await client.create(Namespace(metadata=ObjectMeta(name="apps-system")))
+        held = ObjectMeta(name="held", namespace="apps-system", finalizers=("example.com/held",))
+        await client.create(Secret(metadata=held))
+        await client.delete(Namespace, "apps-system")
+        with pytest.raises(Unprepared, match="terminated; wait until the namespace apps-system is gone, and"):
+            await served(replica(client))
+
+
+async def test_a_missing_namespace_is_an_error_that_says_to_create_it() -> None:
     class Nowhere(Secrets):
         async def create(self, obj: Secret) -> Secret:
             raise NotFound('namespaces "apps-system" not found')
 
-    with pytest.raises(ConfigurationError, match="not found; create the namespace apps-system, or"):
+    with pytest.raises(Unprepared, match="not found; create the namespace apps-system, or"):
         await served(replica(Nowhere()))
 
 

@@ -113,6 +113,12 @@ class NoSuchCluster(KubeshardError):
     """The manager has no cluster of that name, or it was removed."""
 
 
+class Unprepared(KubeshardError):
+    """The cluster lacks what a person has to provide, such as a right or a namespace; ends a command with exit code 1
+    and this line.
+    """
+
+
 class ConfigurationError(KubeshardError):
     """A user's mistake in a file, flag, environment variable or set-up; ends a command with exit code 2 and
     this line.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from kubeshard.client.client import Client
@@ -24,14 +25,17 @@ async def connected(
     world: World,
     limiter: TokenBucketLimiter | None = None,
     patient: bool = True,
+    impersonate: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Client]:
-    """A client of the cluster that `load_config` finds.
+    """A client of the cluster that `load_config` finds. `impersonate`: headers in place of the kubeconfig's.
 
     Raises ConfigurationError, and Unauthorized if the server rejects the credentials now: at the start of a program,
     that is a mistake; later it may be a rotation. If the server does not respond yet, users of the client wait for it
     or, unless `patient`, the error is raised as well.
     """
     config = await load_config(kubeconfig, context)
+    if impersonate:
+        config = replace(config, impersonate=impersonate)
     async with Client(config, limiter=limiter, world=world) as client:
         try:
             await client.raw("GET", "/version")

@@ -3,6 +3,7 @@
 | error | code | the line |
 |---|---|---|
 | ConfigurationError | 2 | its message, which says what to do |
+| Unprepared | 1 | its message, which says what to do |
 | Unauthorized | 1 | the credentials are rejected, and which ones to renew |
 | Unavailable, Timeout without a response | 1 | the cluster cannot be reached, and at which address |
 | Forbidden | 1 | the server's message, which names user, verb and resource; which role to bind |
@@ -23,9 +24,10 @@ from kubeshard.core.errors import (
     Timeout,
     Unauthorized,
     Unavailable,
+    Unprepared,
 )
 from kubeshard.manager.runnable import Stop
-from kubeshard.runtime.logs import error_line, get_logger
+from kubeshard.runtime.logs import error_line, get_logger, one_line
 
 _log = get_logger("kubeshard.manager")
 
@@ -49,16 +51,21 @@ def ending_of(error: KubeshardError) -> Ending:
 
 
 def _explained(error: KubeshardError) -> str:
+    said = one_line(str(error))
     match error:
+        case Unprepared():
+            return said
         case Unauthorized():
             return (
-                f"the cluster refuses the credentials ({error}): log in again, or renew the token or certificate "
+                f"the cluster refuses the credentials ({said}): log in again, or renew the token or certificate "
                 "in the kubeconfig (in a pod: check its service account)"
             )
         case Forbidden():
-            return f"{error}; bind a role that grants this to the user, or use another one"
+            return f"{said}; bind a role that grants this to the user, or use another one"
         case Unavailable(code=0) | Timeout(code=0):
-            return f"cannot reach the cluster ({error}): check the kubeconfig's server, the network and the proxy"
+            return (
+                f"cannot reach the cluster ({said}): check the kubeconfig's server, the network and the proxy"
+            )
         case ApiError(code=code) if code >= 500:
             return f"the cluster is in trouble ({error_line(error)}): try again later"
         case _:

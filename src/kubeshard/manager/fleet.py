@@ -32,6 +32,7 @@ from kubeshard.core.clusters import HOME, check_cluster_name, named
 from kubeshard.manager.debug import ClusterView
 from kubeshard.manager.kinds import Kinds
 from kubeshard.manager.metrics import Metrics
+from kubeshard.manager.runnable import report_failure
 from kubeshard.manager.staff import Staff
 from kubeshard.runtime.logs import error_line, get_logger
 from kubeshard.runtime.world import World
@@ -211,7 +212,7 @@ class Fleet(Collector):
         try:
             await member.run(self._metrics)
         except Exception as error:
-            _log.error("Failed; stopping", name=f"cluster {member.name}", error=error)
+            report_failure(f"cluster {member.name}", error)
             self._failed(error)
 
     def _warn_of_unknown_names(self) -> None:

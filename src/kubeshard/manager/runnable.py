@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kubeshard.core.errors import ConfigurationError, Unprepared
 from kubeshard.runtime.logs import get_logger
 from kubeshard.tenure.tenure import Gate
 
@@ -70,6 +71,12 @@ CLOSING = 10.0
 """Seconds beyond the grace period for caches, pages, Leases and connections to end."""
 
 
+def report_failure(name: str, error: Exception) -> None:
+    """Logs that a part of the program failed. What a person has to mend is told once, by the program's last line."""
+    told_later = isinstance(error, ConfigurationError | Unprepared)
+    _log.error("Failed; stopping", name=name, error=type(error).__name__ if told_later else error)
+
+
 @asynccontextmanager
 async def beside(
     name: str, work: Coroutine[Any, Any, None], failed: Callable[[Exception], None]
@@ -80,7 +87,7 @@ async def beside(
         try:
             await work
         except Exception as error:
-            _log.error("Failed; stopping", name=name, error=error)
+            report_failure(name, error)
             failed(error)
 
     task = asyncio.create_task(guarded(), name=name)
@@ -209,7 +216,7 @@ class Shift:
         try:
             await work.run(gates)
         except Exception as error:
-            _log.error("Failed; stopping", name=work.name, error=error)
+            report_failure(work.name, error)
             self._failed = True
             self._stop.request(error)
 

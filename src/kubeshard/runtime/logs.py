@@ -176,7 +176,7 @@ class TextFormatter(logging.Formatter):
         fields = "".join(
             f" {name}={_text(value)}" for name, value in _fields(record).items() if name not in _IN_JSON_ONLY
         )
-        message = _one_line(record.getMessage())
+        message = one_line(record.getMessage())
         line = f"{_timestamp(record)} {record.levelname} {record.name}: {message}{fields}"
         trace = _trace(record)
         return f"{line}\n{trace}" if trace else line
@@ -205,8 +205,13 @@ def error_line(error: BaseException) -> str:
     """`NotFound: websites "a" not found`; for a group, the text of its members."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(error_line(member) for member in error.exceptions)
-    text = _one_line(str(error))
+    text = one_line(str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def one_line(text: str) -> str:
+    """The text with control characters and line breaks escaped: what others wrote cannot steer a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, str | int | float | bool | None]:
@@ -255,10 +260,6 @@ def _text(value: str | int | float | bool | None) -> str:
     if text and text.isprintable() and not any(c in ' "=' for c in text):
         return text
     return json.dumps(text, ensure_ascii=False)
-
-
-def _one_line(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _timestamp(record: logging.LogRecord) -> str:

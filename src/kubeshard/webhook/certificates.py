@@ -60,7 +60,8 @@ class CertificateSource(Protocol):
     """A source of serving certificates and their renewals."""
 
     async def load(self, serving: ServingCertificate) -> None:
-        """Install the first pair, before the server listens. Raises ConfigurationError if there is none."""
+        """Install the first pair, before the server listens. Raises ConfigurationError or Unprepared if there is
+        none."""
         ...
 
     async def run(self, serving: ServingCertificate) -> None:

@@ -34,6 +34,7 @@ from kubeshard.core.errors import (
     KubeshardError,
     NotFound,
     Unauthorized,
+    Unprepared,
 )
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import Clock
@@ -44,6 +45,9 @@ from kubeshard.webhook.certificates import Identity, ServingCertificate
 
 APP_LABEL = "app.kubernetes.io/name"
 """The label of the Secret that names its program."""
+
+TERMINATING = "NamespaceTerminating"
+"""The API server's cause of a refused create."""
 
 _LOG = get_logger("kubeshard.webhook")
 
@@ -115,22 +119,16 @@ class SharedCertificate:
         self._callbacks.append(callback)
 
     async def load(self, serving: ServingCertificate) -> None:
-        """Waits for an API server that cannot be reached. Raises ConfigurationError for what waiting cannot fix:
-        missing permissions or namespace, a foreign Secret.
+        """Waits for an API server that cannot be reached. Raises Unprepared for missing permissions or namespace, and
+        ConfigurationError for a foreign Secret.
         """
         told: type[ApiError] | None = None
         while True:
             try:
                 return await self._synchronise(serving)
             except (Forbidden, Unauthorized, NotFound) as error:
-                missing = (
-                    f"create the namespace {self._namespace}"
-                    if isinstance(error, NotFound)
-                    else "grant create, get and update on secrets there"
-                )
-                raise ConfigurationError(
-                    f"webhook certificate: secret {self._namespace}/{self._secret}: {error}; "
-                    f"{missing}, or configure certificate files"
+                raise Unprepared(
+                    f"webhook certificate: secret {self._namespace}/{self._secret}: {error}; {self._remedy(error)}"
                 ) from error
             except ApiError as error:
                 if type(error) is not told:
@@ -145,6 +143,16 @@ class SharedCertificate:
                 await self._synchronise(serving)
             except KubeshardError as error:
                 _LOG.warning("Cannot renew the webhook certificate, serving the last one", error=error)
+
+    def _remedy(self, error: ApiError) -> str:
+        causes = error.details.get("causes") or ()
+        if any(cause.get("reason") == TERMINATING for cause in causes):
+            return f"wait until the namespace {self._namespace} is gone, and install again"
+        if isinstance(error, NotFound):
+            return f"create the namespace {self._namespace}, or configure certificate files"
+        if isinstance(error, Unauthorized):
+            return "renew the credentials"
+        return "grant create, get and update on secrets there, or configure certificate files"
 
     async def _synchronise(self, serving: ServingCertificate) -> None:
         identity = await self._shared_identity()
