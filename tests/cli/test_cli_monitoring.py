@@ -27,6 +27,24 @@ def test_the_rules_are_a_file_of_prometheus_or_a_resource_of_its_operator() -> N
     assert resource["spec"] == rules
 
 
+def test_an_alert_links_to_the_documentation_where_that_is_published_and_else_has_no_link() -> None:
+    """The page has a section of each name, as another test sees to."""
+    rules = yaml.safe_load(printed("rules", "--docs-url", "https://docs.example.com/kubeshard/"))
+    annotations = rules["groups"][0]["rules"][0]["annotations"]
+    assert annotations["runbook_url"] == (
+        "https://docs.example.com/kubeshard/alerts.html#kubeshardshardtakenover"
+    )
+    plain = yaml.safe_load(printed("rules"))["groups"][0]["rules"][0]["annotations"]
+    assert "runbook_url" not in plain
+    assert plain["runbook"] == "see KubeshardShardTakenOver in docs/alerts.md of the kubeshard sources"
+
+
+def test_a_path_is_no_url_of_the_documentation() -> None:
+    result = CliRunner().invoke(cli, ["monitoring", "rules", "--docs-url", "docs"])
+    assert result.exit_code == 2
+    assert "expected a URL" in result.stderr
+
+
 @pytest.mark.parametrize("name", ["sharder", "shards"])
 def test_a_dashboard_is_json_with_an_id_of_its_own(name: str) -> None:
     assert json.loads(printed("dashboard", name))["uid"] == f"kubeshard-{name}"

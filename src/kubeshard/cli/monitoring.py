@@ -20,6 +20,7 @@ def monitoring() -> None:
     examples=(
         "kubeshard monitoring rules > /etc/prometheus/rules/kubeshard.yaml",
         "kubeshard monitoring rules --resource my-system | kubectl apply -f -",
+        "kubeshard monitoring rules --docs-url https://docs.example.com/kubeshard",
     ),
 )
 @click.option(
@@ -28,14 +29,26 @@ def monitoring() -> None:
     metavar="NAMESPACE",
     help="Print a PrometheusRule in this namespace, for the Prometheus operator (default: a Prometheus rule file).",
 )
-def rules(namespace: str | None) -> None:
-    """Print the alerts as YAML, each with a summary and a link to read more."""
+@click.option(
+    "--docs-url",
+    metavar="URL",
+    help="Where you publish kubeshard's documentation, as `make docs` builds it: each alert then has a runbook_url"
+    " (default: a hint without a link).",
+)
+def rules(namespace: str | None, docs_url: str | None) -> None:
+    """Print the alerts as YAML, each with a summary and where to read more."""
     import yaml
 
     from kubeshard.monitoring.alerting import prometheus_rule
     from kubeshard.monitoring.alerting import rules as rendered
 
-    found = rendered() if namespace is None else prometheus_rule(label(namespace, "--resource"))
+    if docs_url is not None and not docs_url.startswith(("http://", "https://")):
+        raise click.BadParameter(
+            "expected a URL that begins with http:// or https://", param_hint="--docs-url"
+        )
+    found = (
+        rendered(docs_url) if namespace is None else prometheus_rule(label(namespace, "--resource"), docs_url)
+    )
     click.echo(yaml.safe_dump(found, sort_keys=False, width=120), nl=False)
 
 

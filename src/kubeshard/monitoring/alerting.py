@@ -12,7 +12,8 @@ from kubeshard.monitoring.definitions import by, expression
 
 WEBHOOK = "/webhooks/sharder/controllerring/"
 
-DOCUMENT = "docs/alerts.md"
+PAGE = "alerts.html"
+"""Of the documentation as `make docs` builds it."""
 
 
 class Alert(NamedTuple):
@@ -136,19 +137,21 @@ ALERTS: tuple[Alert, ...] = (
 )
 
 
-def prometheus_rule(namespace: str) -> dict[str, Any]:
+def prometheus_rule(namespace: str, docs_url: str | None = None) -> dict[str, Any]:
     """The rules as a PrometheusRule for the Prometheus operator."""
     metadata = {"name": "kubeshard", "namespace": namespace}
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": metadata,
-        "spec": rules(),
+        "spec": rules(docs_url),
     }
 
 
-def rules() -> dict[str, Any]:
-    """The content of a Prometheus rule file."""
+def rules(docs_url: str | None = None) -> dict[str, Any]:
+    """The content of a Prometheus rule file. `docs_url`: where the documentation is published; without it the annotations
+    say where to read more, without a link.
+    """
     return {
         "groups": [
             {
@@ -159,13 +162,16 @@ def rules() -> dict[str, Any]:
                         "expr": alert.expr,
                         "for": alert.lasting,
                         "labels": {"severity": alert.severity},
-                        "annotations": {
-                            "summary": alert.summary,
-                            "runbook": f"{DOCUMENT}#{alert.name.lower()}",
-                        },
+                        "annotations": {"summary": alert.summary, **_runbook(alert, docs_url)},
                     }
                     for alert in ALERTS
                 ],
             }
         ]
     }
+
+
+def _runbook(alert: Alert, docs_url: str | None) -> dict[str, str]:
+    if docs_url is None:
+        return {"runbook": f"see {alert.name} in docs/alerts.md of the kubeshard sources"}
+    return {"runbook_url": f"{docs_url.rstrip('/')}/{PAGE}#{alert.name.lower()}"}
