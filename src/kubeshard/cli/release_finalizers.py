@@ -66,6 +66,7 @@ def release_finalizers(
     from kubeshard.core.kinds import GroupResource
     from kubeshard.core.namespaces import ALL
     from kubeshard.manager.connecting import connected
+    from kubeshard.runtime.logs import one_line
     from kubeshard.runtime.world import REAL_WORLD
 
     if yes and not release:
@@ -74,38 +75,45 @@ def release_finalizers(
     parts = [kind.partition(".") for kind in kinds]
     resources = [GroupResource(group, resource) for resource, _, group in parts]
 
-    async def do() -> int:
+    async def find() -> tuple[list[orphans.Held], int]:
         found: list[orphans.Held] = []
         failures = 0
         async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
             async for each in orphans.held(client, keys, resources=resources, namespace=namespace or ALL):
                 if isinstance(each, orphans.Unseen):
                     failures += 1
-                    click.echo(f"not searched: {each.what}: {each.error}", err=True)
+                    click.echo(one_line(f"not searched: {each.what}: {each.error}"), err=True)
                     continue
                 found.append(each)
                 age = deletion_age(each.metadata, REAL_WORLD.clock.wall())
                 since = f"being deleted, for {spoken(age)}" if each.metadata.deleting else "not being deleted"
-                click.echo(f"{named(each)}  {', '.join(each.keys)}  {since}")
-            held = f"{len(found)} {'object is' if len(found) == 1 else 'objects are'} held"
-            if not found or not release:
-                click.echo(f"{held}{'; nothing was changed; use --release to release them' if found else ''}")
-                return failures
-            if not yes:
-                click.confirm(f"{held}. Remove the finalizers?", abort=True)
+                click.echo(one_line(f"{named(each)}  {', '.join(each.keys)}  {since}"))
+        return found, failures
+
+    async def let_go(found: list[orphans.Held]) -> int:
+        failures = 0
+        async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
             for each in found:
                 try:
                     done = await orphans.release(client, each)
                 except ApiError as error:
                     failures += 1
-                    click.echo(f"not released: {named(each)}: {error}", err=True)
+                    click.echo(one_line(f"not released: {named(each)}: {error}"), err=True)
                 else:
-                    click.echo(f"{'released' if done else 'released already'}: {named(each)}")
+                    click.echo(one_line(f"{'released' if done else 'released already'}: {named(each)}"))
         return failures
 
     def named(held: orphans.Held) -> str:
         meta = held.metadata
         return f"{held.kind.group_resource} {f'{meta.namespace}/' if meta.namespace else ''}{meta.name}"
 
-    if asyncio.run(do()):
+    found, failures = asyncio.run(find())
+    held = f"{len(found)} {'object is' if len(found) == 1 else 'objects are'} held"
+    if not found or not release:
+        click.echo(f"{held}{'; nothing was changed; use --release to release them' if found else ''}")
+    else:
+        if not yes:  # asked outside of an event loop, where the first Ctrl-C ends it
+            click.confirm(f"{held}. Remove the finalizers?", abort=True)
+        failures += asyncio.run(let_go(found))
+    if failures:
         sys.exit(1)
