@@ -146,6 +146,46 @@ def test_a_user_without_rights_is_told_which_to_ask_for(
     )
 
 
+def test_a_question_is_asked_as_somebody_else(written: KubeApi, kubectl_shard: KubectlShard) -> None:
+    done = kubectl_shard("status", RING, "--as", "nobody")
+    assert (done.code, done.out) == (1, "")
+    assert "you may not list controllerrings.sharding.timebertt.dev" in done.err
+    assert kubectl_shard("status", RING, "--as", "nobody", "--as-group", "system:masters").code == 0
+    done = kubectl_shard("status", RING, "--as-group", "system:masters")
+    assert (done.code, done.err.splitlines()[-1]) == (2, "Error: --as-group requires --as")
+
+
+def test_text_from_the_cluster_does_not_steer_the_terminal(
+    filled: KubeApi, kubectl_shard: KubectlShard
+) -> None:
+    hostile = "\x1b[2J\x07all is well\r\n"
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Broken",
+        "message": hostile,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    said = {"observedGeneration": 1, "shards": 2, "availableShards": 2, "conditions": [condition]}
+    status = json.dumps({"status": said}).encode()
+    ring = f"/apis/sharding.timebertt.dev/v1alpha1/controllerrings/{RING}/status"
+    merge = "application/merge-patch+json"
+    filled.call(lambda client: client.raw("PATCH", ring, status, content_type=merge))
+    owner = {"apiVersion": "v1", "kind": hostile, "name": "x", "uid": "x", "controller": True}
+    child = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "odd", "namespace": "team", "ownerReferences": [owner]},
+    }
+    filled.install(child)
+    for words in (["status", RING], ["where", "cm/odd", "-n", "team"], ["why", "cm/odd", "-n", "team"]):
+        done = kubectl_shard(*words)
+        assert done.code == 0
+        assert all(character.isprintable() or character == "\n" for character in done.out + done.err)
+    assert r"\x1b[2J\x07all is well\r\n" in done.out
+    assert r"is False: \x1b[2J\x07all is well\r\n" in kubectl_shard("status", RING).out
+
+
 @pytest.fixture
 def bare(kubectl_shard: KubectlShard) -> Iterator[KubectlShard]:
     """A server with nothing on it."""

@@ -14,6 +14,7 @@ from ring_cluster import RING, RingCluster, name_on
 
 from kubeshard.client import Client
 from kubeshard.core import NotFound
+from kubeshard.core.errors import Forbidden, Timeout, Unavailable
 from kubeshard.survey import leaving
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.errors import Unanswerable
@@ -131,7 +132,7 @@ def test_a_shard_that_does_not_leave_in_time(
     manned()
     done = kubectl_shard("drain", "b", "--yes", "--timeout", "1")
     assert done.code == 1
-    assert done.out.splitlines()[-2:] == ["1 objects are still on it"] * 2
+    assert done.out.splitlines()[-1] == "the pod of b is gone, and 1 object still on it"
     assert done.err == "Error: b has not left within 1 s; the drain continues: see `kubectl shard status r`\n"
 
 
@@ -175,6 +176,74 @@ def test_a_budget_may_refuse_it(
     assert done.code == 1
     assert done.err.startswith("Error: the pod cannot be evicted now: ")
     assert there(server)
+
+
+def test_it_says_so_if_nobody_knows_whether_the_pod_was_evicted(
+    manned: Callable[..., None], kubectl_shard: KubectlShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = Client.raw
+
+    async def unanswered(self: Client, method: str, path: str, *arguments: Any, **how: Any) -> Any:
+        if path.endswith("/eviction"):
+            raise Timeout("no answer within 10 s", reason="Timeout")
+        return await raw(self, method, path, *arguments, **how)
+
+    monkeypatch.setattr(Client, "raw", unanswered)
+    manned()
+    done = kubectl_shard("drain", "b", "--yes")
+    assert (done.code, done.err) == (
+        1,
+        "Error: it is not known whether the pod was evicted (no answer within 10 s): see whether it is terminating,"
+        " with `kubectl get pod b -n team`, and if not, run the command again\n",
+    )
+
+
+def test_what_cannot_be_seen_for_a_while_is_told_and_waited_for(
+    manned: Callable[..., None], kubectl_shard: KubectlShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Any] = [Unavailable("it is broken"), 2, 2, 0]
+
+    async def left(*_: object) -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return int(answer)
+
+    monkeypatch.setattr(leaving, "LOOK", 0.0)
+    monkeypatch.setattr(leaving, "_left", left)
+    manned()
+    done = kubectl_shard("drain", "b", "--yes")
+    assert (done.code, done.out.splitlines()[-4:]) == (
+        0,
+        [
+            "the pod team/b is evicted",
+            "the progress of b cannot be read, trying again: it is broken",
+            "the pod of b is gone, and 2 objects still on it",
+            "the pod of b is gone, and no object is on it",
+        ],
+    )
+
+
+def test_a_right_that_is_missing_while_it_waits_is_named_and_what_was_begun_goes_on(
+    manned: Callable[..., None], kubectl_shard: KubectlShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise Forbidden("no")
+
+    begin = leaving.begin
+
+    async def evicted(*arguments: Any) -> None:
+        await begin(*arguments)
+        monkeypatch.setattr(Client, "list", refused)
+
+    monkeypatch.setattr(leaving, "begin", evicted)
+    manned()
+    done = kubectl_shard("drain", "b", "--yes")
+    assert done.code == 1
+    assert done.err == (
+        'Error: you may not list secrets: ask for the rule {apiGroups: [""], resources: ["secrets"], verbs: ["list"]};'
+        " the drain continues: see `kubectl shard status r`\n"
+    )
 
 
 async def test_the_last_shard_stays(kube_memory: MemoryApi) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from ring_cluster import RING, RingCluster, name_on
 
 from kubeshard.client import install
 from kubeshard.core import ConfigMap, Lease, MergePatch, Namespace, Secret
-from kubeshard.core.errors import ApiError
+from kubeshard.core.errors import ApiError, Unavailable
 from kubeshard.sharding import ControllerRing, drain_label, shard_label
 from kubeshard.survey import live, lookout
 from kubeshard.survey.cluster import read_cluster
@@ -261,6 +262,27 @@ async def test_what_cannot_be_read_is_told_and_not_waited_for(cluster: RingClust
     look.heard("configmaps", ApiError("it is broken"))
     await asyncio.wait_for(reading, 10)
     assert look.picture().unread == ("configmaps: it is broken",)
+
+
+async def test_namespaces_that_cannot_be_listed_are_told_and_asked_for_again(
+    cluster: RingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else is read before, and the picture does not say that all is well."""
+    await cluster.secret(ON_A, "a")
+    mended, follow = asyncio.Event(), live.follow
+
+    async def following(client: Any, form: Any, listener: Any, **how: Any) -> None:
+        if isinstance(listener, live._Namespaces):
+            listener.failed(Unavailable("it is broken"))
+            await mended.wait()
+        await follow(client, form, listener, **how)
+
+    monkeypatch.setattr(live, "follow", following)
+    async with looking(cluster) as look:
+        assert {"namespaces: it is broken", "secrets: being read"} <= set(look.view.unread)
+        mended.set()
+        view = await look.until(lambda view: not view.unread)
+        assert (view.total, view.settled) == (1, True)
 
 
 async def test_objects_of_a_controller_that_no_ring_has_are_none_of_it(cluster: RingCluster) -> None:

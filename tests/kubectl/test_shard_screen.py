@@ -57,6 +57,12 @@ def test_what_is_being_drained_is_a_part_of_the_bar_and_has_an_age() -> None:
     assert "1 for 12s" in line
 
 
+def test_what_a_server_says_does_not_steer_the_terminal() -> None:
+    view = Picture(ROWS, unread=("secrets: \x1b[2Jgone\nvery",))
+    (line,) = [line for line in shown(screen.ring(view)) if "not everything" in line]
+    assert line.endswith(r"secrets: \x1b[2Jgone\nvery")
+
+
 def test_what_moves_is_seen_at_both_ends() -> None:
     moved = {
         line.split()[0]: line for line in shown(screen.ring(picture())) if line.strip().startswith("shard-")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import pty
 import select
@@ -14,6 +16,7 @@ import pytest
 from commands import KubectlShard
 from ring_cluster import RING, RingCluster, name_on
 
+from kubeshard.cli.kubectl.asking import first_of
 from kubeshard.client import Client
 from kubeshard_apiserver.testing import KubeApi
 
@@ -51,6 +54,20 @@ def test_without_rich_it_says_what_to_install(
         2,
         "Error: top needs the package rich: in a clone of kubeshard, pip install '.[kubectl]' ./apiserver\n",
     )
+
+
+async def test_of_two_works_that_fail_at_once_one_error_is_raised_and_none_is_left_behind() -> None:
+    unasked: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unasked.append(context))
+
+    async def fails(error: Exception) -> None:
+        raise error
+
+    with pytest.raises(ValueError, match="first"):
+        await first_of(one=fails(ValueError("first")), other=fails(KeyError("second")))
+    gc.collect()
+    await asyncio.sleep(0)
+    assert unasked == []
 
 
 @pytest.mark.system

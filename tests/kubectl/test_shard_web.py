@@ -115,6 +115,16 @@ async def test_no_other_page_may_show_this_one_in_a_frame() -> None:
     assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
 
 
+@pytest.mark.parametrize("path", ["/", "/page.css", "/events"])
+async def test_who_asks_for_the_headers_gets_them_alone_and_at_once(path: str) -> None:
+    answer = await answered(path, method="HEAD")
+    assert (answer.status, answer.body) == (200, b"")
+    if path != "/events":
+        whole = await answered(path)
+        assert answer.headers == whole.headers
+        assert int(answer.headers["content-length"]) == len(whole.body)
+
+
 async def test_events_are_pictures_at_once_and_on_every_change() -> None:
     ring = Ring()
     async with asking(ring, "/events") as (answer, _, _):

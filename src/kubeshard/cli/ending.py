@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from kubeshard.core.errors import KubeshardError
+from kubeshard.runtime.logs import one_line
 from kubeshard.survey.errors import Unanswerable
 
 
@@ -23,7 +24,7 @@ def run_program(group: click.Group, name: str, **options: Any) -> None:
         error.show()
         sys.exit(error.exit_code)
     except Unanswerable as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {one_line(str(error))}", err=True)
         sys.exit(1)
     except KubeshardError as error:
         from kubeshard.manager.ending import ending_of

@@ -149,8 +149,8 @@ def prometheus_rule(namespace: str, docs_url: str | None = None) -> dict[str, An
 
 
 def rules(docs_url: str | None = None) -> dict[str, Any]:
-    """The content of a Prometheus rule file. `docs_url`: where the documentation is published; without it the annotations
-    say where to read more, without a link.
+    """The content of a Prometheus rule file. `docs_url`: where the documentation is published; without it the
+    annotations say where to read more, but have no link.
     """
     return {
         "groups": [

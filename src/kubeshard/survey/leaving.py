@@ -28,7 +28,15 @@ import msgspec
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
-from kubeshard.core.errors import Forbidden, NotFound, Throttled
+from kubeshard.core.errors import (
+    ApiError,
+    Forbidden,
+    NotFound,
+    Throttled,
+    Timeout,
+    Unavailable,
+    UnexpectedResponse,
+)
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import KubeObject, Struct, metadata_only
@@ -119,7 +127,7 @@ async def departure(client: Client, ring: SeenRing, shard: str) -> Departure:
 
 
 async def begin(client: Client, leaving: Departure) -> None:
-    """Evicts the pod. Raises Unanswerable if a budget rejects it, MissingRight, ApiError."""
+    """Evicts the pod. Raises Unanswerable if a budget rejects it or the outcome is unknown, MissingRight, ApiError."""
     eviction: Mapping[str, Any] = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -135,39 +143,58 @@ async def begin(client: Client, leaving: Departure) -> None:
         raise MissingRight("create", EVICTIONS) from error
     except NotFound:
         pass  # already gone
+    except (Timeout, Unavailable, UnexpectedResponse) as error:
+        raise Unanswerable(
+            f"it is not known whether the pod was evicted ({error}): see whether it is terminating, with"
+            f" `kubectl get pod {leaving.shard} -n {leaving.namespace}`, and if not, run the command again"
+        ) from error
 
 
 async def progress(client: Client, ring: SeenRing, leaving: Departure) -> AsyncIterator[str]:
-    """Yields progress messages until the shard has left and its objects have other shards. Raises ApiError."""
-    told = ""
-    while not await _pod_gone(client, leaving):
-        told, before = f"{leaving.shard} ends its work", told
-        if told != before:
-            yield told
-        await asyncio.sleep(LOOK)
-    yield f"the pod of {leaving.shard} is gone"
-    while left := await _left(client, ring, leaving.shard):
-        if await _held_again(client, leaving):
-            yield f"{leaving.shard} is back with {left} objects"
-            return
-        yield f"{left} objects are still on it"
-        await asyncio.sleep(LOOK)
-    yield f"no object is on {leaving.shard}"
+    """Yields progress messages until the shard has left and its objects have other shards. What cannot be read now is
+    reported and read again. Raises MissingRight.
+    """
+    last, ended = "", False
+    while not ended:
+        try:
+            line, ended = await _look(client, ring, leaving)
+        except ApiError as error:
+            line = f"the progress of {leaving.shard} cannot be read, trying again: {error}"
+        if line != last:
+            yield line
+        last = line
+        if not ended:
+            await asyncio.sleep(LOOK)
+
+
+async def _look(client: Client, ring: SeenRing, leaving: Departure) -> tuple[str, bool]:
+    """The progress, and whether that was the last step."""
+    shard = leaving.shard
+    if not await _pod_gone(client, leaving):
+        return f"{shard} ends its work", False
+    left = await _left(client, ring, shard)
+    if not left:
+        return f"the pod of {shard} is gone, and no object is on it", True
+    objects = "1 object" if left == 1 else f"{left} objects"
+    if await _held_again(client, leaving):
+        return f"{shard} is back with {objects}", True
+    return f"the pod of {shard} is gone, and {objects} still on it", False
 
 
 async def _pod_gone(client: Client, leaving: Departure) -> bool:
-    try:
-        return (
-            await client.get(metadata_only(Pod), leaving.shard, leaving.namespace)
-        ).metadata.uid != leaving.uid
-    except NotFound:
-        return True
+    with needing("get", PODS):
+        try:
+            pod = await client.get(metadata_only(Pod), leaving.shard, leaving.namespace)
+        except NotFound:
+            return True
+    return pod.metadata.uid != leaving.uid
 
 
 async def _held_again(client: Client, leaving: Departure) -> bool:
     """Whether a new pod of the same name holds the Lease."""
     try:
-        lease = await client.get(Lease, leaving.shard, leaving.namespace)
+        with needing("get", Lease.KIND.group_resource):
+            lease = await client.get(Lease, leaving.shard, leaving.namespace)
         pod = await client.get(metadata_only(Pod), leaving.shard, leaving.namespace)
     except NotFound:
         return False
@@ -186,6 +213,7 @@ async def _count(client: Client, kind: Kind, labels: Selector) -> int:
         nonlocal found
         found = 0
 
-    async for _ in client.list(metadata_only(kind), ALL, label_selector=labels, on_restart=restart):
-        found += 1
+    with needing("list", kind.group_resource):
+        async for _ in client.list(metadata_only(kind), ALL, label_selector=labels, on_restart=restart):
+            found += 1
     return found

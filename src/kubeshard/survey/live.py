@@ -67,6 +67,7 @@ class LiveRing:
         self._leases: dict[Key, Lease] = {}
         self._told = asyncio.Event()
         self._unread = {_LEASES, *(str(entry.resource) for entry, _ in resources)}
+        self.tally.unread.update(dict.fromkeys(self._unread, "being read"))
         self._read = asyncio.Event()
 
     async def run(self) -> NoReturn:
@@ -123,7 +124,7 @@ class LiveRing:
         else:
             self.tally.unread[what] = str(error)
         self._unread.discard(what)
-        if not self._unread:
+        if not self._unread or (what == _NAMESPACES and error is not None):  # which everything else waits for
             self._read.set()
         self.tell()
 

@@ -91,7 +91,9 @@ class Lookout:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
+            await asyncio.gather(
+                *tasks, return_exceptions=True
+            )  # and nobody asks for the errors of the others
 
     async def _served(self) -> None:
         """Waits until other resources are served. If smaller changes restarted the reading, a large ring would never be

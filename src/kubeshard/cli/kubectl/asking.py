@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from kubeshard.cli.options import Function
+from kubeshard.cli.options import Function, cluster_options
+from kubeshard.runtime.logs import one_line
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
@@ -46,13 +48,53 @@ def object_argument(function: Function) -> Function:
     return click.argument("words", metavar="KIND/NAME", nargs=-1, required=True)(function)
 
 
-def ask(kubeconfig: str | None, context: str | None, question: Callable[[Client], Awaitable[T]]) -> T:
+class Access(NamedTuple):
+    """The cluster, and as whom it is asked. `impersonate`: request headers."""
+
+    kubeconfig: str | None
+    context: str | None
+    impersonate: Mapping[str, str]
+
+
+def access_options(function: Callable[..., None]) -> Callable[..., None]:
+    """`--kubeconfig`, `--context`, `--as` and `--as-group`, given on as `access`."""
+
+    @cluster_options
+    @click.option("--as", "user", metavar="USER", help="Ask as this user, as kubectl does.")
+    @click.option(
+        "--as-group", "group", metavar="GROUP", help="Ask as a member of this group; requires --as."
+    )
+    @wraps(function)
+    def given(
+        *arguments: Any,
+        kubeconfig: str | None,
+        context: str | None,
+        user: str | None,
+        group: str | None,
+        **others: Any,
+    ) -> None:
+        if group and not user:
+            raise click.UsageError("--as-group requires --as")
+        headers = {"Impersonate-User": user, "Impersonate-Group": group}
+        impersonate = {name: value for name, value in headers.items() if value}
+        function(*arguments, access=Access(kubeconfig, context, impersonate), **others)
+
+    return given
+
+
+def ask(access: Access, question: Callable[[Client], Awaitable[T]]) -> T:
     """Answers a question with a client for the cluster. Raises KubeshardError."""
     from kubeshard.manager.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
 
     async def answer() -> T:
-        async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
+        async with connected(
+            access.kubeconfig,
+            access.context,
+            world=REAL_WORLD,
+            patient=False,
+            impersonate=access.impersonate,
+        ) as client:
             return await question(client.with_user_agent("kubectl-shard"))
 
     return asyncio.run(answer())
@@ -71,9 +113,10 @@ async def first_of(**works: Coroutine[Any, Any, None]) -> None:
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks)
-    for task in done:
-        task.result()
+        await asyncio.gather(*tasks, return_exceptions=True)  # and nobody asks for the errors of the others
+    for task in tasks:
+        if task in done:
+            task.result()
 
 
 async def only_ring(client: Client, name: str | None) -> SeenRing:
@@ -91,6 +134,13 @@ async def only_ring(client: Client, name: str | None) -> SeenRing:
     return await see(client, cluster, name or next(iter(cluster.rings)))
 
 
+def say(text: str = "") -> None:
+    """Prints text in which names and messages from the cluster may stand: only its line breaks reach the terminal as
+    they are, and no other control character.
+    """
+    click.echo("\n".join(map(one_line, text.split("\n"))))
+
+
 def print_value(value: object, output: str) -> None:
     """Prints a value as JSON or YAML."""
     import msgspec
@@ -106,7 +156,7 @@ def print_value(value: object, output: str) -> None:
 
 def print_table(rows: Sequence[Sequence[object]], *, indent: str = "") -> None:
     """Prints columns as wide as their widest cell; the first row is the heading."""
-    texts = [[str(cell) for cell in row] for row in rows]
+    texts = [[one_line(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for row in texts:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -118,7 +168,7 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     known = [(name, fact) for name, fact in facts if fact]
     width = max((len(name) for name, _ in known), default=0)
     for name, fact in known:
-        click.echo(f"  {name.ljust(width)}  {fact}")
+        click.echo(f"  {name.ljust(width)}  {one_line(fact)}")
 
 
 def seconds(age: float | None) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.kubectl.asking import ask, print_table
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+from kubeshard.cli.kubectl.asking import Access, access_options, ask, print_table, say
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
@@ -38,15 +38,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long to wait until its objects have other shards; 0 to not wait.",
 )
-@cluster_options
+@access_options
 def drain(
     shard: str,
     ring: str | None,
     dry_run: bool,
     yes: bool,
     timeout: int,
-    kubeconfig: str | None,
-    context: str | None,
+    access: Access,
 ) -> None:
     """Drain a shard: its pod is evicted, so it ends its work and releases its Lease, and the sharder moves its objects
     to the other shards.
@@ -55,14 +54,14 @@ def drain(
     every object back that it gave up. PodDisruptionBudgets are respected. The pod's controller starts another pod;
     scale it down to get rid of the shard.
     """
-    seen, leaving = ask(kubeconfig, context, lambda client: _prepared(client, shard, ring))
+    seen, leaving = ask(access, lambda client: _prepared(client, shard, ring))
     _tell(leaving)
     if dry_run:
-        click.echo("nothing was done (--dry-run)")
+        say("nothing was done (--dry-run)")
         return
     if not yes:  # prompt outside the event loop, so that the first Ctrl-C ends it
         click.confirm("Evict the pod?", abort=True)
-    ask(kubeconfig, context, lambda client: _leave(client, seen, leaving, timeout))
+    ask(access, lambda client: _leave(client, seen, leaving, timeout))
 
 
 async def _prepared(client: Client, shard: str, ring: str | None) -> tuple[SeenRing, Departure]:
@@ -73,22 +72,22 @@ async def _prepared(client: Client, shard: str, ring: str | None) -> tuple[SeenR
 
 
 async def _leave(client: Client, seen: SeenRing, leaving: Departure, timeout: int) -> None:
-    from kubeshard.survey.errors import Unanswerable
+    from kubeshard.survey.errors import MissingRight, Unanswerable
     from kubeshard.survey.leaving import begin, progress
 
     await begin(client, leaving)
-    click.echo(f"the pod {leaving.namespace}/{leaving.shard} is evicted")
+    say(f"the pod {leaving.namespace}/{leaving.shard} is evicted")
     if not timeout:
         return
+    continues = f"the drain continues: see `kubectl shard status {seen.name}`"
     try:
         async with asyncio.timeout(timeout):
             async for line in progress(client, seen, leaving):
-                click.echo(line)
+                say(line)
     except TimeoutError:
-        raise Unanswerable(
-            f"{leaving.shard} has not left within {timeout} s; the drain continues:"
-            f" see `kubectl shard status {seen.name}`"
-        ) from None
+        raise Unanswerable(f"{leaving.shard} has not left within {timeout} s; {continues}") from None
+    except MissingRight as error:
+        raise Unanswerable(f"{error}; {continues}") from error
 
 
 async def _ring_of(client: Client, shard: str, ring: str | None) -> SeenRing:
@@ -115,21 +114,21 @@ async def _ring_of(client: Client, shard: str, ring: str | None) -> SeenRing:
 
 def _tell(leaving: Departure) -> None:
     pod = f"{leaving.namespace}/{leaving.shard}"
-    click.echo(
+    say(
         f"{leaving.shard} leaves the ring {leaving.ring}: its pod {pod} is evicted, has {leaving.grace} s to end the"
         " reconciles under way,\nand releases its Lease. Then these objects move:\n"
     )
     flows = [each for each in leaving.plan.flows if each.source == leaving.shard]
     rows = [(each.resource, each.target, each.objects) for each in flows]
     print_table([("RESOURCE", "TO", "OBJECTS"), *rows], indent="  ")
-    click.echo()
+    say()
     if leaving.comes_back:
-        click.echo(
+        say(
             f"{leaving.runs_it} starts a pod of the same name, which gets its objects back. If you scale it down by\n"
             "one, it removes the pod with the highest number for good.\n"
         )
     elif leaving.runs_it:
-        click.echo(
+        say(
             f"{leaving.runs_it} starts another pod: a new shard, to which objects of every shard move. To end\n"
             "up with one shard fewer, annotate the pod with\n"
             "controller.kubernetes.io/pod-deletion-cost=-1 and scale down.\n"

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.kubectl.asking import ask, only_ring, output_option, print_table, print_value
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+from kubeshard.cli.kubectl.asking import (
+    Access,
+    access_options,
+    ask,
+    only_ring,
+    output_option,
+    print_table,
+    print_value,
+    say,
+)
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
@@ -32,15 +41,14 @@ if TYPE_CHECKING:
 @click.option("--add", metavar="NAME", multiple=True, help="With a shard of this name; may be repeated.")
 @click.option("--remove", metavar="NAME", multiple=True, help="Without this shard; may be repeated.")
 @output_option
-@cluster_options
+@access_options
 def plan(
     ring: str | None,
     shards: int | None,
     add: tuple[str, ...],
     remove: tuple[str, ...],
     output: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    access: Access,
 ) -> None:
     """Show what would move, and how much, if a ring had other shards. Nothing is changed.
 
@@ -58,9 +66,9 @@ def plan(
         return with_shards(seen, add=add, remove=remove) if shards is None else resized(seen, shards)
 
     if output == "name":
-        ask(kubeconfig, context, lambda client: _print_moves(client, ring, change_of))
+        ask(access, lambda client: _print_moves(client, ring, change_of))
         return
-    found = ask(kubeconfig, context, lambda client: _planned(client, ring, change_of))
+    found = ask(access, lambda client: _planned(client, ring, change_of))
     if output:
         print_value(found, output)
     else:
@@ -73,7 +81,7 @@ async def _print_moves(client: Client, name: str | None, change_of: Callable[[Se
     ring = await only_ring(client, name)
     async for move in moves(client, ring, change_of(ring), Seen()):
         namespace = f" -n {move.key.namespace}" if move.key.namespace else ""
-        click.echo(f"{move.resource}/{move.key.name}{namespace}")
+        say(f"{move.resource}/{move.key.name}{namespace}")
 
 
 async def _planned(client: Client, name: str | None, change_of: Callable[[SeenRing], Change]) -> Plan:
@@ -86,17 +94,15 @@ async def _planned(client: Client, name: str | None, change_of: Callable[[SeenRi
 def _print_plan(plan: Plan) -> None:
     added, removed = set(plan.then) - set(plan.now), set(plan.now) - set(plan.then)
     changes = [f"+ {name}" for name in sorted(added)] + [f"- {name}" for name in sorted(removed)]
-    click.echo(
-        f"{plan.ring}: {len(plan.now)} -> {len(plan.then)} shards{''.join(f', {each}' for each in changes)}"
-    )
+    say(f"{plan.ring}: {len(plan.now)} -> {len(plan.then)} shards{''.join(f', {each}' for each in changes)}")
     if plan.guessed:
-        click.echo(
+        say(
             "the cluster will choose other shards than these: the numbers are what to expect, not the objects"
         )
     if not plan.then:
-        click.echo("without any shard nothing moves: every object keeps its label, but no shard works on it")
+        say("without any shard nothing moves: every object keeps its label, but no shard works on it")
         return
-    click.echo()
+    say()
     print_table(
         [
             ("RESOURCE", "OBJECTS", "MOVE", ""),
@@ -107,16 +113,16 @@ def _print_plan(plan: Plan) -> None:
         ]
     )
     if plan.flows:
-        click.echo()
+        say()
         flows = [(each.source or "<none>", each.target, each.resource, each.objects) for each in plan.flows]
         print_table([("FROM", "TO", "RESOURCE", "OBJECTS"), *sorted(flows)])
     if plan.anyway:
-        click.echo(
+        say(
             f"\n{plan.anyway} of these move in any case: they are not where they belong with the present shards"
         )
     for strays in plan.strays:
         shown = ", ".join(strays.names) + (", ..." if strays.objects > len(strays.names) else "")
-        click.echo(f"\n{strays.resource} that are not on their owner's shard now: {strays.objects} ({shown})")
+        say(f"\n{strays.resource} that are not on their owner's shard now: {strays.objects} ({shown})")
 
 
 def _share(part: int, whole: int) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from kubeshard.cli.kubectl.asking import (
+    Access,
+    access_options,
     ask,
     namespace_option,
     object_argument,
@@ -16,9 +18,11 @@ from kubeshard.cli.kubectl.asking import (
     print_facts,
     print_table,
     print_value,
+    say,
     seconds,
 )
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command
+from kubeshard.runtime.logs import one_line
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
@@ -34,8 +38,8 @@ if TYPE_CHECKING:
 )
 @click.argument("ring", metavar="[RING]", required=False)
 @output_option
-@cluster_options
-def status(ring: str | None, output: str | None, kubeconfig: str | None, context: str | None) -> None:
+@access_options
+def status(ring: str | None, output: str | None, access: Access) -> None:
     """Show rings: shards and the state of their Leases, the objects of each shard, what is unassigned or being drained,
     problems, and what to do about them.
 
@@ -52,10 +56,10 @@ def status(ring: str | None, output: str | None, kubeconfig: str | None, context
             await status_of(client, cluster, name) for name in names
         ], [] if ring else cluster.without_ring()
 
-    found, without = ask(kubeconfig, context, question)
+    found, without = ask(access, question)
     if output == "name":
         for each in found:
-            click.echo(f"controllerring.sharding.timebertt.dev/{each.ring}")
+            say(f"controllerring.sharding.timebertt.dev/{each.ring}")
     elif output:
         print_value({"rings": found, "withoutControllerRing": without}, output)
     else:
@@ -67,7 +71,7 @@ def status(ring: str | None, output: str | None, kubeconfig: str | None, context
 def _print_status(rings: Sequence[RingStatus], without: Sequence[str]) -> None:
     for number, ring in enumerate(rings):
         if number:
-            click.echo()
+            say()
         available = sum(shard.available for shard in ring.shards)
         leases = sum(shard.state != "gone" for shard in ring.shards)
         drains = (
@@ -88,20 +92,20 @@ def _print_status(rings: Sequence[RingStatus], without: Sequence[str]) -> None:
         )
         _print_shards(ring)
         for trouble in ring.troubles:
-            click.echo(f"\n  ! {trouble.problem}\n    {trouble.remedy}")
+            say(f"\n  ! {one_line(trouble.problem)}\n    {one_line(trouble.remedy)}")
     for name in without:
-        click.echo(
+        say(
             f"{name}: shards hold Leases for it, but there is no ControllerRing: its sharder is inside the operator"
         )
     if not rings and not without:
-        click.echo("there is no ControllerRing")
+        say("there is no ControllerRing")
 
 
 def _print_shards(ring: RingStatus) -> None:
     if not ring.shards:
         return
     resources = [each for each in ring.resources if not each.error]
-    click.echo()
+    say()
     print_table(
         [
             ("SHARD", "LEASE", "RENEWED", *(each.resource.upper() for each in resources), "DRAINING"),
@@ -133,23 +137,22 @@ def _state(state: str, told: str) -> str:
 @object_argument
 @namespace_option
 @output_option
-@cluster_options
+@access_options
 def where(
     words: tuple[str, ...],
     namespace: str | None,
     output: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    access: Access,
 ) -> None:
     """Show which shard has an object, and to which one the hash ring assigns it.
 
     For an object that does not exist, it shows where the object would go, and the exit code is 1.
     """
-    found = ask(kubeconfig, context, _placements(words, namespace, family=False))
+    found = ask(access, _placements(words, namespace, family=False))
     if output == "name":
         for each in found:
             if each.shard:
-                click.echo(each.shard)
+                say(each.shard)
     elif output:
         print_value({"placements": found}, output)
     else:
@@ -181,33 +184,32 @@ def where(
 @object_argument
 @namespace_option
 @output_option
-@cluster_options
+@access_options
 def why(
     words: tuple[str, ...],
     namespace: str | None,
     output: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    access: Access,
 ) -> None:
     """Explain why an object is on its shard, or on none: its hash key, which shards come next on the hash ring, what
     the sharder would do with it and what that waits for, its owner, and what it controls.
     """
-    found = ask(kubeconfig, context, _placements(words, namespace, family=True))
+    found = ask(access, _placements(words, namespace, family=True))
     if output == "name":
         for each in found:
-            click.echo(each.reason)
+            say(each.reason)
     elif output:
         print_value({"placements": found}, output)
     else:
         for number, each in enumerate(found):
             if number:
-                click.echo()
+                say()
             _explain(each)
     _end(found)
 
 
 def _explain(found: Placement) -> None:
-    click.echo(f"{_object(found)} in ring {found.ring}")
+    say(f"{_object(found)} in ring {found.ring}")
     owner = found.owner
     drains = f", drain requested {seconds(found.draining_seconds) or '?'} ago" if found.draining else ""
     where_owner = (
@@ -259,5 +261,5 @@ def _object(found: Placement) -> str:
 
 def _end(found: Sequence[Placement]) -> None:
     if not any(each.exists for each in found):
-        click.echo(f"Error: {_object(found[0])} does not exist", err=True)
+        click.echo(f"Error: {one_line(_object(found[0]))} does not exist", err=True)
         sys.exit(1)

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kubeshard.runtime.logs import one_line
 from kubeshard.survey.picture import Picture, ShardRow, scale
 
 COLOURS = {"ready": "green", "expired": "yellow", "uncertain": "yellow", "dead": "red", "orphaned": "red"}
@@ -28,7 +29,7 @@ def ring(view: Picture, objects: str = "objects", note: str = "") -> RenderableT
     for row in view.rows:
         state = row.state or "new"
         table.add_row(
-            row.shard,
+            Text(row.shard),
             Text(state, COLOURS.get(state, "dim")),
             str(row.objects),
             str(row.followers),
@@ -39,7 +40,7 @@ def ring(view: Picture, objects: str = "objects", note: str = "") -> RenderableT
     counts = f"{view.total} objects, {view.moves} moves, {view.drains} drains"
     return Group(
         table,
-        Text(view.verdict, "green" if view.settled else "yellow"),
+        Text(one_line(view.verdict), "green" if view.settled else "yellow"),
         Text(f"{counts}{f'; {note}' if note else ''}", "dim"),
     )
 

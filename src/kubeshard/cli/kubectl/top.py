@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.kubectl.asking import ask, first_of, only_ring, stop_in_order
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, only_ring, say, stop_in_order
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.version import how_to_install
 
@@ -35,8 +35,8 @@ REFRESH = 0.25
 )
 @click.argument("ring", metavar="[RING]", required=False)
 @click.option("--once", is_flag=True, help="Print the state once everything has been read, and exit.")
-@cluster_options
-def top(ring: str | None, once: bool, kubeconfig: str | None, context: str | None) -> None:
+@access_options
+def top(ring: str | None, once: bool, access: Access) -> None:
     """Watch a ring: each shard's objects as a bar, what moves, what is being drained, and whether everything is in its
     place.
 
@@ -49,7 +49,7 @@ def top(ring: str | None, once: bool, kubeconfig: str | None, context: str | Non
         raise ConfigurationError(f"top needs the package rich: {how_to_install('kubectl')}") from None
     console = Console()
     stop_in_order()
-    ask(kubeconfig, context, lambda client: _look(client, console, ring, once=once))
+    ask(access, lambda client: _look(client, console, ring, once=once))
 
 
 async def _look(client: Client, console: Console, name: str | None, *, once: bool) -> None:
@@ -84,7 +84,7 @@ def _print(lookout: Lookout, console: Console) -> None:
     if console.is_terminal:
         console.print(screen.ring(lookout.picture(), note=f"ring {lookout.name}"))
     else:
-        click.echo(screen.line(lookout.picture()))
+        say(screen.line(lookout.picture()))
 
 
 async def _lines(lookout: Lookout) -> None:
@@ -94,7 +94,7 @@ async def _lines(lookout: Lookout) -> None:
     while True:
         line = screen.line(lookout.picture())
         if line != last:
-            click.echo(line)
+            say(line)
             sys.stdout.flush()
         last = line
         await asyncio.sleep(1.0)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.kubectl.asking import ask, first_of, only_ring, stop_in_order
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, only_ring, stop_in_order
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
@@ -31,15 +31,15 @@ HOST = "127.0.0.1"
     show_default="a free one",
     help="Port of the page, on the loopback interface.",
 )
-@cluster_options
-def web(ring: str | None, port: int, kubeconfig: str | None, context: str | None) -> None:
+@access_options
+def web(ring: str | None, port: int, access: Access) -> None:
     """Watch a ring in a browser: what `top` shows, as a page served from this machine.
 
     Prints the address of the page and serves it until Ctrl-C, on the loopback interface only. The page loads nothing
     from elsewhere, and nothing can be changed through it.
     """
     stop_in_order()
-    ask(kubeconfig, context, lambda client: _serve(client, ring, port))
+    ask(access, lambda client: _serve(client, ring, port))
 
 
 async def _serve(client: Client, name: str | None, port: int) -> None:

@@ -7,6 +7,8 @@
 | `/events` | server-sent events: the picture as JSON, at once and whenever it has changed |
 | anything else | 404 |
 
+HEAD is answered with the headers alone.
+
 A browser that reads slowly misses pictures but blocks nothing: the next picture that it gets is the current one.
 """
 
@@ -62,8 +64,10 @@ class LivePage:
         elif scope["method"] not in ("GET", "HEAD"):
             await _answer(send, 405, "text/plain", b"this page is read-only\n", {"allow": "GET, HEAD"})
         elif path in self._files:
-            type_, body = self._files[path]
-            await _answer(send, 200, type_, b"" if scope["method"] == "HEAD" else body)
+            await _answer(send, 200, *self._files[path], head=scope["method"] == "HEAD")
+        elif path == "/events" and scope["method"] == "HEAD":
+            await send(_start(200, "text/event-stream", {}))
+            await send({"type": "http.response.body", "body": b""})
         elif path == "/events":
             await self._events(receive, send)
         else:
@@ -108,10 +112,17 @@ async def _left(receive: Receive) -> None:
 
 
 async def _answer(
-    send: Send, status: int, type_: str, body: bytes, more: Mapping[str, str] | None = None
+    send: Send,
+    status: int,
+    type_: str,
+    body: bytes,
+    more: Mapping[str, str] | None = None,
+    *,
+    head: bool = False,
 ) -> None:
+    """`head`: without the body."""
     await send(_start(status, type_, {"content-length": str(len(body)), **(more or {})}))
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": b"" if head else body})
 
 
 def _start(status: int, type_: str, more: Mapping[str, str]) -> dict[str, object]:
