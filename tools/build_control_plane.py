@@ -116,9 +116,7 @@ def _build(go: str, name: str, folder: Path) -> None:
 
 @contextmanager
 def _interrupt_later() -> Iterator[list[int]]:
-    """A Ctrl-C while a program is being started is kept: in the middle of it nobody would know which program
-    to end.
-    """
+    """Delays a Ctrl-C while a program is being started, because until then it is unknown which program to stop."""
     kept: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, _: kept.append(number))
     try:
@@ -128,7 +126,7 @@ def _interrupt_later() -> Iterator[list[int]]:
 
 
 def _wait_for(compiler: subprocess.Popen[bytes]) -> None:
-    """On a terminal the seconds count on behind the program's name."""
+    """Waits for the compiler. On a terminal, the elapsed seconds are shown after the program's name."""
     began = time.monotonic()
     while compiler.poll() is None:
         time.sleep(0.1)
@@ -150,7 +148,7 @@ def _end(compiler: subprocess.Popen[bytes]) -> None:
 
 
 def _linker_flags() -> str:
-    """Without a version the server calls itself v0.0.0 and clients misjudge it."""
+    """Flags that set the version: without one, the server reports v0.0.0, which misleads clients."""
     major, minor, _ = RELEASE.removeprefix("v").split(".")
     values = {"gitVersion": RELEASE, "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")

@@ -208,7 +208,7 @@ def manifest(name: str) -> dict[str, Any]:
 
 
 def in_default(document: dict[str, Any]) -> dict[str, Any]:
-    """As kubectl reads it."""
+    """The document in the namespace `default`, as kubectl would send it."""
     return {**document, "metadata": {"namespace": "default", **document["metadata"]}}
 
 

@@ -28,7 +28,7 @@ GROUPS = (
     "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io", "admissionregistration.k8s.io",
     "apiextensions.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io",
 )  # fmt: skip
-"""In the order of the server. Not served: aggregation, flow control and devices."""
+"""The groups in the server's order. Aggregation, flow control and devices are not served."""
 
 _PREFIXES = (
     "io.k8s.api.",

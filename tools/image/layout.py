@@ -1,4 +1,4 @@
-"""From a root file system to an OCI image layout with one layer, the same bytes for the same files."""
+"""Makes an OCI image layout with one layer from a root file system, byte for byte the same for the same files."""
 
 from __future__ import annotations
 

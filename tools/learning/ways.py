@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 Types = dict[str, dict[str, Any]]
-"""As in `types.json`: the fields of each struct."""
+"""The fields of each struct, as in `types.json`."""
 _LIST = "[]"
 _MAP = "map[string]"
 

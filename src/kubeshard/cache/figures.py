@@ -52,7 +52,7 @@ class Figures:
 
     @property
     def transform_errors(self) -> int:
-        """Objects that nobody can read because the transform raised or returned something else."""
+        """The number of objects that cannot be read because the transform raised or returned something else."""
         return self._troubles.transform_errors
 
     @property

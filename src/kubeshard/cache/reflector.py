@@ -78,7 +78,7 @@ class Tally(msgspec.Struct):
     errors: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, other: Tally) -> None:
-        """Without the errors."""
+        """Adds the counts of another tally, except its errors."""
         self.full_reads += other.full_reads
         self.rewinds += other.rewinds
         self.unexpected_answers += other.unexpected_answers

@@ -5,7 +5,7 @@ that is added to a filled store: it is called with the existing objects in slice
 queue up behind them, so the handler sees the same sequence as if it had been called with everything at once: each
 object's initial `Added` first, then its changes, without duplicates or gaps.
 
-An `async def` function is called in its own task, one call at a time. It may take as long as it likes: nobody waits
+An `async def` function is called in its own task, one call at a time. It may take as long as it likes: nothing waits
 for it, and its pending deltas are collapsed for each object (`backlog`), so a handler that never returns costs a
 bounded amount of memory. `busy_since` and `waiting` show it.
 """

@@ -1,8 +1,8 @@
 """Transforms of an object between the server and the store.
 
 kubectl's last-applied copy of the object is dropped: no controller reads it, and it can double the object's size.
-(`metadata.managedFields` is never decoded.) Then the transform of the kind, if there is one, drops or shortens what
-nobody reads.
+(`metadata.managedFields` is never decoded.) Then the transform of the kind, if there is one, drops or shortens unused
+parts.
 
 Guaranteed: a transform gets each version of an object that the server sends, before it is stored, indexed or passed to
 a handler, and never gets its own result, a tombstone or a resync. If it raises, returns something else or changes the

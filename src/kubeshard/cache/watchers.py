@@ -105,7 +105,7 @@ async def watcher(
 
 
 class _Memory(Generic[T]):
-    """What was reported, as far as it is needed to detect changes."""
+    """The part of what was reported that is needed to detect changes."""
 
     def __init__(self) -> None:
         self._told: dict[Key, tuple[str, str]] = {}
@@ -185,7 +185,7 @@ class _Feed(Generic[T]):
             await self._room()
 
     def unreadable(self, error: UndecodableObject) -> None:
-        """It is reported as `Failed`, with the change that it is part of."""
+        """Does nothing: it is reported as `Failed`, with the change that it is part of."""
 
     async def _room(self) -> None:
         self._taken.clear()

@@ -29,7 +29,7 @@ class _ResponseKind(Struct):
 class _Resource(Struct):
     resource: str = ""
     response_kind: _ResponseKind | None = None
-    """None for a resource that has only subresources."""
+    """The kind; None for a resource that only has subresources."""
     scope: str = ""
     verbs: tuple[str, ...] = ()
 

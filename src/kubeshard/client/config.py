@@ -66,7 +66,7 @@ class ExecPlugin:
 
 
 Auth = BearerToken | TokenFile | BasicAuth | ExecPlugin | None
-"""None: anonymous, or the client certificate alone."""
+"""How to authenticate; None means anonymously, or with the client certificate alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def checked_proxy(source: str, proxy: str | None) -> str | None:
 
 
 def _without_credentials(url: str) -> str:
-    """Also works for text that is not a URL."""
+    """The URL without user name and password. Also works for text that is not a URL."""
     before, _, rest = url.rpartition("://")
     credentials, _, host = rest.rpartition("@")
     return (

@@ -20,8 +20,8 @@ class Limiter(Protocol):
 
 
 class TokenBucketLimiter:
-    """On average at most `qps` requests a second, after a pause up to `burst` at once. Opening a watch counts
-    as one.
+    """Allows at most `qps` requests per second on average, and up to `burst` at once after a pause. Opening a watch
+    counts as one request.
     """
 
     def __init__(self, qps: float, burst: int, clock: Clock) -> None:
@@ -34,5 +34,5 @@ class TokenBucketLimiter:
             try:
                 await asyncio.sleep(wait)
             except asyncio.CancelledError:
-                self._bucket.give_back()  # a request that is not sent delays nobody
+                self._bucket.give_back()  # a request that is not sent must not delay others
                 raise

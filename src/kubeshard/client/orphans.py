@@ -1,6 +1,6 @@
 """Finds and removes finalizers that an operator left behind when it was uninstalled.
 
-Nobody else removes them, so deleted objects, and their namespaces, would stay terminating forever.
+Nothing else removes them, so deleted objects and their namespaces would stay terminating forever.
 
 Guaranteed: changes only the given finalizers, and only on the objects that were found; a kind that cannot be listed is
 reported and does not stop the search. Not guaranteed: that the operator is gone. A running operator sets its finalizers

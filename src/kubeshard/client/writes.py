@@ -131,8 +131,8 @@ def record_of(kind: Kind, metadata: ObjectMeta, *, deleted: bool = False) -> Wri
 
 
 def record_of_deletion(kind: Kind, key: Key, uid: str | None, body: bytes) -> WriteRecord:
-    """From the response to a DELETE: a Status if the object is gone, otherwise the object, which may still
-    exist.
+    """The record of a deletion from its response, which is a Status if the object is gone, and otherwise the object,
+    which may still exist.
     """
     if decoder(TypeMeta).decode(body).kind == "Status":
         details = (msgspec.json.decode(body).get("details") or {}) if uid is None else {}

@@ -39,7 +39,7 @@ P = ParamSpec("P")
 
 
 class EventSink(Protocol):
-    """Where Kubernetes events go; `EventRecorder` is one. Never waits, never raises."""
+    """A destination of Kubernetes events, such as `EventRecorder`. It never waits and never raises."""
 
     def reporting_as(self, controller: str) -> EventSink: ...
 

@@ -49,7 +49,7 @@ def overlaid(live: S, desired: S, *, without: tuple[str, ...] = ()) -> S:
 
 
 def pairs(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:
-    """For each new item the index of the matching old one, if any."""
+    """The index of the matching old item for each new item, if there is one."""
     places = _by_name(old)
     if places is not None and _by_name(new) is not None:
         return [places.get(_name(item)) for item in new]

@@ -105,7 +105,7 @@ class Selector:
 
     @classmethod
     def parse(cls, text: str) -> Selector:
-        """From the syntax of `kubectl -l`: `a=b,c!=d,e in (x,y),f notin (z),g,!h`. Raises InvalidSelector."""
+        """Parses the syntax of `kubectl -l`: `a=b,c!=d,e in (x,y),f notin (z),g,!h`. Raises InvalidSelector."""
         requirements = []
         position = 0
         text = text.strip()
@@ -119,7 +119,7 @@ class Selector:
 
     @classmethod
     def from_label_selector(cls, selector: LabelSelector) -> Selector:
-        """From the API type. Raises InvalidSelector, which names the expression and operator like the API server
+        """Compiles the API type. Raises InvalidSelector, which names the expression and operator like the API server
         does.
         """
         requirements = [
@@ -179,7 +179,7 @@ class FieldSelector:
 
     @classmethod
     def parse(cls, text: str) -> FieldSelector:
-        """From `metadata.name=x,status.phase!=Failed`. Raises InvalidSelector."""
+        """Parses a selector such as `metadata.name=x,status.phase!=Failed`. Raises InvalidSelector."""
         requirements = set()
         for part in filter(None, (part.strip() for part in _FIELD_COMMA.split(text))):
             term = _FIELD_TERM.fullmatch(part)

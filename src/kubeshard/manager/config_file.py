@@ -115,8 +115,8 @@ class DebuggingConfig(Struct):
 
 
 class Endpoint(Struct):
-    """Where a server listens: `host:port`, `:port` for all interfaces, `"0"` for not at all; `""` is the
-    default.
+    """The address of a server: `host:port`, `:port` for all interfaces, `"0"` to disable it, or `""` for
+    the default.
     """
 
     bind_address: str = ""

@@ -20,7 +20,7 @@ from kubeshard.manager.debug import ControllerView, InformerView, KeyView, Pictu
 from kubeshard.manager.http import Page, Pages, Request
 
 DebugAccess = Literal["loopback", "everywhere", "off"]
-"""Who may read the page."""
+"""The clients that may read the page."""
 
 
 def debug_page(picture: Callable[[], Picture], access: DebugAccess) -> Pages:

@@ -36,7 +36,7 @@ def metrics_reader(name: str, labels: Mapping[str, str]) -> Manifest:
 
 
 UNVERIFIED: Manifest = {"insecureSkipVerify": True}
-"""TLS to a process whose certificate nobody can verify."""
+"""TLS settings for a process with an unverifiable certificate."""
 
 
 def verified(secret: Any, server_name: Any) -> Manifest:

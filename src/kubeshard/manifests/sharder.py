@@ -47,7 +47,7 @@ NAMES = tuple(
     Chosen("namespace", each)
     for each in (f"{NAME}.{{}}.svc", f"{NAME}.{{}}", f"{NAME}.{{}}.svc.cluster.local")
 )
-"""Of the Service, and in its certificate."""
+"""The DNS names of the Service, which are also in its certificate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from kubeshard.version import __version__
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi)?$"
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 IMAGE = r"^([^\s/@]+/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?$"
-"""As container runtimes read it: registry, path, tag and digest."""
+"""An image reference as container runtimes parse it: registry, path, tag and digest."""
 Quantity = Annotated[str, Meta(pattern=QUANTITY)]
 DnsLabel = Annotated[str, Meta(pattern=DNS_LABEL)]
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class LoopRunner(Protocol):
-    """Where a coroutine runs. Call `run` once per runner."""
+    """Runs a coroutine. Call `run` once per runner."""
 
     async def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Runs `main()` to its end, returns its result or raises its exception."""

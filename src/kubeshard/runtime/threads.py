@@ -24,7 +24,7 @@ _LOOKUPS = (socket.getaddrinfo, socket.getnameinfo)
 
 
 class CallRunner(Protocol):
-    """Where blocking calls run."""
+    """Runs blocking calls."""
 
     async def begin(self, function: Callable[[], T]) -> Call[T]:
         """Waits for its turn, starts the call, and returns a future that is done when the call has ended."""

@@ -124,7 +124,7 @@ def check_shard_name(name: str) -> None:
 
 
 def _default_name(host: Host) -> str:
-    """On the host network the host's name is the node's, which several pods share."""
+    """The pod's name if known: on the host network, the host's name is the node's, which several pods share."""
     pod = host.pod()
     if pod is not None and is_label_value(pod.name):
         return pod.name

@@ -88,7 +88,7 @@ class ShardAdmission:
         self._strict = rings.surroundings.strict
         self._nowhere = rings.surroundings.metrics.of("")
         self._logged: dict[str, float] = {}
-        """For requests for rings that do not exist."""
+        """When a request for a ring that does not exist was last logged, by reason."""
 
     def __call__(self, request: AdmissionRequest) -> AdmissionAnswer:
         if request.operation not in ("CREATE", "UPDATE"):

@@ -68,7 +68,7 @@ _log = get_logger("kubeshard.sharder")
 
 
 def default_selector() -> LabelSelector:
-    """For rings without a namespace selector: the default of the sharder service."""
+    """The selector for rings without a namespace selector: the default of the sharder service."""
     return WebhookConfig().namespace_selector
 
 

@@ -31,7 +31,7 @@ class ResourceKinds:
         self._client = client
         self._kinds: dict[GroupResource, Kind] = {}
         self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """By group: the second caller finds the result cached."""
+        """Locks by group, so that the second caller finds the result cached."""
         self._untried: set[GroupResource] = set()
         self._tried = asyncio.Event()
         self.learned = 0

@@ -75,7 +75,7 @@ class Pending:
     def __init__(self) -> None:
         self._pending: set[str] = set()
         self._seen: set[str] = set()
-        """Pending as far as the running look has seen, or requested since the last one."""
+        """Drains that the running look has seen pending, or that were requested since the last one."""
         self._refused: set[str] = set()
         self._refused_before: set[str] = set()
         """Pending drains as of before the running look."""

@@ -12,10 +12,12 @@ APP_LABEL = "app.kubernetes.io/name"
 APP_NAME = "controller-sharding"
 
 RING_LABEL = "alpha.sharding.timebertt.dev/controllerring"
-"""On Leases: which ring the shard belongs to. On MutatingWebhookConfigurations: which ring they serve."""
+"""The label of Leases with the ring that the shard belongs to, and of MutatingWebhookConfigurations with the ring that
+they serve.
+"""
 
 STATE_LABEL = "alpha.sharding.timebertt.dev/state"
-"""On Leases, for people and dashboards. Not used for decisions."""
+"""The label of Leases with the shard's state, for people and dashboards. Not used for decisions."""
 
 SHARDER_IDENTITY = "shardlease-controller"
 """The holder of a Lease that a sharder took over from a shard."""

@@ -22,7 +22,7 @@ class ShardRow(msgspec.Struct, frozen=True, rename="camel"):
     """The number of objects that these control."""
     draining: int
     draining_for: float = 0.0
-    """For how many seconds there have been drains on it."""
+    """How many seconds there have been drains on it."""
     arrived: int = 0
     left: int = 0
     """The number of objects that recently moved from and to other shards (`Tally.RECENT`)."""

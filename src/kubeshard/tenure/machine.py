@@ -3,8 +3,8 @@
 Guaranteed: the right to act (`deadline`) is counted from the start of the last successful renewal, never from its
 response; it ends permanently `cancel_margin` before the deadline, or when another holder is seen; another holder's
 Lease is taken only after the claim's patience, counted from the last change of its record as observed here; so is one
-that was deleted since it was seen, because a deletion ends nobody's right; an empty holder is written only after
-`release`, which a driver calls when all work has stopped.
+that was deleted since it was seen, because a deletion does not end a holder's right; an empty holder is written only
+after `release`, which a driver calls when all work has stopped.
 
 Not guaranteed: anything about writes that a former holder still has in flight. A Lease is not a fence: to exclude a
 late write, use a precondition. Nor that it waits for a Lease that was deleted before it was seen here: a process that
@@ -128,7 +128,7 @@ class Machine:
         self.deadline: float | None = None
         """When the right to act ends at the latest; None before the Lease was held."""
         self.reason = ""
-        """Why the state is LOST, REFUSED or ENDED, or what is being waited for; for people."""
+        """Why the state is LOST, REFUSED or ENDED, or what is being waited for; human-readable."""
         self.released = False
         self.unfit = ""
         """Why a due renewal is not sent."""
@@ -239,7 +239,7 @@ class Machine:
             return
         deadline = self._asked_at + self.timing.renew_deadline
         if self.state is State.SEEKING and now >= deadline - self.timing.cancel_margin:
-            self._due = now  # ours, but its time is over: nobody has started to work, so start again
+            self._due = now  # ours, but its time is over: no work has started, so start again
             return
         self.deadline = deadline
         self._own_spec = lease.spec

@@ -68,7 +68,7 @@ class WebhookServer:
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """With the certificate that is served, for other servers of the process; None while this one does not
+        """A TLS context with the served certificate, for other servers of the process; None while this one does not
         listen.
         """
         return self._listening[1].context if self._listening else None

@@ -158,7 +158,7 @@ class Webhooks:
             yield Grant.on(crds, "patch", name=name)
 
     async def run_with(self, client: Client) -> None:
-        """Serves and registers until cancelled. Raises ConfigurationError if nobody could call, like
+        """Serves and registers until cancelled. Raises ConfigurationError if the webhooks could not be called, like
         `WebhookServer` and the certificate source.
         """
         world = client.world

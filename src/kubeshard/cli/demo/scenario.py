@@ -66,7 +66,7 @@ class Scenario:
             (f"{self._count} Websites are created", self._create),
             (f"{JOINING} joins: objects drain to it", self._scale_up),
             ("shard-1 is killed (SIGKILL)", self._kill),
-            ("shard-2 stops in order (SIGTERM)", self._stop),
+            ("shard-2 stops gracefully (SIGTERM)", self._stop),
             ("the leading sharder is killed, shard-2 returns", self._fail_over),
         )
 
@@ -152,7 +152,7 @@ class InManager(Scenario):
             (f"{self._count} Websites are created", self._create),
             (f"{JOINING} joins: objects drain to it", self._scale_up),
             ("one that does not lead is killed (SIGKILL)", self._kill),
-            ("the leading shard stops in order (SIGTERM)", self._stop),
+            ("the leading shard stops gracefully (SIGTERM)", self._stop),
             ("the next leading shard is killed", self._fail_over),
         )
 

@@ -8,7 +8,7 @@ since it was read. Fields that others set in members are kept unless the desired
 
 Not guaranteed: an order of members, except that Namespaces and CustomResourceDefinitions come first; that members
 without a reference to the owner are deleted with it (give the owner a finalizer, and apply an empty set when it is
-being deleted); that a member whose labels or annotations were removed is still found when it is to be pruned.
+being deleted); that a member whose labels or annotations were removed is still found when it should be pruned.
 
 RBAC: `get`, `list`, `watch`, `create`, `patch` and `delete` on the kinds of members; `patch` on the owner's kind.
 Reading order: `applyset`, `members`, `planning`, `observing`, `writing`, `sets`.
