@@ -41,8 +41,8 @@ class Event(NamedTuple):
 
 
 class History:
-    """Complete from the revision `since` onwards. Keeps at least `window` events as long as their objects take no more
-    than `most_bytes`; the last `FEWEST` events are always kept.
+    """The events of one resource, complete from the revision `since` onwards. Keeps at least `window` events as long as
+    their objects take no more than `most_bytes`; the last `FEWEST` events are always kept.
     """
 
     def __init__(self, since: int, window: int, most_bytes: int = MOST_BYTES) -> None:
@@ -80,7 +80,9 @@ class History:
         self._cut_at = revision
 
     def followed(self, revision: int, cuts: int) -> Sequence[Event]:
-        """Like `after`, for a reader that began to follow when there had been `cuts` cuts. Raises TooOld."""
+        """Like `after`, but a reader that started before the last cut gets nothing beyond it. `cuts` is the number of
+        cuts when the reader started. Raises TooOld.
+        """
         if cuts < self.cuts:
             return [event for event in self.after(revision) if event.revision <= self._cut_at]
         if revision < self._cut_at:

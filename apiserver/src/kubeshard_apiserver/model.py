@@ -51,8 +51,8 @@ def no_check(user: User, target: Target, new: Object, old: Object | None) -> Non
 
 @dataclass(frozen=True)
 class Rights:
-    """Decides what the user may do, while the request is being processed. `check_write` is called for every create and
-    update, after mutating admission and before validation; `authorizer` is called by policy expressions.
+    """The authorization checks that are made while a request is being processed. `check_write` is called for every
+    create and update, after mutating admission and before validation; `authorizer` is called by policy expressions.
     """
 
     authorizer: Authorizer = ALLOW_ALL

@@ -97,7 +97,7 @@ def invalid(kind: GroupKind, name: str, errors: Sequence[FieldError]) -> Invalid
 
 
 def unprocessable() -> Invalid:
-    """The error for a patch that cannot be applied, which does not say what is wrong with it."""
+    """The 422 for a patch that cannot be applied. The message does not say why."""
     return Invalid(
         "the server rejected our request due to an error in our request",
         code=422,

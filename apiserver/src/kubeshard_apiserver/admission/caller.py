@@ -31,8 +31,8 @@ def no_services(namespace: str, name: str, port: int) -> str:
 
 
 class HttpCaller:
-    """`connect` opens connections, as a world's `connect` does. The caller is bound to the event loop of its first
-    call and must be closed.
+    """Calls webhooks over HTTPS. `connect` opens connections (see `World.connect`). The caller is bound to the event
+    loop of its first call and must be closed.
     """
 
     def __init__(self, connect: Connect, resolve: Resolver = no_services) -> None:

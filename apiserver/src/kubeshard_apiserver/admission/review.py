@@ -40,7 +40,7 @@ class _Unreadable(BadReview):
 
 
 class Verdict(NamedTuple):
-    """`ops` are the operations of a JSON Patch; `status` is the Status of a denial."""
+    """A webhook's verdict on a write. `ops` are the operations of a JSON Patch; `status` is the Status of a denial."""
 
     allowed: bool
     ops: list[Any]
@@ -54,7 +54,7 @@ def review_of(attributes: Attributes, uid: str) -> dict[str, Any]:
 
 
 def read_verdict(review: Any, uid: str, *, mutating: bool) -> Verdict:
-    """Raises BadReview."""
+    """Reads a webhook's response. Raises BadReview if it is invalid."""
     response = _response(review)
     if (answered := response.get("uid") or "") != uid:
         raise _Invalid(f'expected response.uid="{uid}", got "{answered}"')

@@ -39,7 +39,7 @@ def compare(shape: Shape, before: Any, after: Any) -> Comparison:
 
 
 def to_fields_v1(paths: FieldSet) -> dict[str, Any]:
-    """Equal sets share one dict, which must not be changed."""
+    """Returns the FieldsV1 form of a field set. Equal sets share one dict, which must not be changed."""
     if (known := _shared.get(paths)) is not None:
         return known
     made = _made(paths)

@@ -15,8 +15,8 @@ from kubeshard_apiserver.apply.fieldset import FieldSet, from_fields_v1, to_fiel
 
 
 class Manager(NamedTuple):
-    """`operation` is `Apply` or `Update`; `api_version` is empty for an applier, as it does not tell appliers
-    apart.
+    """`operation` is `Apply` or `Update`; `api_version` is empty for an applier, because appliers are not distinguished
+    by version.
     """
 
     name: str

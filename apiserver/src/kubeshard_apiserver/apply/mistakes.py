@@ -121,7 +121,7 @@ def _literal(value: Any) -> str:
 
 
 def check_fits(kind: Kind, shape: Shape, config: Object) -> None:
-    """Raises ApiError (500)."""
+    """Checks that a configuration fits its kind. Raises ApiError (500)."""
     if problems := mistakes(shape, config):
         problem = problems[0] if len(problems) == 1 else "\n  ".join(("errors:", *problems))
         raise internal(f"failed to create typed patch object {_where(kind, config)}: {problem}")

@@ -91,7 +91,7 @@ _LONGEST_SHARED = 256
 
 @lru_cache(8192)
 def _field_element(name: str) -> str:
-    """Returns the same string object for all objects, because they keep it in managedFields."""
+    """Returns the path element of a field. The string is shared, because every object keeps it in its managedFields."""
     return f"f:{name}"
 
 

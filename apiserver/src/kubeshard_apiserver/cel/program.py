@@ -34,7 +34,7 @@ class Program:
         self._evaluate = evaluate
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
-        """Raises CelError."""
+        """Evaluates the expression with these variables. Raises CelError."""
         return self._evaluate(variables)
 
 

@@ -103,7 +103,7 @@ class Cluster:
 class Account:
     """The API verbs as one user. Changing or deleting an object that no longer exists is a no-op.
 
-    Every other refusal raises ApiError.
+    Any other rejected request raises ApiError.
     """
 
     def __init__(self, cluster: Cluster, user: User, *, manager: str = "kube-controller-manager") -> None:

@@ -214,7 +214,8 @@ class _Times:
             return first
         between = second - first
         self.missed = int((self.now - first) // between) + 1
-        # Do not start from the beginning, which may be years ago. One interval earlier allows for irregular schedules.
+        # Do not search from the first missed time, which may be years ago, but from one interval before the estimated
+        # latest one: intervals may differ.
         latest, time = None, self.schedule.next(first + (self.missed - 2) * between, self.zone)
         while time is not None and time <= self.now:
             latest, time = time, self.schedule.next(time, self.zone)

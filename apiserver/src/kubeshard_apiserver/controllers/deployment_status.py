@@ -1,8 +1,8 @@
 """The status and conditions of a Deployment's rollout, worded like those of the real controller. Pure.
 
-`Available` is about how many pods can be spared, `Progressing` about the rollout. The reasons of `Progressing` are
-`NewReplicaSetCreated`, `ReplicaSetUpdated`, `NewReplicaSetAvailable` (done) and `ProgressDeadlineExceeded`.
-Source: pkg/controller/deployment/{sync,progress}.go.
+`Available` reports whether enough pods are available, `Progressing` how the rollout is going. The reasons of
+`Progressing` are `NewReplicaSetCreated`, `ReplicaSetUpdated`, `NewReplicaSetAvailable` (done) and
+`ProgressDeadlineExceeded`. Source: pkg/controller/deployment/{sync,progress}.go.
 """
 
 from __future__ import annotations

@@ -43,13 +43,13 @@ _ENDPOINTS_MANAGER = "endpoint-controller"
 
 
 class EndpointsController(Controller[Key]):
-    """Reconciles Services; the keys are theirs."""
+    """Reconciles Services, identified by their keys."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._slices = Account(cluster, service_account("endpointslice-controller"))
         self._endpoints = Account(cluster, service_account("endpoint-controller"))
-        # By namespace and name: every change of a pod is matched against all of them.
+        # Selectors of Services by namespace and name: every change of a pod is matched against all of its namespace.
         self._selectors: dict[str, dict[str, Mapping[str, str]]] = {}
 
     def concerned(self, resource: GroupResource, event: Event) -> Iterable[Key]:

@@ -39,7 +39,7 @@ class GarbageCollector(Controller[Node]):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("generic-garbage-collector"))
-        # Removed objects that still have dependents. Their kind may be gone too, so a lookup could not tell.
+        # Removed objects that still have dependents, by uid. Looking them up would not work if their kind is gone too.
         self._removed: dict[str, Node] = {}
         self._waiting: dict[str, Node] = {}
         self._undecided: dict[Node, None] = {}

@@ -35,7 +35,7 @@ _ROOM = {"cpu": "1000", "memory": "1Ti", "pods": "100000", "ephemeral-storage": 
 
 class Kubelet(Controller[Node]):
     """Plays the kubelet of every node. Pods become ready after `ready_after` seconds; those that terminate do so after
-    the same time again.
+    as many seconds again.
     """
 
     def __init__(self, cluster: Cluster, ready_after: float) -> None:

@@ -97,7 +97,7 @@ class RevisionController(Controller[Key]):
         self, found: Object, newest: Object, known: Sequence[Object]
     ) -> Steps[Callable[[Object], Judged]]:
         """Bring the pods of an object closer to the newest of its `known` revisions. The returned function computes the
-        status of the object once that is written. Raises ApiError.
+        status of the object from its state after these writes. Raises ApiError.
         """
 
     def suits(self, owner: Object, pod: Object) -> bool:

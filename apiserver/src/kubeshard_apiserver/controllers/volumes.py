@@ -69,7 +69,7 @@ class VolumeController(Controller[Node]):
         yield from self._account.set_status(key, status)
 
     def _keep_volume(self, key: Node, volume: Object) -> Steps[None]:
-        """Delete a provisioned volume together with its claim."""
+        """Delete a provisioned volume whose claim is gone."""
         reference = volume["spec"].get("claimRef") or {}
         if is_deleting(volume):
             yield from self._account.change(key, lambda live: _without_finalizer(live, _VOLUME_PROTECTED))

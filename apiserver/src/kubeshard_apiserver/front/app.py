@@ -31,7 +31,7 @@ class ApiServerApp:
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """Ends all watches, and later ones as soon as they start. Call it on the event loop of the server."""
+        """Ends all watches, including later ones as soon as they start. Call it on the server's event loop."""
         self._stopped.set()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:

@@ -46,7 +46,7 @@ def attributes_of(request: Request, path: ResourcePath | None) -> Attributes:
 
 
 def _selected_name(request: Request) -> str:
-    """Returns the name that a list is restricted to, because such a list is authorized by name as well."""
+    """Returns the name that a list is restricted to: RBAC may allow a list of just that name."""
     text = request.query.get("fieldSelector", "")
     if "metadata.name" not in text:
         return ""

@@ -1,5 +1,5 @@
 """Discovery of the served kinds, in the plain form (APIGroupList, APIResourceList) and in the aggregated form
-(KEP-3352), with which a client needs two requests instead of forty.
+(KEP-3352), which takes a client two requests instead of forty.
 
 Custom groups come after the built-in ones and are sorted by name; their versions are sorted by maturity. Not covered:
 APIServices of other servers, and deprecation.
@@ -102,7 +102,9 @@ def _custom_subresource(resource: Resource, name: str) -> Entry:
 
 
 def _storage_version_hash(registry: Registry, resource: Resource) -> str:
-    """Returns an empty string for resources that are not stored. A definition adds its storage version first."""
+    """Returns the hash of a custom resource, whose storage version comes first in the registry. A built-in resource
+    without a hash of its own is not stored and gets an empty string.
+    """
     if not resource.strategy.is_custom:
         return ""
     stored = next(one.kind for one in registry if one.group_resource == resource.group_resource)

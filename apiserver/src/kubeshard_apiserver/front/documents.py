@@ -46,7 +46,7 @@ def partial_list(page: Page, version: str) -> dict[str, Any]:
 
 def list_document(resource: Resource, page: Page, *, encoded: bool = False) -> dict[str, Any]:
     """Returns the document of a list. With `encoded`, items may already be encoded as JSON. This saves a copy of each
-    item, and thereby passes of Python's garbage collector over all stored objects.
+    item, and thus passes of Python's garbage collector over all stored objects.
     """
     kind = resource.kind
     items: Sequence[Any] = page.items

@@ -18,7 +18,7 @@ _KEY = re.compile(rb'"\s*:')
 
 
 def duplicates_in_json(body: bytes, document: Any, *, is_json_patch: bool = False) -> Duplicates:
-    """`document` is the decoded body."""
+    """Reports duplicate keys in a JSON body. `document` is the decoded body."""
     if len(_KEY.findall(body)) == _keys(document):
         return NO_DUPLICATES
     paths = list(dict.fromkeys(_repeated(json.loads(body, object_pairs_hook=_Pairs), "")))
@@ -69,7 +69,7 @@ def _repeated(node: Any, path: str) -> Iterator[str]:
 
 
 def _patched(paths: list[str], operations: Any) -> Iterator[str]:
-    """Yields the paths in the object at which the duplicates in the values of operations end up."""
+    """Yields the paths in the patched object that correspond to duplicates in the values of the operations."""
     for path in paths:
         found = re.fullmatch(r"\[(\d+)\]\.value\.(.+)", path, re.S)
         if (

@@ -27,11 +27,13 @@ UNKNOWN = Peer()
 class Gate(Protocol):
     @property
     def rights(self) -> Rights:
-        """Decides what the user may do, while the request is being processed."""
+        """The authorization checks that are made while a request is being processed."""
         ...
 
     def enter(self, request: Request, attributes: Attributes, peer: Peer) -> User:
-        """Raises ApiError: 401 if the user is unknown, 403 if the request is not allowed."""
+        """Authenticates and authorizes a request, and returns its user. Raises ApiError: 401 if the user is unknown,
+        403 if the request is not allowed.
+        """
         ...
 
 

@@ -38,8 +38,8 @@ _EXTRA_SPACE = (
 
 class Identity:
     """Implements `Gate`. `tokens` maps static tokens to users. `anonymous` says whether requests without credentials
-    are admitted as `system:anonymous`; this requires `rbac`. `signing_key` (PEM) makes ServiceAccount tokens from an
-    earlier start valid again. A server has only one `Identity`.
+    are admitted as `system:anonymous`; this requires `rbac`. `signing_key` (PEM) is the key of an earlier start, whose
+    ServiceAccount tokens then remain valid. Create only one `Identity` per server.
     """
 
     def __init__(

@@ -32,9 +32,9 @@ _LONGEST_KEPT = 512
 
 @dataclass(frozen=True)
 class Format:
-    """`form` is `PartialObjectMetadata` (or its list), `Table` or, for the object itself, empty; `version` is the
-    version of the form. `tables` creates the tables; it is set once the resource is known. `parameters` are added to
-    the media type.
+    """The format of a response. `form` is `PartialObjectMetadata` (or its list), `Table` or, for the object itself,
+    empty; `version` is the version of the form. `tables` creates the tables; it is set once the resource is known.
+    `parameters` are added to the media type.
     """
 
     media_type: str = JSON
@@ -58,7 +58,7 @@ class Format:
 
 
 def negotiate(accept: str) -> Format:
-    """Raises ApiError (406)."""
+    """Returns the format that the client prefers. Raises ApiError (406)."""
     return _negotiated(accept) if len(accept) <= _LONGEST_KEPT else _negotiated.__wrapped__(accept)
 
 

@@ -19,7 +19,9 @@ _KEY_SET = "application/jwk-set+json"
 
 
 def openid_reply(request: Request, path: str, gate: Identity) -> Reply:
-    """Replies to a discovery request. Raises ApiError (405, 406), or ConfigurationError if the extra is missing."""
+    """Replies to a discovery request. Raises ApiError (405, 406), or ConfigurationError without the extra
+    `certificates`.
+    """
     if request.method != "GET":
         raise method_not_allowed()
     media_type = JSON if path == CONFIGURATION else _KEY_SET

@@ -21,7 +21,7 @@ _SCHEMES = ("", "http", "https")
 
 
 def proxied(question: Question) -> Steps[Answer]:
-    """Raises NotFound, Invalid (400), ApiError (500, 503)."""
+    """Always fails. Raises NotFound, Invalid (400) or ApiError (500, 503)."""
     target = question.target
     named = _named(target.name)
     if named is None:

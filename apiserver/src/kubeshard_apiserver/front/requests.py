@@ -109,7 +109,9 @@ class Request:
         )
 
     def write_options(self, options_kind: str, user: User, rights: Rights) -> WriteOptions:
-        """`options_kind` is the type that messages name: CreateOptions, UpdateOptions or PatchOptions."""
+        """Reads the options of a write. `options_kind` is the type named in messages: CreateOptions, UpdateOptions or
+        PatchOptions.
+        """
         query, errors = self.query, []
         applies = options_kind == "PatchOptions" and self.content_type == APPLY
         manager = query.get("fieldManager", "")
@@ -150,7 +152,7 @@ class Request:
         return LARGE < len(self.body) <= LARGEST_BODY
 
     def read(self) -> None:
-        """Decodes the body before it is needed."""
+        """Decodes the body ahead of its first use. Errors are reported at that use."""
         is_yaml = self.content_type in (YAML, APPLY)
         if is_yaml or self.content_type in (JSON, JSON_PATCH, MERGE, STRATEGIC):
             with contextlib.suppress(msgspec.DecodeError, ValueError, yaml.YAMLError):

@@ -137,7 +137,7 @@ def _written(
 
 
 def _applied(question: Question, config: Mapping[str, Any], options: WriteOptions) -> Steps[Answer]:
-    """Applies the workload's replicas. Conflicts are reported as if all managers had written through `scale`."""
+    """Applies the workload's replicas. A conflict names every manager as if it had written through `scale`."""
     target, kind = question.target, question.target.resource.kind
     if target.resource.strategy.is_custom:
         where = f"(/{target.name}; {_KIND.api_version}, Kind={_KIND.kind})"
@@ -193,7 +193,7 @@ def _paths(resource: Resource) -> ScalePaths:
 
 def _selector(given: Mapping[str, Any]) -> LabelSelector:
     if "matchLabels" not in given and "matchExpressions" not in given:
-        # The selector of a ReplicationController.
+        # The selector of a ReplicationController is a plain map of labels.
         return LabelSelector(match_labels=given)
     expressions = tuple(
         LabelSelectorRequirement(

@@ -21,8 +21,8 @@ from kubeshard_apiserver.verbs.watching import Watch, WatchEvent
 DEFAULT_SECONDS = 1800.0
 BOOKMARK_SECONDS = 60.0
 MOST_KEPT = 1024 * 1024
-"""The maximum size of the lines that are kept for further watchers. Rarely are more than those of one iteration of the
-event loop needed.
+"""The maximum size of the lines that are kept for further watchers. Lines from before the current iteration of the
+event loop are rarely needed.
 """
 
 

@@ -135,7 +135,7 @@ def _check_seconds(seconds: int) -> None:
 
 
 def _tokens(question: Question) -> AccountTokens:
-    """Returns the issuer of tokens. A gate that accepts everything accepts these tokens as well."""
+    """Returns the issuer of tokens. With a gate that accepts everything it is a new one, because any token will do."""
     gate = question.gate
     if isinstance(gate, Identity):
         return gate.authentication.account_tokens

@@ -104,7 +104,7 @@ class _Reading:
         self._may_merge = may_merge
         self._open: list[_Mapping | _Sequence] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
-        """The values that anchors stand for, and their numbers of nodes."""
+        """The value of each anchor, and the number of its nodes."""
         self._entries: dict[int, list[tuple[Any, int]]] = {}
         """The keys and lines of complete mappings, by identity; only if there may be merges."""
         self._nodes = 0

@@ -36,7 +36,7 @@ _MOST_KEPT = 10_000
 
 
 class NotAuthentic(Exception):
-    """Why a token signed by this server is not accepted."""
+    """Raised for a token that this server signed but does not accept. The message says why."""
 
 
 class AccountTokens:
@@ -50,19 +50,19 @@ class AccountTokens:
 
     @property
     def signing_key(self) -> bytes:
-        """Return the private key in PEM; keep it secret. Raises ConfigurationError without the extra."""
+        """Return the private key in PEM; keep it secret. Raises ConfigurationError without the extra `certificates`."""
         return self._key().pem
 
     @property
     def public_key(self) -> dict[str, str]:
-        """Return the public key as a JSON Web Key. Raises ConfigurationError without the extra."""
+        """Return the public key as a JSON Web Key. Raises ConfigurationError without the extra `certificates`."""
         return self._key().public
 
     def issued(
         self, account: Object, audiences: Sequence[str], seconds: int, bound: Mapping[str, Object]
     ) -> str:
         """Return a signed token. `bound` are the objects, by kind, that the token does not outlive. Raises
-        ConfigurationError without the extra.
+        ConfigurationError without the extra `certificates`.
         """
         now, meta = int(self._model.clock.wall()), account["metadata"]
         references = {kind.lower(): _reference(obj) for kind, obj in bound.items()}

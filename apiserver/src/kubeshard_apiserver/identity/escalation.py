@@ -33,7 +33,9 @@ _REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 
 
 def check_no_escalation(rbac: Rbac, user: User, target: Target, new: Object, old: Object | None) -> None:
-    """Raises Forbidden, or NotFound for a binding to a missing role."""
+    """Check that a write of a role or binding grants only rights that the user has. Raises Forbidden, or NotFound for
+    a binding to a missing role.
+    """
     if target.group_resource not in KINDS or MASTERS in user.groups:
         return
     if old is not None and _essence(new) == _essence(old):

@@ -32,7 +32,7 @@ Subject = tuple[str, str]
 
 
 class MissingRole(Exception):
-    """The role of a binding does not exist. The message is that of the real server."""
+    """Raised if the role of a binding does not exist. The message is that of the real server."""
 
 
 class _Grant(NamedTuple):
@@ -48,7 +48,7 @@ class _Grants(NamedTuple):
 class _Bound(NamedTuple):
     binding: Object
     position: int
-    """The index of the subject in the binding."""
+    """The index of the matching subject in the binding."""
 
 
 class Rbac:

@@ -64,7 +64,7 @@ class Database:
             raise
 
     def rows(self) -> Iterator[Row]:
-        """Raises ConfigurationError."""
+        """Yields the stored objects. Raises ConfigurationError."""
         try:
             for row in self._connection.execute(
                 'SELECT "group", resource, namespace, name, value FROM objects'
@@ -74,7 +74,7 @@ class Database:
             raise self._mistake(error) from error
 
     def setting(self, name: str) -> bytes | None:
-        """Raises ConfigurationError."""
+        """Returns a setting, or None if it was never written. Raises ConfigurationError."""
         try:
             found = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
         except sqlite3.Error as error:
@@ -106,7 +106,7 @@ class Database:
 
     def _open(self) -> None:
         execute = self._connection.execute
-        # The lock is held until the connection ends: a second process gets "locked" for its first statement.
+        # The lock is held until the connection ends: the first statement of a second process fails with "locked".
         execute("PRAGMA locking_mode = EXCLUSIVE")
         (application,) = execute("PRAGMA application_id").fetchone()
         (version,) = execute("PRAGMA user_version").fetchone()

@@ -56,7 +56,7 @@ class DatabaseJournal:
         return self._revision
 
     def objects(self) -> Iterator[tuple[GroupResource, Key, Object]]:
-        """Raises ConfigurationError."""
+        """Yields the objects in the file. Raises ConfigurationError."""
         for row in self._database.rows():
             try:
                 obj = msgspec.json.decode(row.value or b"", type=dict)

@@ -79,7 +79,8 @@ def expression_errors(
     """Validate an expression. It may use `names` and must return one of the types in `returns`, if there are any."""
     declared = names
     if asks_for_presence(expression):
-        # To the library, a member that has a name of its own is always present.
+        # The library considers a member that is declared under its dotted name always present, so presence is tested on
+        # the undeclared object.
         names = tuple(name for name in names if "." not in name)
         returns = (*returns, "dyn") if returns else ()
     try:

@@ -18,7 +18,7 @@ from kubeshard_apiserver.status import FieldError
 _USUAL_SHARE = 80
 _PREFIX = "autoscaling.alpha.kubernetes.io/"
 _KEPT = {"metrics": "spec", "behavior": "spec", "conditions": "status", "current-metrics": "status"}
-"""Where the field is in v2, by annotation."""
+"""The annotations that preserve v2 fields, each with the part of the object that contains its field."""
 
 
 class Autoscalers(Typed):

@@ -55,7 +55,7 @@ class Jobs(Workload):
             return
         template = spec["template"]["metadata"]
         labels = template.setdefault("labels", {})
-        # Labels copied from the template get the additions too, as on the real server.
+        # If the Job's labels were copied from the template, they get the additions too, as on the real server.
         shared = meta.get("labels") == labels
         for names, value in ((_NAME_LABELS, meta.get("name", "")), (_UID_LABELS, meta["uid"])):
             for name in names:

@@ -30,7 +30,7 @@ _DOCUMENTS = {
     "kubernetes.io/dockercfg": ".dockercfg",
     "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
 }
-"""The key that contains a JSON document, by type."""
+"""The key that contains a JSON document, by type of Secret."""
 
 
 class ConfigMaps(Typed):

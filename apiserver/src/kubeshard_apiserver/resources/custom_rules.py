@@ -57,7 +57,7 @@ class _Rule:
 
 
 class OverBudget(Exception):
-    """The cost budget is used up; no further rule is evaluated."""
+    """Raised when the cost budget is used up. No further rule is evaluated then."""
 
 
 class Rules:

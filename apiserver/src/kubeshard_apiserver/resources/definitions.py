@@ -192,7 +192,9 @@ def _errors(definition: Object, old: Object | None) -> list[FieldError]:
 
 
 def _version_errors(versions: list[dict[str, Any]]) -> Iterator[FieldError]:
-    """Validate the versions. What they all have in common is reported once, at its v1beta1 path, like on the server."""
+    """Validate the versions. Errors in a part that is the same in all versions are reported once, at its v1beta1 path,
+    as on the server.
+    """
     alike = {
         name
         for name in ("schema", "subresources", "additionalPrinterColumns", "selectableFields")

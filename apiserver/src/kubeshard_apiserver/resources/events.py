@@ -87,7 +87,7 @@ class Events(Typed):
 
 
 def _in_words_of_core(event: Object, errors: list[FieldError]) -> list[FieldError]:
-    """Raise any errors. In both groups the refusal is about an Event of the core group."""
+    """Raise Invalid if there are errors. In both groups the message is about an Event of the core group."""
     if errors:
         raise invalid(GroupKind("", "Event"), event["metadata"].get("name", ""), errors)
     return errors

@@ -57,7 +57,7 @@ def field_ref_errors(path: str, ref: Given, supported: Sequence[str]) -> list[Fi
 
 
 def resource_ref_errors(path: str, ref: Given, *, names_container: bool) -> list[FieldError]:
-    """Validate a resource reference. With `names_container`, it must name the container: it is outside of one."""
+    """Validate a resource reference. With `names_container` it must name a container, because it is not inside one."""
     resource, divisor = ref.get("resource", ""), str(ref.get("divisor", "0"))
     errors = []
     if names_container and not ref.get("containerName"):

@@ -223,7 +223,7 @@ def _port_numbers(kind: str, ports: Sequence[Given]) -> list[FieldError]:
     for index, port in enumerate(ports):
         number, protocol = port.get("port", 0), port.get("protocol", "")
         if ("", protocol, number) in seen:
-            # The port that the server looked up, as it formats it.
+            # The message shows the port with which the server searched for duplicates: only these fields are set.
             wanted = {
                 "Name": "", "Protocol": protocol, "AppProtocol": None, "Port": number, "TargetPort": 0, "NodePort": 0,
             }  # fmt: skip

@@ -41,7 +41,9 @@ class Strategy:
     shown_when_deleted = False
     """Whether a DELETE that removes the object returns it."""
     default_propagation: str | None = "Background"
-    """The propagation policy of a deletion that does not specify one. None: it must not specify one."""
+    """The propagation policy of a deletion that does not specify one; None if deletions of this kind must not specify
+    one.
+    """
     selectable: tuple[str, ...] = ("metadata.name", "metadata.namespace")
     typed_items = False
     """Whether the items of lists have apiVersion and kind."""

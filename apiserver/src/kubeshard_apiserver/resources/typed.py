@@ -12,7 +12,6 @@ subclass may define:
   it drops the status, counts generations, and keeps subresources from writing each other's fields.
 * `validate(obj)` and `validate_update(new, old, subresource)`: return lists of `FieldError`. `validate` checks the
   facts of the kind's type, if there are any (see `facts`); `validate_update` calls `validate`.
-  the kind's type, if there are any (`facts`); `validate_update` calls `validate`.
 * `is_held`, `prepare_delete`, `fields_for_selection`: see `Strategy`.
 
 The constructor takes the kind, and access to the stored objects of other kinds (`self.stored`). `self.type` is the

@@ -43,7 +43,7 @@ def label_selector_errors(path: str, selector: Given | None) -> list[FieldError]
 
 
 def selects(selector: Given | None, given: Mapping[str, str] | None) -> bool:
-    """Report whether a workload's valid selector selects these labels. No selector selects nothing."""
+    """Report whether a workload's valid selector selects these labels. A missing selector selects nothing."""
     if selector is None:
         return False
     has = given or {}

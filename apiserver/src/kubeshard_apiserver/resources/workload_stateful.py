@@ -92,7 +92,9 @@ def _spec_errors(spec: Given) -> list[FieldError]:
 
 
 def _with_claims(spec: Given) -> Given:
-    """Return the template with a volume for every claim, and without the hostname and subdomain, which pods get."""
+    """Return the template with a volume for every claim, and without the hostname and subdomain, which each pod gets
+    from its StatefulSet.
+    """
     template, claims = spec["template"], spec.get("volumeClaimTemplates") or ()
     names = [claim["metadata"].get("name", "") for claim in claims]
     volumes: list[Given] = [

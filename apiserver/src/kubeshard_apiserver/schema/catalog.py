@@ -70,12 +70,12 @@ def served_kinds() -> Iterable[Served]:
 
 
 def served(kind: Kind) -> Served:
-    """Raises KeyError for a kind that is not built in."""
+    """Returns a built-in kind with its subresources. Raises KeyError for any other kind."""
     return _served()[kind]
 
 
 def type_of(kind: Kind) -> Struct:
-    """Raises KeyError for a kind that is not built in."""
+    """Returns the Go type of a built-in kind. Raises KeyError for any other kind."""
     return struct(type_name(kind))
 
 

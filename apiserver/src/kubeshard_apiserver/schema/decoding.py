@@ -148,7 +148,7 @@ class IntOrString(Integer):
         return value if type(value) is str else super().decode(value, at, run)
 
     def is_empty(self, value: Any) -> bool:
-        """Never: it is a struct."""
+        """Always False, because the Go type is a struct."""
         return False
 
 

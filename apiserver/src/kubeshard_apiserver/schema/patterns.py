@@ -1,4 +1,4 @@
-"""Regular expressions of schemas: RE2, as the real server's.
+"""Regular expressions of schemas: RE2, as on the real server.
 
 With the extra `apiserver` they are evaluated by RE2 itself, in time linear in the length of the text. Without it,
 Python's `re` is used: it accepts look-around and back-references, which the server rejects, and its `$` also matches

@@ -52,7 +52,7 @@ def decode(data: bytes) -> dict[str, Any]:
 
 
 def open_envelope(data: bytes) -> Envelope:
-    """Raises ValueError."""
+    """Opens an envelope without decoding the object in it. Raises ValueError."""
     if not data.startswith(MAGIC):
         expected = f"[{' '.join(str(byte) for byte in MAGIC)}]"
         raise ValueError(
@@ -66,7 +66,7 @@ def open_envelope(data: bytes) -> Envelope:
 
 
 def decode_object(sent: Envelope) -> dict[str, Any]:
-    """Raises NoObject."""
+    """Decodes the object in an envelope. Raises NoObject."""
     try:
         known = _type(sent.api_version, sent.kind)
         return {"apiVersion": sent.api_version, "kind": sent.kind, **_object(known, sent.raw)}
@@ -277,7 +277,7 @@ def _json(raw: bytes) -> Any:
 def _schema_or(
     read_other: Callable[[list[tuple[int, Any]]], Any], schema_number: int, *, others: int
 ) -> Callable[[bytes], Any]:
-    """`others` is the wire type of the alternative to a schema."""
+    """Returns a decoder for a schema or its alternative, whose wire type is `others`."""
 
     def read(raw: bytes) -> Any:
         fields = [

@@ -102,7 +102,7 @@ class Reads:
         return self.page(target, selection, revision, target.namespace + start, max(0, options.limit))
 
     def page(self, target: Target, selection: Selection, revision: int, start: str, limit: int) -> Page:
-        """Returns the selected objects as of a revision, from `start` on; a `limit` of 0 means none. Raises Gone."""
+        """Returns the selected objects as of a revision, from `start` on; 0 as `limit` means no limit. Raises Gone."""
         state = self._snapshot(target, revision, start)
         if state is self._store.objects(target.group_resource):
             ordered = self._store.ordered(target.group_resource)
@@ -141,14 +141,16 @@ class Reads:
 
 
 def check_list_options(options: ListOptions, *, watch: bool = False) -> None:
-    """Raises Invalid (422) for options that cannot be combined."""
+    """Checks that the options can be combined. Raises Invalid (422)."""
     errors = list(_watch_errors(options) if watch else _list_errors(options))
     if errors:
         raise invalid(LIST_OPTIONS, "", errors)
 
 
 def parse_version(text: str, *, watch: bool = False) -> int:
-    """Raises Invalid (400) if the version is not a number; for a watch the server returns an internal error instead."""
+    """Parses a resource version. For one that is not a number it raises Invalid (400), or for a watch ApiError (500),
+    as the server does.
+    """
     if text == "" or text.isdecimal():
         return int(text or 0)
     problem = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
