@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -11,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,10 +23,13 @@ from ring import Ring, eventually
 from service import Service, service
 
 from kubeshard.core import ConfigMap, Lease, NotFound, ObjectMeta, Secret
+from kubeshard.manifests.kustomization import identity
+from kubeshard.manifests.ring import ring_objects
 from kubeshard.testing import Child, find_assets
 
 pytestmark = pytest.mark.interop
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
 SHARDS = ("shard-0", "shard-1", "shard-2")
 WINDOW = 7.0
 """Seconds in which nothing may move: more than the sync period of both sharders."""
@@ -148,20 +154,26 @@ async def test_the_manifests_of_either_take_the_place_of_the_others_in_one_apply
     kubeconfig: Path, go_manifests: Path, tmp_path: Path
 ) -> None:
     """Under the same names: no selector, role binding or other field that cannot change is in the way. Without the
-    objects of cert-manager, which is not there.
+    objects of cert-manager, which is not there. What is left of the others goes with the page's commands, and the
+    policies of a ring stay.
     """
     command = [sys.executable, "-m", "kubeshard", "manifests", "sharder", "--set=certManager.enabled=true"]
-    ours = await run(*command, "--set=image=kubeshard:test")
-    theirs = await asyncio.to_thread(go_manifests.read_text)
-    for turn, manifests in enumerate([theirs, ours, theirs]):
-        file = tmp_path / f"{turn}.yaml"
-        documents = [
-            each for each in yaml.safe_load_all(manifests) if "cert-manager.io" not in each["apiVersion"]
-        ]
+    ours = installable(await run(*command, "--set=image=kubeshard:test"))
+    theirs = installable(await asyncio.to_thread(go_manifests.read_text))
+    kubectl = [str(find_assets(["kubectl"]) / "kubectl"), f"--kubeconfig={kubeconfig}"]
+
+    async def apply(documents: list[Any]) -> None:
+        file = tmp_path / "given.yaml"
         file.write_text(yaml.safe_dump_all(documents))
-        kubectl = [str(find_assets(["kubectl"]) / "kubectl"), f"--kubeconfig={kubeconfig}"]
         applied = await run(*kubectl, "apply", "--server-side", "--force-conflicts", f"--filename={file}")
         assert applied.count("serverside-applied") == len(documents)
+
+    fence = [each for each in ring_objects(FENCED, ACCOUNT, shards=[ACCOUNT]) if is_policy(each)]
+    await apply(theirs)
+    for manifests, others, section in ((ours, theirs, "2. Install"), (theirs, ours, "Back")):
+        await apply(manifests)
+        if manifests is ours:
+            await apply(fence)
         deployment = json.loads(
             await run(*kubectl, "get", "deployment", "sharder", "-nsharding-system", "-ojson")
         )
@@ -170,6 +182,39 @@ async def test_the_manifests_of_either_take_the_place_of_the_others_in_one_apply
         (mount,) = [each for each in container["volumeMounts"] if "cert" in each["mountPath"]]
         names = [each["name"] for each in deployment["spec"]["template"]["spec"]["volumes"]]
         assert sorted(names) == sorted({mount["name"], "config"})
+        deleted = [await run(*kubectl, *shlex.split(line)) for line in deletions(section)]
+        left = {identity(each) for each in others} - {identity(each) for each in manifests}
+        assert len("".join(deleted).splitlines()) == len(left)
+        for _, kind, namespace, name in left:
+            place = [f"--namespace={namespace}"] if namespace else []
+            assert not await run(*kubectl, "get", kind, name, "--ignore-not-found", *place)
+        for each in fence:
+            await run(*kubectl, "get", each["kind"], each["metadata"]["name"])
+    for each in fence:
+        await run(*kubectl, "delete", each["kind"], each["metadata"]["name"])
+
+
+ACCOUNT = ("sharding-system", "sharder")
+FENCED = {
+    "apiVersion": "sharding.timebertt.dev/v1alpha1",
+    "kind": "ControllerRing",
+    "metadata": {"name": "fenced"},
+    "spec": {"resources": [{"group": "", "resource": "configmaps"}]},
+}
+
+
+def is_policy(manifest: Any) -> bool:
+    return manifest["kind"].startswith("ValidatingAdmissionPolicy")
+
+
+def installable(manifests: str) -> list[Any]:
+    return [each for each in yaml.safe_load_all(manifests) if "cert-manager.io" not in each["apiVersion"]]
+
+
+def deletions(section: str) -> list[str]:
+    """The arguments of the commands with which this section of the page deletes something."""
+    (text,) = re.findall(rf"^## {re.escape(section)}.*?(?=^## |\Z)", PAGE.read_text(), re.M | re.S)
+    return re.findall(r"^\$ kubectl (.*\bdelete .*)$", text, re.M)
 
 
 async def run(*command: str) -> str:
