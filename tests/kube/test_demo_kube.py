@@ -95,7 +95,7 @@ def test_it_shows_every_step_sums_up_and_leaves_nothing_behind(
         said = "".join(run.said)
         titles = re.findall(r"^✓ (.*): ([\d.]+) s$", said, re.M)
         assert len(titles) == 6
-        assert "until every object was owned by the live shard that the ring assigns it to" in said
+        assert "time until every object was owned by the right live shard" in said
         for title, seconds in titles:
             assert re.search(rf"^\s+{re.escape(title)}\s+{re.escape(seconds)}\s+\d+\s+\d+\s*$", said, re.M)
         last = re.findall(r"^  shard-\d [a-z]+ \d+\+\d+, .*", said, re.M)[-1]

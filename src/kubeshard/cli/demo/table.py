@@ -34,7 +34,7 @@ def checklist(titles: Sequence[str], done: Sequence[Step], seconds: float) -> Re
 
 def summary(steps: Sequence[Step]) -> RenderableType:
     table = Table(
-        title="time until every object was owned by the live shard that the ring assigns it to",
+        title="time until every object was owned by the right live shard",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
