@@ -9,9 +9,9 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_kubectl_takes_what_the_readme_gives_it(kubectl):
-    """In the README's order. Files and `wait` are all there is, so that no shell is needed to read it."""
-    commands = re.findall(r"^kubectl ((?:apply|wait) [^#\n]+)", (ROOT / "README.md").read_text(), re.M)
-    assert [line.split()[0] for line in commands] == ["apply", "apply", "apply", "wait", "apply"]
+    """In the README's order. No shell is needed to read what changes something, or waits."""
+    commands = re.findall(r"^kubectl ((?:create|apply|wait) [^#\n]+)", (ROOT / "README.md").read_text(), re.M)
+    assert [line.split()[0] for line in commands] == ["apply", "apply", "create", "apply", "wait", "apply"]
     for line in commands:
         kubectl(line.replace("examples/", f"{ROOT}/examples/"))
         if "first_operator.yaml" in line:
