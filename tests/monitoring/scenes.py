@@ -58,6 +58,24 @@ async def begin(world: World) -> None:
     await asyncio.sleep(2 * MINUTE)
 
 
+async def begin_in_manager(world: World) -> None:
+    """Three shards, of which one is the sharder, without a ControllerRing; ten objects, at rest."""
+    await world.install()
+    for name in ("s0", "s1", "s2"):
+        world.shard(name, Touch(), sharding={"mode": "both"})
+    await asyncio.sleep(20)
+    await world.make_things(10)
+    await world.until(lambda: world.all_owned("s0", "s1", "s2"), within=30)
+    await asyncio.sleep(2 * MINUTE)
+
+
+async def a_leader_leaves(world: World) -> None:
+    leader = next(name for name in ("s0", "s1", "s2") if leads(world.processes[name], "sharder-r"))
+    await world.processes[leader].stop()
+    await asyncio.sleep(6 * MINUTE)
+    assert world.all_owned(*{"s0", "s1", "s2"} - {leader})
+
+
 def refuse(process: Process, methods: str, *parts: str) -> None:
     """The process has no right to such requests any more: those whose target has all the parts."""
 
@@ -162,6 +180,13 @@ async def nobody_may_lead(world: World) -> None:
     await asyncio.sleep(6 * MINUTE)
 
 
+async def no_sharder_runs(world: World) -> None:
+    """Nobody is left to say that nobody leads."""
+    for name in ("x0", "x1"):
+        world.processes[name].kill()
+    await asyncio.sleep(4 * MINUTE)
+
+
 async def a_shard_may_not_renew(world: World) -> None:
     """It ends when its time is over, and is started again."""
     refuse(world.processes["s0"], "PUT", "/leases/s0")
@@ -192,10 +217,10 @@ async def a_sharder_is_cut_off(world: World) -> None:
     await asyncio.sleep(6 * MINUTE)
 
 
-def leads(process: Process) -> bool:
+def leads(process: Process, name: str = "sharder") -> bool:
     assert process.manager is not None
     registry = process.manager.metrics.registry
-    return bool(registry.get_sample_value("leader_election_master_status", {"name": "sharder"}))
+    return bool(registry.get_sample_value("leader_election_master_status", {"name": name}))
 
 
 FAULTS: dict[str, Scene] = {
@@ -207,6 +232,7 @@ FAULTS: dict[str, Scene] = {
     "KubeshardWebhookNotAssigning": the_webhook_is_not_reached,
     "KubeshardRingNotReconciled": the_rings_status_cannot_be_written,
     "KubeshardNoLeader": nobody_may_lead,
+    "KubeshardSharderMissing": no_sharder_runs,
     "KubeshardShardLeaseNotRenewed": a_shard_may_not_renew,
     "KubeshardEventLoopBlocked": the_event_loop_is_blocked,
     "KubeshardKindUnreadable": a_kind_may_not_be_read,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
-from scenes import FAULTS, SHARDERS, Scene, begin, nothing
+from scenes import FAULTS, SHARDERS, Scene, a_leader_leaves, begin, begin_in_manager, nothing
 from scraping import INTERVAL, Prometheus, evaluated, named, promtool, unlike
 from world import World
 
@@ -31,7 +31,7 @@ USED = {sample for alert in ALERTS for sample in named(alert.expr)}
 CERTIFICATE = "KubeshardCertificateExpires"
 
 
-def scrapes_of(scene: Scene, samples: Collection[str] = USED) -> Prometheus:
+def scrapes_of(scene: Scene, samples: Collection[str] = USED, *, begin: Scene = begin) -> Prometheus:
     async def run() -> Prometheus:
         async with World(1, users=SHARDERS) as world:
             prometheus = Prometheus(world, samples)
@@ -66,6 +66,12 @@ def test_an_alert_fires_in_its_fault(alert: str, tmp_path: Path) -> None:
 
 def test_no_alert_fires_while_all_is_in_order(tmp_path: Path) -> None:
     prometheus = scrapes_of(nothing)
+    said = evaluated(prometheus.input_series, prometheus.scrapes, {"": False}, tmp_path)
+    assert not said
+
+
+def test_no_alert_fires_where_operators_are_their_own_sharder(tmp_path: Path) -> None:
+    prometheus = scrapes_of(a_leader_leaves, begin=begin_in_manager)
     said = evaluated(prometheus.input_series, prometheus.scrapes, {"": False}, tmp_path)
     assert not said
 

@@ -104,7 +104,7 @@ def words(text: str) -> set[str]:
 
 
 LANGUAGE = {
-    "sum", "max", "min", "count", "by", "and", "on", "rate", "increase", "time", "histogram_quantile",
+    "sum", "max", "min", "count", "by", "and", "unless", "on", "rate", "increase", "time", "histogram_quantile",
 }  # fmt: skip
 GIVEN = {"instance", "job", "le"}
 """Labels of every series, and of buckets."""

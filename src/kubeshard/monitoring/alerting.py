@@ -100,6 +100,14 @@ ALERTS: tuple[Alert, ...] = (
         "No process leads {{ $labels.name }}: what needs a leader does not run",
     ),
     Alert(
+        "KubeshardSharderMissing",
+        "critical",
+        f"({_worst('controller_sharding_lease_held', 'controllerring')} > 0)"
+        f" unless on (controllerring) ({_worst('controller_sharding_shard_info', 'controllerring')})",
+        "2m",
+        "Ring {{ $labels.controllerring }} has shards, but there are no metrics of a sharder for it",
+    ),
+    Alert(
         "KubeshardShardLeaseNotRenewed",
         "warning",
         f"{_grown('controller_sharding_lease_renewal_failures_total', '5m', 'controllerring', 'shard', 'reason')} > 2",
