@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import pytest
 import yaml
 from installed_cluster import Cluster
 
 from image.containers import TOKENS, Container, Unpacked
 from kubeshard.testing import Child, wait_until
 from kubeshard.version import __version__
+from make_image import missing
 
 _numbers = itertools.count(1)
 
@@ -55,6 +57,10 @@ class Pods:
         self._cluster = cluster
         self._folder = folder
         named = os.environ.get("KUBESHARD_IMAGE")
+        if named and (lacks := missing("umoci", "unshare")):
+            pytest.fail(f"KUBESHARD_IMAGE: {lacks}", pytrace=False)
+        if named and not Path(named, "index.json").exists():
+            pytest.fail(f"KUBESHARD_IMAGE={named}: no image there: run `make image`", pytrace=False)
         self._image = Unpacked(Path(named), __version__, folder / "bundle") if named else None
 
     def start(

@@ -77,6 +77,8 @@ def test_they_are_taken_as_they_are_and_a_second_time_nothing_changes(with_defin
         before = versions(cluster, text)
         cluster.apply("-f", "-", given=text)
         assert versions(cluster, text) == before
+        with pytest.raises(AssertionError, match="servername: field not declared in schema"):
+            cluster.apply("-f", "-", given=text.replace("serverName:", "servername:"))
     finally:
         cluster.remove(objects)
 
