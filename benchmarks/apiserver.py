@@ -106,7 +106,7 @@ class Server:
 
     @property
     def rss(self) -> float:
-        """MiB."""
+        """Resident memory in MiB."""
         pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self.pids)
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 

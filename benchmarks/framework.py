@@ -58,7 +58,7 @@ class Row(NamedTuple):
 
     what: str
     unit: str
-    """Of a figure."""
+    """The unit of the figures."""
     ours: Sequence[float]
     peer: str
     theirs: Sequence[float]

@@ -41,7 +41,7 @@ class Load(NamedTuple):
     requests: int
     seconds: float
     size: int
-    """Bytes of the last answer, as they came over the wire."""
+    """The size of the last response in bytes, as transferred."""
     began: float
 
 
@@ -149,13 +149,13 @@ class _Watcher(asyncio.Protocol):
 class Watched(NamedTuple):
     ended: float
     again: int
-    """How often a watcher was thrown out and began anew."""
+    """How often a watcher was disconnected and started over."""
 
 
 async def watch_all(
     endpoint: Endpoint, path: str, watchers: int, events: int, begun: Callable[[], None]
 ) -> Watched:
-    """Returns when the last of the watchers had received all events; calls `begun` when all of them are watching."""
+    """Returns when the last watcher has received all events; calls `begun` once all of them are watching."""
     loop = asyncio.get_running_loop()
     request = endpoint.request("GET", path)
 
@@ -197,7 +197,7 @@ class Remote:
         theirs.close()
 
     def told(self) -> Any:
-        """Returns its next message, or, at the end, its result."""
+        """Returns the next message, or the result at the end."""
         told = self._pipe.recv()
         if isinstance(told, Exception):
             raise told

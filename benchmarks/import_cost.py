@@ -42,7 +42,7 @@ class Cost(NamedTuple):
     cpu: float
     """Seconds since the process began."""
     memory: float
-    """The most that was resident, in MiB."""
+    """Peak resident memory in MiB."""
     modules: int
 
 

@@ -12,8 +12,8 @@ with four children). Then it measures:
     changed   the same while the theme of that many websites changes, which a sharder does not notice
     apart     the same with the sharder in a separate process (`--sharding sharder`, and `shard` for the other three):
               its CPU is the extra, and nothing else
-    first     CPU of that process from its start to the end of its first full scan (the first "look"). There is such a
-    look      scan every five minutes too, and when a shard joins
+    first     CPU of that process from its start to the end of its first full scan. There is such a scan every five
+    scan      minutes too, and when a shard joins
 
 "extra" should not depend on the number of websites; a scan does, because it reads all of them.
 """
@@ -142,7 +142,7 @@ async def apart(cluster: Bench, size: int, new: int, results: Results) -> None:
     instances.pop("sharder").stop()
     instances["sharder"] = again = cluster.start_instance("sharder-again", "sharder")
     await until(lambda: again.tail(1000).count("reach=all") >= 5, "a look at all objects")
-    results.add("start and first look", program, extra=cost_of(again).cpu, RSS=cost_of(again).peak_mib)
+    results.add("start and first scan", program, extra=cost_of(again).cpu, RSS=cost_of(again).peak_mib)
     stop(instances)
 
 

@@ -31,7 +31,7 @@ OTHER_THEME = "lame"
 SERVERS = ("kube-apiserver", "etcd")
 SETTLED = 600.0
 _other: set[int] = set()
-"""The Websites whose theme is the other one now."""
+"""The Websites that currently have the second theme."""
 
 
 async def main() -> None:

@@ -157,10 +157,10 @@ class Client(asyncio.Protocol):
 class Result(NamedTuple):
     seconds: float
     cpu_seconds: float
-    """Of the server; 0 if its process is not known."""
+    """The server's CPU time in seconds; 0 if its process is not known."""
     count: int
     p50: float
-    """Seconds."""
+    """The median latency in seconds."""
     p99: float
 
 

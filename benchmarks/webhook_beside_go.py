@@ -60,7 +60,9 @@ async def beside_go(
                             results.add(f"{number} shards", program, **figures)
                     finally:
                         sharder.kill()
-                        for number in shards:  # each program shows by a new one that it has started
+                        for (
+                            number
+                        ) in shards:  # a new configuration then shows that the next program has started
                             with suppress(NotFound):
                                 await cluster.client.delete(
                                     MutatingWebhookConfiguration, _configuration(number)

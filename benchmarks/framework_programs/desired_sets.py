@@ -1,9 +1,9 @@
-"""A controller whose objects have desired sets of five objects that are as wished, on an API server in memory.
-Run: desired_sets.py OBJECTS ROUNDS
+"""A controller whose objects have desired sets of five objects that need no change, on an API server in memory. Run:
+desired_sets.py OBJECTS ROUNDS
 
 In each round every object is reconciled three times: by a reconciler that does nothing, by one that makes the five
-objects, and by one that makes and applies them. Prints the CPU seconds of each, in all rounds, as JSON. Fails if
-a round sent a request.
+objects, and by one that makes and applies them. Prints the CPU seconds of each, in all rounds, as JSON. Fails if a
+round sent a request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A controller whose reconciles have nothing to do, over a transport in memory. Run: no_ops.py OBJECTS ROUNDS
 
-Each round triggers every object once. Prints the CPU seconds of each round as JSON. Uses only what is public of
-kubeshard, so that older versions can be measured with it.
+Each round triggers every object once. Prints the CPU seconds of each round as JSON. Uses only kubeshard's public
+interface, so that older versions can be measured with it.
 """
 
 from __future__ import annotations

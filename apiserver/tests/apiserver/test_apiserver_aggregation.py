@@ -1,4 +1,4 @@
-"""Aggregated roles are those that kube-controller-manager makes."""
+"""Aggregated roles are the same as those of kube-controller-manager."""
 
 import json
 
@@ -34,7 +34,7 @@ def roles():
 
 
 def told(role):
-    """What both servers must agree about."""
+    """The parts on which both servers must agree."""
     managers = {(m["manager"], m["operation"]): m["fieldsV1"] for m in role["metadata"]["managedFields"]}
     return role["rules"], managers.get(("clusterrole-aggregation-controller", "Apply"))
 

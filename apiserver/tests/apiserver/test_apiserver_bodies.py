@@ -1,4 +1,4 @@
-"""What it takes to read a body."""
+"""The cost of reading a request body."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def sent(method, target, content_type, body):
     ],
 )
 def test_yaml_is_read_once(monkeypatch, method, target, content_type):
-    """Its document, the keys that it has twice and what its aliases cost: by one parser, event by event."""
+    """One pass over the parser's events yields the document, its duplicate keys and the cost of its aliases."""
     made, events = [], []
 
     class Counting(LOADER):
@@ -56,7 +56,7 @@ def test_yaml_is_read_once(monkeypatch, method, target, content_type):
     assert answer.status == 201
     assert json.loads(answer.body)["data"] == {"a": "2", "b": "x", "c": "x"}
     assert made == [body]
-    assert len(events) == len(list(yaml.parse(body))) - 1  # but for the end of the stream
+    assert len(events) == len(list(yaml.parse(body))) - 1  # except for the end of the stream
 
 
 def test_the_deepest_document_is_read_and_a_deeper_one_is_not():
@@ -112,7 +112,7 @@ def wide(count=5000, **metadata):
 async def test_others_are_answered_while_a_large_body_is_read(
     monkeypatch, method, target, content_type, encode, status
 ):
-    """What takes long happens aside, and while it does the event loop is free."""
+    """Long computations run off the event loop, which stays free meanwhile."""
     aside = []
 
     async def thread(work):

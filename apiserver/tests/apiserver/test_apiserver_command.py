@@ -1,4 +1,4 @@
-"""`kubeshard apiserver`: what it prints, where it can be reached, how it ends."""
+"""`kubeshard apiserver`: what it prints, where it can be reached, and how it ends."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def environment(home):
 
 @contextmanager
 def started(home, *arguments):
-    """The process, and what it printed until it was ready."""
+    """Returns the process, and what it printed until it was ready."""
     process = subprocess.Popen(
         [sys.executable, "-m", "kubeshard", "apiserver", "--port", "0", *arguments],
         env=environment(home),
@@ -58,7 +58,7 @@ def ended(home, *arguments):
 
 
 def asked(path, target):
-    """The answer to the user of a kubeconfig."""
+    """Returns the server's response to the user of a kubeconfig."""
     config = yaml.safe_load(path.read_text())
     cluster = config["clusters"][0]["cluster"]
     token = config["users"][0]["user"]["token"]
@@ -136,7 +136,7 @@ def test_rights_are_asked_for_unless_all_is_allowed(tmp_path):
 
 
 def test_idle_it_uses_no_cpu(tmp_path):
-    """Nothing polls: not one switch to it in a while, where a poll of once a second would show."""
+    """Nothing polls: the process does not get the CPU once, while even one poll per second would show."""
     with started(tmp_path) as (process, _):
         status = Path(f"/proc/{process.pid}/status")
         if not status.exists():
@@ -148,7 +148,7 @@ def test_idle_it_uses_no_cpu(tmp_path):
 
         deadline = time.monotonic() + 20
         before = switches()
-        time.sleep(2)  # what is measured is this time
+        time.sleep(2)  # the measured interval
         while (after := switches()) != before:
             assert time.monotonic() < deadline, "it never comes to rest"
             before = after
@@ -191,7 +191,7 @@ def test_a_mistake_is_one_line(tmp_path, arguments, words):
     ],
 )
 def test_a_file_of_others_is_not_overwritten(tmp_path, content):
-    """Least of all the kubeconfig that leads to their clusters."""
+    """In particular not the kubeconfig with which a user reaches their clusters."""
     path = tmp_path / "config"
     path.write_text(content)
     done = ended(tmp_path, "--port", "0", "--kubeconfig", "config")
@@ -235,7 +235,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("arguments", [[], ["--kubeconfig", "config"]], ids=["default", "named"])
 def test_the_kubeconfig_of_a_server_that_runs_is_not_overwritten(tmp_path, arguments):
-    """Shells that use it would talk to the other one."""
+    """Shells that use the file would talk to the other server."""
     path = tmp_path / (arguments[1] if arguments else ".kube/kubeshard")
     with started(tmp_path, *arguments) as (_, printed):
         url = re.search(r"https://127.0.0.1:\d+", printed)[0]
@@ -254,7 +254,7 @@ def test_the_kubeconfig_of_a_server_that_runs_is_not_overwritten(tmp_path, argum
 
 
 def test_a_stranger_on_the_port_of_a_kubeconfig_does_not_keep_it(tmp_path):
-    """The server that wrote the file is gone, and somebody else listens where it did."""
+    """The server that wrote the file is gone, and another server listens on its port."""
     path = tmp_path / "config"
     with started(tmp_path, "--kubeconfig", "config"):
         left = yaml.safe_load(path.read_text())
@@ -267,7 +267,7 @@ def test_a_stranger_on_the_port_of_a_kubeconfig_does_not_keep_it(tmp_path):
 
 
 def test_another_address_than_loopback_is_warned_of(tmp_path):
-    done = ended(tmp_path, "--port", "0", "--host", "192.0.2.1")  # of nobody: RFC 5737
+    done = ended(tmp_path, "--port", "0", "--host", "192.0.2.1")  # nobody has this address: RFC 5737
     assert done.stderr.startswith("WARNING: listening on 192.0.2.1: anyone who can reach this machine")
     assert (
         "WARNING" not in ended(tmp_path, "--port", "0", "--host", "localhost", "--data", "/dev/null").stderr

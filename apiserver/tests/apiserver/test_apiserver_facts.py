@@ -1,4 +1,4 @@
-"""The table of facts about fields speaks of types and fields that there are."""
+"""The table of facts mentions only types and fields that exist."""
 
 import pytest
 

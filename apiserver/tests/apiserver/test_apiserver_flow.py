@@ -27,7 +27,7 @@ async def served():
 
 
 class Wire:
-    """A connection without the manners of a client library."""
+    """A raw connection, without the courtesies of a client library."""
 
     def __init__(self, reader, writer, token):
         self.reader = reader
@@ -41,7 +41,7 @@ class Wire:
         self.writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
 
     async def answer(self):
-        """Status, headers and body of one answer with a length."""
+        """Returns status, headers and body of a response with a Content-Length."""
         async with asyncio.timeout(WITHIN):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
             headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
@@ -55,7 +55,7 @@ class Wire:
         return data
 
     async def events(self, count):
-        """The names of the next ones of a watch."""
+        """Returns the names in the next events of a watch."""
         names, rest = [], b""
         async with asyncio.timeout(WITHIN):
             while len(names) < count:
@@ -113,7 +113,7 @@ async def test_a_watcher_that_never_reads_stops_nobody(served):
 
 
 async def test_what_waits_for_a_deaf_watcher_is_bounded(served):
-    """As many events as the system's buffers take, and 10 MB more: a buffer of ours, not all of it."""
+    """The server's own buffer stays far below the 10 MB of events that follow once the system's buffers are full."""
     async with wire(served) as deaf:
         await watching(deaf)
         (connection,) = served._http._connections.state.connections
@@ -125,7 +125,7 @@ async def test_what_waits_for_a_deaf_watcher_is_bounded(served):
         for _ in range(200):
             create(served, f"a-{next(numbers)}", size=50_000)
             await asyncio.sleep(0)
-        await asyncio.sleep(0.1)  # time to do what must not be done
+        await asyncio.sleep(0.1)  # time in which it could do what it must not do
         assert connection.transport.get_write_buffer_size() < 4_000_000
 
 
@@ -181,7 +181,7 @@ async def test_a_watch_has_no_time_limit_of_the_connection():
     limits = Limits(header_timeout=0.3, body_timeout=0.3, keep_alive=0.3, stop_grace=1)
     async with EmbeddedServer(limits=limits) as served, wire(served) as client:
         await watching(client)
-        await asyncio.sleep(0.6)  # more than every limit
+        await asyncio.sleep(0.6)  # longer than every limit
         create(served, "a")
         assert await client.events(1) == ["a"]
 

@@ -1,4 +1,4 @@
-"""Whatever is sent to the front, it answers as an API server: with a Status, never by falling over."""
+"""Whatever is sent to the front, it responds as an API server would: with a Status, never with a crash."""
 
 import asyncio
 import json

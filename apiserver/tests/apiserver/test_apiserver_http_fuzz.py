@@ -1,5 +1,5 @@
-"""Whatever bytes come over a connection: an answer below 500 or an end of the connection, in time, and the next
-client is served.
+"""Whatever bytes arrive on a connection, the server responds below 500 or closes it in time, and serves the next
+client.
 """
 
 import http.client
@@ -55,7 +55,7 @@ def ask(served, method, path, body):
 
 
 def exchange(served, data):
-    """Every answer on one connection, until it ends or the server waits for more."""
+    """Returns all responses on one connection, until it ends or the server waits for more."""
     with connection(served) as wire:
         try:
             wire.sendall(data)

@@ -1,4 +1,4 @@
-"""What the embedded server's identity guarantees beyond what both servers show in the conformance suite."""
+"""Guarantees of the embedded server's identity beyond those that the conformance suite checks on both servers."""
 
 import dataclasses
 import json
@@ -44,7 +44,7 @@ class SetClock:
 
 
 class Asked:
-    """A front to put requests to, as one of `TOKENS` or with a certificate."""
+    """Sends requests to a front, as one of `TOKENS` or with a certificate."""
 
     def __init__(self, server: ApiServer | None = None, **options) -> None:
         self.server = server or ApiServer()
@@ -77,7 +77,7 @@ class Asked:
         return document["rules"]
 
 
-# Who is there.
+# Authentication.
 
 
 async def test_an_rbac_mistake_of_an_operator_shows_in_its_unit_test():
@@ -316,7 +316,7 @@ async def test_a_decision_rests_on_the_roles_of_the_moment():
     assert not asked.gate.authorizer.decide(jo, attributes).allowed
 
 
-# Coverage of rules, against what they allow.
+# Coverage of rules, compared with what they allow.
 
 WORDS = {
     "verbs": ["get", "list", "*"],

@@ -1,4 +1,6 @@
-"""Whatever breaks inside the server, its client gets an answer, the log a traceback, and the connection goes on."""
+"""Whatever breaks inside the server, its client gets a response, the log gets a traceback, and the connection remains
+usable.
+"""
 
 import http.client
 import json
@@ -30,11 +32,11 @@ HOOK = {
 
 
 class Planted(Exception):
-    """What nobody foresaw."""
+    """An error that the server does not expect."""
 
 
 class Broken:
-    """A collaborator of which nothing works: asked, called or awaited."""
+    """A collaborator that fails whenever an attribute is read or called, or its result is awaited."""
 
     def __getattr__(self, name):
         raise Planted(name)

@@ -136,7 +136,7 @@ async def test_a_slow_reader_holds_nobody_up():
 
 
 class Connection:
-    """One ASGI request; `gone` lets the client leave."""
+    """An ASGI request; setting `gone` disconnects the client."""
 
     def __init__(self, method, target, body=b""):
         path, _, query = target.partition("?")

@@ -1,4 +1,4 @@
-"""What holds of OpenAPI documents beside what the conformance cases ask: caching, and hashes of the past."""
+"""OpenAPI documents beyond the conformance cases: caching, and the hashes of earlier documents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_an_old_hash_leads_to_the_document_of_today():
 
 
 def fields(message):
-    """(number, bytes) of what is a text or a message."""
+    """Yields (number, bytes) of each field that is a string or a message."""
     found, position = [], 0
 
     def varint():
@@ -54,7 +54,7 @@ def fields(message):
 
 
 def named(message, number):
-    """Messages by their names."""
+    """Returns messages by their names."""
     pairs = [dict(fields(pair)) for at, pair in fields(message) if at == number]
     return {pair[1].decode(): pair[2] for pair in pairs}
 

@@ -1,4 +1,4 @@
-"""The page about the embedded server says what is so."""
+"""The page about the embedded server is accurate."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a restart keeps: every acknowledged write, whatever ended the process."""
+"""A restart keeps every acknowledged write, whatever ended the process."""
 
 import asyncio
 import base64
@@ -36,7 +36,7 @@ PATH = "/api/v1/namespaces/default/configmaps"
 
 
 class Kept:
-    """What a client was told, by name."""
+    """The objects that were acknowledged to a client, by name."""
 
     def __init__(self):
         self.there = {}
@@ -54,7 +54,7 @@ def version(obj):
 
 @contextmanager
 def running(folder):
-    """The command, on a free port; gives the process and its kubeconfig."""
+    """Runs the command on a free port; yields the process and its kubeconfig."""
     path = folder / "kubeconfig"
     command = [sys.executable, "-m", "kubeshard", "apiserver", "--port", "0", "--data", str(folder / "data")]
     process = subprocess.Popen(
@@ -90,7 +90,7 @@ class Asking:
 
 
 async def write(ask, worker, kept, chance):
-    """Creates, changes and deletes until the server is gone, and notes what was acknowledged."""
+    """Creates, changes and deletes objects until the server is gone, and records what was acknowledged."""
     number = 0
     while True:
         name = f"{worker}-{number}"
@@ -173,7 +173,7 @@ async def test_a_killed_server_has_every_acknowledged_write_and_forgets_no_versi
                     assert name not in found
                 elif name in found:
                     assert version(found[name]) >= version(event["object"])
-                else:  # a watch may be behind the answer to the delete
+                else:  # a watch may lag behind the response to the delete
                     assert name in kept.gone | kept.unsure
             assert int(page["metadata"]["resourceVersion"]) >= kept.highest
             code, new = await ask("POST", PATH, {"metadata": {"name": "after"}})

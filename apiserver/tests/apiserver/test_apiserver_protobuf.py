@@ -1,4 +1,4 @@
-"""What can be read of protobuf: every field of every kind that is served."""
+"""Every field of every served kind can be decoded from protobuf."""
 
 from __future__ import annotations
 

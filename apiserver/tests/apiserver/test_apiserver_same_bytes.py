@@ -1,5 +1,5 @@
-"""The model in memory and the server over HTTPS answer any request with the same bytes, so a case on one of them stands
-for both.
+"""The model in memory and the server over HTTPS respond to any request with the same bytes, so one run of a test case
+covers both.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from kubeshard_apiserver.serving import Credentials, EmbeddedServer
 TOKEN = "same"
 ADMIN = User("admin", "admin", ("system:masters",))
 OF_THE_CONNECTION = {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
-"""Headers that say nothing of the answer."""
+"""Headers that depend on the connection, not on the response."""
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 TARGETS = [*PATHS, "/", "/api", "/apis/apps/v1", "/openapi/v3", "/version", "/readyz", "/no/such/path"]
@@ -41,7 +41,7 @@ ACCEPTED = [
 
 
 class Stopped:
-    """A clock that does not go: what is dated is dated the same."""
+    """A clock that stands still, so that timestamps are equal."""
 
     def monotonic(self):
         return 0.0
@@ -54,7 +54,7 @@ class Stopped:
 
 
 class Counting:
-    """Names one after the other."""
+    """Generates names by counting."""
 
     def __init__(self):
         self._numbers = itertools.count()
@@ -67,7 +67,7 @@ class Counting:
 
 
 class Twins:
-    """Two servers that were asked the same."""
+    """Two servers that get the same requests."""
 
     def __init__(self, in_memory, served, credentials):
         self._in_memory = in_memory
@@ -75,7 +75,7 @@ class Twins:
         self._credentials = credentials
 
     def ask(self, *requests):
-        """The answers of both, which should be pairs of the same."""
+        """Returns the responses of both, which should be equal in pairs."""
         return asyncio.run(self._ask(requests))
 
     async def _ask(self, requests):
@@ -139,7 +139,7 @@ LIVING = [
 
 @pytest.mark.parametrize(("collection", "version", "kind"), LIVING)
 def test_the_whole_life_of_an_object_is_the_same_bytes(twins, collection, version, kind):
-    """Of what is mostly refused when it is made at random."""
+    """Covers requests that would mostly be rejected if they were generated at random."""
 
     def body(**metadata):
         metadata = {"name": "life", **metadata}

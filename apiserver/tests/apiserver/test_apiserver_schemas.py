@@ -1,4 +1,4 @@
-"""Whatever definitions say and objects hold, the answer is an object or a refusal."""
+"""Whatever a definition says and an object contains, the response is an object or a rejection."""
 
 import subprocess
 import sys
@@ -174,7 +174,7 @@ def definition(schema):
 
 
 def write(verb, *arguments):
-    """The error, or None. Anything but a refusal in the server's words fails the test."""
+    """Returns the error, or None. Anything but a rejection in the server's words fails the test."""
     try:
         verb(*arguments)
     except ApiError as error:
@@ -200,7 +200,7 @@ def test_any_object_is_taken_or_refused(schema, specs):
     refused = write(server.create, Target(definitions), definition(schema))
     assert refused_well(refused)
     if refused is not None:
-        # Old values are not found in every place.
+        # Old values cannot be found in every place.
         assert "uncorrelatable" in refused.message, refused.message
         return
     things = server.registry.find("example.com", "v1", "things")
@@ -216,7 +216,7 @@ def test_any_object_is_taken_or_refused(schema, specs):
 
 @given(schema=schemas, value=values)
 def test_a_stored_schema_can_be_used_whatever_it_says(schema, value):
-    """Another release may have accepted what this one would not."""
+    """Another release may have accepted a schema that this one would reject."""
     prune(schema, value)
     fill(schema, value)
     Validator(schema).errors(value)

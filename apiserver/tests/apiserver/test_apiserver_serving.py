@@ -1,4 +1,4 @@
-"""The embedded server on a socket: who gets in, what is written, how it ends."""
+"""The embedded server on a socket: who may connect, what is written to disk, and how it shuts down."""
 
 import asyncio
 import ssl

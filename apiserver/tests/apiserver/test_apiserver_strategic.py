@@ -1,4 +1,4 @@
-"""Strategic merge without a server: what holds for all patches."""
+"""Strategic merge without a server: properties of all patches."""
 
 from copy import deepcopy
 

@@ -41,7 +41,7 @@ def test_types_may_contain_themselves():
 
 
 def values_of(type_, depth=3):
-    """Bodies that fit in part."""
+    """Generates bodies that partly fit the type."""
     fields = {}
     for name, field in type_.fields.items():
         inner = field.type

@@ -1,4 +1,4 @@
-"""Webhooks of the embedded server in one process, and how its calls find their way."""
+"""Webhooks of the embedded server in one process, and how its calls are routed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RING = ControllerRing(
 
 
 def rings() -> Rings:
-    """The ring, of shards a, b and c."""
+    """Returns a ring with the shards a, b and c."""
     shards: Any = SimpleNamespace(available=lambda _: ("a", "b", "c"), fresh=lambda: True)
     kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
     found = Rings(

@@ -1,4 +1,4 @@
-"""CEL as Kubernetes speaks it. What the real server says to the same is in the conformance cases of policies."""
+"""Kubernetes' dialect of CEL. The conformance cases about policies compare it with the real server."""
 
 from __future__ import annotations
 

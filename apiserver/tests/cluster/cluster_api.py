@@ -1,4 +1,4 @@
-"""A cluster as the cases see it: requests, and waiting for what controllers do."""
+"""A cluster as the test cases see it: requests, and waiting for the effects of controllers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CORE, APPS, BATCH = "/api/v1", "/apis/apps/v1", "/apis/batch/v1"
 
 
 class ClusterApi:
-    """`namespace` is the case's own; paths that do not begin with a slash are in it: `configmaps/a`."""
+    """`namespace` belongs to the test case; paths that do not begin with a slash are relative to it: `configmaps/a`."""
 
     def __init__(self, transport: Transport, token: str, namespace: str) -> None:
         self._transport = transport
@@ -25,7 +25,7 @@ class ClusterApi:
         return await self._done("POST", path, body)
 
     async def get(self, path: str) -> Any:
-        """None if it is not there."""
+        """Returns None if the object does not exist."""
         code, body = await self._call("GET", path)
         assert code in (200, 404), body
         return body if code == 200 else None
@@ -51,11 +51,11 @@ class ClusterApi:
         )
 
     async def attempt(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """The answer's code and body, whatever they are."""
+        """Returns the code and body of the response, even if it is an error."""
         return await self._call(method, path, body)
 
     async def until(self, holds: Callable[[], Awaitable[Any]], what: str) -> Any:
-        """What `holds` gives when it is true for the first time."""
+        """Returns the first true result of `holds`."""
         found = None
         try:
             async with asyncio.timeout(WITHIN):
@@ -74,7 +74,7 @@ class ClusterApi:
             await self.until(gone, f"{path} is gone")
 
     async def until_status(self, path: str, **wanted: Any) -> Any:
-        """The object when its status has these fields with these values (None: absent)."""
+        """Returns the object once its status has these values in these fields (None: absent)."""
 
         async def has() -> Any:
             found = await self.get(path)
@@ -130,7 +130,7 @@ _PREFIX = {
 
 
 def owned_by(owner: Any, **more: Any) -> dict[str, Any]:
-    """An owner reference."""
+    """Returns an owner reference."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -153,7 +153,7 @@ def template(image: str = "a", **labels: str) -> dict[str, Any]:
 
 
 def workload(name: str, image: str = "a", **spec: Any) -> dict[str, Any]:
-    """Of any kind that has a selector and a template."""
+    """Returns an object of any kind that has a selector and a template."""
     return {
         "metadata": {"name": name},
         "spec": {"selector": {"matchLabels": {"app": name}}, "template": template(image, app=name), **spec},
@@ -161,7 +161,7 @@ def workload(name: str, image: str = "a", **spec: Any) -> dict[str, Any]:
 
 
 def with_image(image: str) -> dict[str, Any]:
-    """A merge patch of a workload."""
+    """Returns a merge patch that changes a workload's image."""
     return {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}}
 
 

@@ -1,4 +1,4 @@
-"""Objects without a controller, and those whose labels have changed: who takes them."""
+"""Objects without a controller, and objects whose labels have changed: which owner adopts them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def pod(name: str, **labels: str) -> dict[str, Any]:
 
 
 async def controller_of(api: ClusterApi, path: str) -> Any:
-    """Its kind and name."""
+    """Returns the kind and name of the object's controller."""
     found = await api.get(path)
     for reference in found["metadata"].get("ownerReferences") or ():
         if reference.get("controller"):
@@ -99,7 +99,7 @@ async def test_a_stateful_set_takes_over_what_its_predecessor_left(api: ClusterA
     assert after.pop("db-other")
     assert after == before
     assert await controller_of(api, "pods/db-1") == ("StatefulSet", "db")
-    # Its name is none of the set's.
+    # The name is not one that the set would give.
     assert await controller_of(api, "pods/db-other") is None
 
 

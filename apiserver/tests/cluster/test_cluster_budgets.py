@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: their status, and what it means to evictions."""
+"""PodDisruptionBudgets: their status, and its effect on evictions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def until_allowed(api: ClusterApi, count: int, **status: Any) -> Any:
 
 
 async def evict(api: ClusterApi, name: str) -> Any:
-    """The answer's code and body."""
+    """Returns the code and body of the response."""
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     return await api.attempt("POST", f"pods/{name}/eviction", body)
 

@@ -1,4 +1,4 @@
-"""CronJobs: Jobs on a schedule. What takes minutes is on virtual time."""
+"""CronJobs: Jobs on a schedule. Tests that would take minutes run on virtual time."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ async def test_a_schedule_that_never_comes_is_told_of(api: ClusterApi) -> None:
 
 
 def jobs(cluster: Cluster) -> list[int]:
-    """The minutes after which they were due, from the beginning of their cluster."""
+    """Returns the scheduled times of the Jobs, in minutes of the cluster's clock."""
     return sorted(
         int(each["metadata"]["name"].removeprefix("cj-")) for each in cluster.items("batch/v1/jobs")
     )
 
 
 async def until(cluster: Cluster, minute: float) -> None:
-    """Of the clock on the wall."""
+    """Waits until the cluster's clock shows this minute."""
     await asyncio.sleep(minute * 60 - cluster.server.clock.wall() + 1)
 
 
@@ -216,7 +216,7 @@ async def test_a_time_zone_says_when_it_is_nine_o_clock() -> None:
     cluster = Cluster()
     async with Controllers(cluster.server):
         cluster.create("batch/v1/cronjobs", cron_job("0 9 * * *", timeZone="America/New_York"))
-        # The year begins in winter: it is 14:00 in Greenwich.
+        # The year begins in winter, when it is 14:00 in Greenwich.
         await asyncio.sleep(14 * 3600 + 1)
         (job,) = cluster.items("batch/v1/jobs")
         due = job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]

@@ -1,4 +1,4 @@
-"""When a schedule is due. The times are those that robfig/cron, which Kubernetes uses, gave for the same questions."""
+"""When a schedule is due. The expected times are those of robfig/cron, the library that Kubernetes uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubeshard_apiserver.resources.cron_schedule import parse_schedule
 
 
 def due(schedule: str, after: str, zone: str = "UTC", count: int = 3) -> list[str]:
-    """Times are those of the zone; one that it has twice has its offset in the answer."""
+    """Returns the next times, in the schedule's zone. A time that occurs twice on that day is shown with its offset."""
     place = ZoneInfo(zone)
     moment: float | None = datetime.fromisoformat(after).replace(tzinfo=place).timestamp()
     found = []
@@ -34,7 +34,7 @@ def due(schedule: str, after: str, zone: str = "UTC", count: int = 3) -> list[st
         ("0 0 31 * *", ["2026-01-31 00:00", "2026-03-31 00:00"]),
         ("0 0 29 feb ?", ["2028-02-29 00:00", "2032-02-29 00:00"]),
         ("0 0 31 2 *", []),
-        # Both kinds of days count, unless one of them is a star - but not one with a step.
+        # Either day field can match, unless one of them is a star. A star with a step does not count as one.
         ("0 0 13 * fri", ["2026-01-02 00:00", "2026-01-09 00:00"]),
         ("0 0 */2 * fri", ["2026-01-02 00:00", "2026-01-03 00:00"]),
         ("0 0 * * sun,6", ["2026-01-03 00:00", "2026-01-04 00:00"]),

@@ -1,4 +1,4 @@
-"""What `kubectl describe` shows below an object: Events of what the controllers did with it."""
+"""Events about the actions of controllers, as `kubectl describe` shows them below an object."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def told_of(api: ClusterApi, kind: str, name: str) -> list[Any]:
 
 
 async def until_told(api: ClusterApi, kind: str, name: str, *wanted: tuple[str, str, str, int | None]) -> Any:
-    """The events of an object when they are these, in whatever order; the first one of them."""
+    """Waits until the object's Events are these, in any order; returns the first of them."""
     found: list[Any] = []
 
     async def has() -> bool:
@@ -107,7 +107,7 @@ async def test_what_is_said_again_is_counted(api: ClusterApi) -> None:
     await api.delete("pods/db-0")
 
     async def counted() -> Any:
-        # kwok may end the next pod of this name as well.
+        # kwok may also stop the next pod of this name.
         (found,) = await told_of(api, "StatefulSet", "db")
         return found["count"] > 1 and found
 
@@ -215,7 +215,7 @@ async def test_the_scheduler_tells_why_a_pod_goes_nowhere(api: ClusterApi) -> No
 
 
 def told(cluster: Cluster, name: str = "a") -> list[tuple[str, str, str, str]]:
-    """Of a pod, by its node; in their order."""
+    """Returns the Events that the node reports about a pod, in order."""
     return [
         (each["reason"], each["message"], each["involvedObject"].get("fieldPath", ""), each["source"]["host"])
         for each in cluster.items("v1/events")
@@ -304,5 +304,5 @@ async def test_a_source_does_not_flood_an_object_with_events() -> None:
         events = [
             each for each in cluster.items("v1/events") if each["involvedObject"]["kind"] == "StatefulSet"
         ]
-        # What was not written was counted.
+        # Events that were not written were counted.
         assert [each["count"] for each in events] == [62]

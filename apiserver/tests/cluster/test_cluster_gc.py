@@ -1,4 +1,4 @@
-"""Owners and their dependents, as kubernetes.io "Garbage Collection" has it."""
+"""Owners and dependents, as described in kubernetes.io "Garbage Collection"."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def release(api: ClusterApi, path: str) -> None:
 
 
 async def collector_has_passed(api: ClusterApi) -> None:
-    """A dependent without an owner, made later than what a case is about, is gone."""
+    """Waits until the collector has deleted an ownerless dependent that is newer than the objects of the test case."""
     nobody = {"apiVersion": "v1", "kind": "ConfigMap", "name": "nobody", "uid": "no-such-uid"}
     await api.create("configmaps", config_map("last", nobody))
     await api.until_gone("configmaps/last")

@@ -1,4 +1,4 @@
-"""The life of a namespace: what it has from the beginning, and how it ends."""
+"""The life of a namespace: its initial objects, and its deletion."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_content_with_finalizers_is_waited_for_and_named(api: ClusterApi) 
 
 
 async def test_pods_go_before_everything_else(api: ClusterApi) -> None:
-    # Of a pod that runs kwok takes all finalizers.
+    # kwok removes all finalizers of a running pod.
     spec = {**template()["spec"], "nodeSelector": {"no": "where"}}
     await api.create("pods", {"metadata": {"name": "a", "finalizers": [HELD]}, "spec": spec})
     await api.create("configmaps", config_map("a"))
@@ -102,7 +102,7 @@ async def test_pods_go_before_everything_else(api: ClusterApi) -> None:
 
     await api.until(is_deleted, "the pod is being deleted")
     assert await api.get("configmaps/a")
-    # The conditions are about what comes after the pods.
+    # The conditions are about the objects that are deleted after the pods.
     said = condition(await api.get(itself(api)), "NamespaceContentRemaining")
     assert (said["status"], said["reason"]) == ("False", "ContentRemoved")
     await release(api, "pods/a")

@@ -1,4 +1,4 @@
-"""What the little controllers do beyond a real cluster, or by the clock: on virtual time."""
+"""What the simulated controllers do that real ones do not, or that depends on the clock: on virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kubeshard_apiserver.steps import WebhookCall, WebhookReply
 
 
 class CountingRng:
-    """The same names in every run."""
+    """Generates the same names in every run."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -40,7 +40,7 @@ class Cluster:
         self.server = ApiServer(world=replace(virtual_world(), rng=CountingRng()))
 
     def at(self, path: str) -> Target:
-        """`v1/pods/a` in the namespace `default`; `v1/nodes//a` without one."""
+        """Parses `v1/pods/a` (in the namespace `default`) or `v1/nodes//a` (cluster-scoped)."""
         group_version, _, rest = path.rpartition("/") if path.count("/") == 1 else _split(path)
         group, _, version = group_version.rpartition("/")
         plural, _, name = rest.partition("/")
@@ -167,7 +167,7 @@ async def test_a_rollout_that_stands_still_says_so_after_its_deadline() -> None:
         found = cluster.get("apps/v1/deployments/web")
         progressing = condition(found, "Progressing")
         assert (progressing["status"], progressing["reason"]) == ("False", "ProgressDeadlineExceeded")
-        # The old pods still serve: with two wanted none may be missing.
+        # The old pods still serve: with two replicas, none may be unavailable.
         assert found["status"]["availableReplicas"] == 2
         assert condition(found, "Available")["status"] == "True"
 
@@ -283,7 +283,7 @@ async def test_daemon_sets_follow_nodes_and_pods_spread_over_them() -> None:
 
 
 class Webhook:
-    """Refuses pods until `allows`, and remembers who asked."""
+    """Rejects pods until `allows` is set, and records the users that sent them."""
 
     def __init__(self) -> None:
         self.allows = False

@@ -1,4 +1,4 @@
-"""EndpointSlices and Endpoints of Services: where their pods are."""
+"""EndpointSlices and Endpoints of Services: the addresses of their pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def service(name: str = "web", **spec: Any) -> dict[str, Any]:
 
 
 async def until_reached(api: ClusterApi, count: int, name: str = "web") -> Any:
-    """The only slice of the Service when it has as many ready endpoints."""
+    """Waits until the Service's only slice has this many ready endpoints; returns the slice."""
 
     async def has() -> Any:
         slices = await api.items(f"{SLICES}{name}")
@@ -121,7 +121,7 @@ async def test_a_service_without_pods_has_an_empty_slice_that_is_filled_and_empt
         (found,) = await api.items(f"{SLICES}web")
         return not found["endpoints"] and not found["ports"] and found["metadata"]["name"]
 
-    # For a while it has an endpoint that terminates.
+    # For a while there is a terminating endpoint.
     assert await api.until(empty_again, "the slice is empty") == empty["metadata"]["name"]
 
 

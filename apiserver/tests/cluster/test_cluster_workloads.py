@@ -21,7 +21,7 @@ async def available(api: ClusterApi, name: str = "web", replicas: int = 2, **mor
 
 
 async def replica_sets(api: ClusterApi) -> dict[str, tuple[int, str]]:
-    """Size and revision by image."""
+    """Returns size and revision of each ReplicaSet, by image."""
     return {
         each["spec"]["template"]["spec"]["containers"][0]["image"]: (
             each["spec"]["replicas"],

@@ -1,4 +1,4 @@
-"""Users and their rights, for the cases about authentication and authorization."""
+"""Users and their rights, for the test cases about authentication and authorization."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REVIEWS = "/apis/authorization.k8s.io/v1"
 
 
 def rule(verbs: str, resources: str, groups: str = "", **fields: Any) -> dict[str, Any]:
-    """Words are separated by spaces; the core group is the empty one."""
+    """Returns an RBAC rule. Items are separated by spaces; the core group is the empty string."""
     return {
         "verbs": verbs.split(),
         "apiGroups": groups.split(" "),
@@ -36,7 +36,7 @@ def user(name: str) -> dict[str, str]:
 
 
 async def grant(api: Api, name: str, *rules: Any, ns: str = "", subject: Any = None) -> Api:
-    """Lets the user `name` do this, in a namespace or everywhere, and returns who acts as that user."""
+    """Grants the user `name` this right, in a namespace or everywhere, and returns an `Api` that acts as the user."""
     path = f"{RBAC}/namespaces/{ns}/" if ns else f"{RBAC}/cluster"
     made = await api.create(f"{path}roles", {"metadata": {"name": name}, "rules": list(rules)})
     assert made.status == 201, made.text
@@ -53,7 +53,7 @@ async def grant(api: Api, name: str, *rules: Any, ns: str = "", subject: Any = N
 
 
 async def until_held(acting: Api, *rules: Any, ns: str = "") -> None:
-    """The real server's authorizer learns of roles and bindings a moment later."""
+    """Waits until the rights are in force: the real server's authorizer learns of roles and bindings a moment later."""
 
     async def held() -> bool:
         status = (await rules_of(acting, ns or "default"))["status"]
@@ -69,7 +69,7 @@ async def rules_of(acting: Api, ns: str) -> Answer:
 
 
 async def may(acting: Api, **attributes: str) -> dict[str, Any]:
-    """The status of a SelfSubjectAccessReview."""
+    """Returns the status of a SelfSubjectAccessReview."""
     spec = {"resourceAttributes": attributes}
     if "path" in attributes:
         spec = {"nonResourceAttributes": attributes}
@@ -79,7 +79,7 @@ async def may(acting: Api, **attributes: str) -> dict[str, Any]:
 
 
 async def account(api: Api, ns: str, name: str = "robot") -> str:
-    """The path of a new ServiceAccount."""
+    """Creates a ServiceAccount; returns its path."""
     path = f"/api/v1/namespaces/{ns}/serviceaccounts"
     made = await api.create(path, {"metadata": {"name": name}})
     assert made.status == 201, made.text
@@ -93,7 +93,7 @@ async def token_of(api: Api, account_path: str, **spec: Any) -> str:
 
 
 async def told(acting: Api) -> dict[str, Any]:
-    """Who the server says that this is."""
+    """Returns the user that the server takes the client for."""
     answer = await acting.create(WHOAMI, {})
     assert answer.status == 201, answer.text
     return dict(answer["status"]["userInfo"])

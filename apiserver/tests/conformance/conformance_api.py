@@ -1,5 +1,5 @@
-"""Raw requests to an API server, the same for every target: what a case says, and nothing that a client adds; and
-waiting for what follows them.
+"""Raw requests to an API server, the same for every target: only what the test case specifies, and nothing that a
+client library would add. Also waits for their effects.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Answer:
 
     @property
     def refusal(self) -> tuple[int, str | None]:
-        """Code and reason of a Status; they are the HTTP status, too."""
+        """Returns the code and reason of the Status. The code must be the HTTP status as well."""
         assert self.body["kind"] == "Status", self.text
         assert self.body["code"] == self.status
         return self.status, self.body.get("reason")
@@ -64,7 +64,9 @@ class Answer:
 
     @property
     def causes(self) -> set[tuple[str, str, str]]:
-        """(field, reason, message) of each; the server may repeat one and orders them as it likes."""
+        """Returns (field, reason, message) of each cause. Their order and repetitions do not matter, because the
+        server's vary.
+        """
         return {(c.get("field", ""), c["reason"], c["message"]) for c in self.details.get("causes", ())}
 
     @property
@@ -79,7 +81,7 @@ class Answer:
 
 
 class Api:
-    """`token` is empty for nobody's; `headers` go with every request."""
+    """Sends requests. An empty `token` makes them anonymous; `headers` are added to every request."""
 
     def __init__(
         self,
@@ -95,18 +97,18 @@ class Api:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def bearing(self, token: str) -> Api:
-        """As the bearer of another token, or of none."""
+        """Returns a client with another token, or without one."""
         return Api(self.transport, token)
 
     def acting_as(self, user: str, *groups: str, **headers: str) -> Api:
-        """Impersonates; `headers` are more of them, with `_` for `-`."""
+        """Returns a client that impersonates a user; `headers` are further ones, with `_` for `-`."""
         impersonated = [("Impersonate-User", user)] if user else []
         impersonated += [("Impersonate-Group", group) for group in groups]
         impersonated += [(f"Impersonate-{name.replace('_', '-')}", value) for name, value in headers.items()]
         return Api(self.transport, self._token, headers=impersonated)
 
     def with_headers(self, **headers: str) -> Api:
-        """Without a token, and with these headers instead."""
+        """Returns a client without a token and with these headers instead."""
         return Api(self.transport, "", headers=headers.items())
 
     async def call(
@@ -172,7 +174,7 @@ class Events:
         self._rest = b""
 
     async def next(self) -> dict[str, Any] | None:
-        """None at the end of the stream."""
+        """Returns None at the end of the stream."""
         async with asyncio.timeout(WITHIN):
             while b"\n" not in self._rest:
                 chunk = await anext(self._chunks, None)
@@ -184,7 +186,7 @@ class Events:
         return event
 
     async def take(self, count: int) -> list[tuple[str, str]]:
-        """(type, name) of the next ones."""
+        """Returns (type, name) of the next events."""
         taken = []
         for _ in range(count):
             event = await self.next()
@@ -193,7 +195,7 @@ class Events:
         return taken
 
     async def all(self) -> list[dict[str, Any]]:
-        """To the end of the stream."""
+        """Reads to the end of the stream."""
         events = []
         while (event := await self.next()) is not None:
             events.append(event)
@@ -206,7 +208,7 @@ def _target(path: str, query: Mapping[str, Any]) -> str:
 
 
 def owned(answer: Answer) -> dict[tuple[str, str, str], Any]:
-    """managedFields by (manager, operation, subresource)."""
+    """Returns managedFields by (manager, operation, subresource)."""
     return {
         (entry["manager"], entry["operation"], entry.get("subresource", "")): entry["fieldsV1"]
         for entry in answer.meta.get("managedFields", ())

@@ -1,4 +1,4 @@
-"""The custom resource that the cases work with."""
+"""The custom resource that the test cases use."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SPEC: dict[str, Any] = {
 def definition(
     group: str, plural: str = "sites", kind: str = "Site", *, status: bool = True
 ) -> dict[str, Any]:
-    """A CustomResourceDefinition with everything that schemas can say here."""
+    """Returns a CustomResourceDefinition that uses all supported features of schemas."""
     schema = {
         "type": "object",
         "required": ["spec"],

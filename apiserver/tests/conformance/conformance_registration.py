@@ -1,7 +1,7 @@
-"""Registers webhooks and policies for one case, and waits until they are in force: the real server takes a moment.
+"""Registers webhooks and policies for one test case, and waits until they are in force: the real server takes a moment.
 
-Every configuration has, beside the webhooks of the case, one that refuses objects with a certain label: by it a
-case knows that the configuration is in force.
+Besides the webhooks of the test case, every configuration contains one that rejects objects with a certain label. Once
+it does, the configuration is in force.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONFIG_MAPS = {
 
 
 class Registration:
-    """Registers webhooks for the namespace of a case, under the case's name."""
+    """Registers webhooks for the namespace of a test case, under its name."""
 
     def __init__(self, api: Any, hooks: Hooks, ns: str) -> None:
         self._api = api
@@ -75,7 +75,7 @@ class Registration:
 
 
 class PolicyRegistration:
-    """Brings policies into force for the namespace of a case, under the case's name."""
+    """Puts policies in force for the namespace of a test case, under its name."""
 
     def __init__(self, api: Any, ns: str) -> None:
         self._api = api
@@ -83,7 +83,7 @@ class PolicyRegistration:
         self._made: list[str] = []
 
     async def create(self, binding: dict[str, Any] | None = None, *, bound: bool = True, **spec: Any) -> None:
-        """A policy about ConfigMaps unless `spec` says otherwise, and a binding that denies."""
+        """Creates a policy, for ConfigMaps unless `spec` says otherwise, and a binding that denies."""
         constraints = {"resourceRules": [CONFIG_MAPS], **spec.pop("matchConstraints", {})}
         await self._policy(self._ns, {"validations": [{"expression": "true"}], **spec}, constraints)
         if bound:

@@ -1,4 +1,4 @@
-"""Kinds with a schema of the case's own."""
+"""Kinds with a schema that the test case defines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from conformance_kinds import DEFINITIONS
 
 
 def defined(group: str, spec: Any, **version: Any) -> dict[str, Any]:
-    """A CustomResourceDefinition of the kind Thing whose `spec` has this schema."""
+    """Returns a CustomResourceDefinition of the kind Thing whose `spec` has this schema."""
     schema = {"type": "object", "properties": {"spec": spec}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -33,12 +33,12 @@ def defined(group: str, spec: Any, **version: Any) -> dict[str, Any]:
 
 
 def fields(**properties: Any) -> dict[str, Any]:
-    """The schema of an object with these."""
+    """Returns the schema of an object with these fields."""
     return {"type": "object", "properties": properties}
 
 
 class Things:
-    """Objects of the kind, in a namespace of the case's own."""
+    """Objects of the kind, in the namespace of the test case."""
 
     def __init__(self, api: Api, group: str, ns: str) -> None:
         self.api = api
@@ -59,11 +59,11 @@ class Things:
         await install(self.api, defined(self.group, spec, **version))
 
     async def defining(self, spec: Any, **version: Any) -> Answer:
-        """Without waiting: for what is refused."""
+        """Sends the definition without waiting for it, to test rejections."""
         return await self.api.create(DEFINITIONS, defined(self.group, spec, **version))
 
     async def redefine(self, spec: Any, **version: Any) -> None:
-        """Another schema, and waits until it holds: the server takes a moment."""
+        """Replaces the schema and waits until it is in force: the server takes a moment."""
         marked = {**spec, "properties": {**spec["properties"], "marked": {"type": "string"}}}
         versions = defined(self.group, marked, **version)["spec"]["versions"]
         changed = await self.api.merge(self.definition, {"spec": {"versions": versions}})
@@ -83,7 +83,7 @@ class Things:
 
 
 async def shared(api: Api, name: str, ns: str, spec: Any, **version: Any) -> Things:
-    """Of a definition that several cases share: the real server makes the first object of a new kind wait."""
+    """Things of a definition that several test cases share: the real server delays the first object of a new kind."""
     things = Things(api, f"{name}.example.com", ns)
     await things.define(spec, **version)
     return things

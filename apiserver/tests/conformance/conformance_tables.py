@@ -1,4 +1,4 @@
-"""Objects of many kinds, and what they look like as a row. `AGE` stands for an age of seconds."""
+"""Objects of many kinds and their rows in a table. `AGE` stands for an age in seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ YEARS = "YEARS"
 
 
 class Row(NamedTuple):
-    """`path` with `{}` for the namespace; `status` is patched in where there is one."""
+    """An object and its expected row. `path` contains `{}` for the namespace; `status`, if any, is patched in."""
 
     path: str
     body: dict[str, Any]
@@ -27,7 +27,7 @@ SELECTOR = {"matchLabels": LABELS}
 
 
 def pod(spec: dict[str, Any], status: dict[str, Any] | None, *cells: Any) -> Row:
-    """Ready, Status, Restarts, and then the wide cells."""
+    """Returns a pod's row: Ready, Status, Restarts, and then the wide cells."""
     ready, said, restarts, *wide = cells
     return Row(
         f"{CORE}/pods",

@@ -1,6 +1,4 @@
-"""A webhook of the test's own: an HTTPS server on loopback that answers as a case wants and remembers what it was
-asked.
-"""
+"""A webhook of the test: an HTTPS server on loopback that responds as the test case wants and records its requests."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from kubeshard.runtime.tls import CertificatePair, load_pair, server_context
 
 Review = dict[str, Any]
 Respond = Callable[[Review], Any]
-"""The `response` for a request, or whatever else the answer's body should be (bytes, or a whole review)."""
+"""Returns the `response` to a request, or another response body (bytes, or a whole review)."""
 
 READY_LABEL = "conformance.example.com/ready"
 
@@ -46,13 +44,13 @@ def labelled(request: Review, name: str, value: str = "yes") -> Review:
 
 
 class Hooks:
-    """`asked` are the requests of reviews by path, in the order of their arrival."""
+    """`asked` contains the requests in reviews by path, in the order of their arrival."""
 
     def __init__(self, ca_bundle: str, own_certificate: str) -> None:
         self.port = 0
         self.ca_bundle = ca_bundle
         self.own_certificate = own_certificate
-        """As a bundle: not that of its authority."""
+        """The server's own certificate as a bundle, without that of its authority."""
         self.responders: dict[str, Respond] = {}
         self.asked: dict[str, list[Review]] = {}
         self.statuses: dict[str, int] = {}
@@ -79,7 +77,7 @@ class Hooks:
     async def _answer(self, path: str, review: Review) -> bytes:
         request = review["request"]
         if (request.get("object") or {}).get("metadata", {}).get("labels", {}).get(READY_LABEL):
-            # Nothing but a question whether the configuration is in force.
+            # This request only tests whether the configuration is in force.
             return _encoded(deny(request, message="in force"))
         self.asked.setdefault(path, []).append(request)
         self.order.append(path)
@@ -111,7 +109,7 @@ async def running_hooks() -> AsyncIterator[Hooks]:
     load_pair(context, leaf)
     bundles = (base64.b64encode(pair.certificate).decode() for pair in (authority, leaf))
     hooks = Hooks(*bundles)
-    # The API server keeps its connections, and nobody waits for them.
+    # The API server keeps its connections open, and nobody waits for them to close.
     async with AsgiServer(hooks.app, "127.0.0.1", 0, context, Limits(stop_grace=0)) as server:
         hooks.port = server.port
         yield hooks

@@ -1,4 +1,4 @@
-"""Pods and what makes them: bodies that cases vary, and what the server adds to them."""
+"""Pods and workloads: bodies that test cases vary, and what the server adds to them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pod(name: str = "a", **spec: Any) -> Spec:
 
 
 def pod_of(**fields: Any) -> Spec:
-    """With these fields in its only container."""
+    """Returns a pod with these fields in its only container."""
     return pod(containers=[container(**fields)])
 
 
@@ -48,7 +48,7 @@ def template(**spec: Any) -> Spec:
 
 
 def workload(name: str = "a", **spec: Any) -> Spec:
-    """A Deployment, ReplicaSet, StatefulSet or DaemonSet."""
+    """Returns a Deployment, ReplicaSet, StatefulSet or DaemonSet."""
     return {"metadata": {"name": name}, "spec": {"selector": SELECTOR, "template": template(), **spec}}
 
 
@@ -67,7 +67,7 @@ def claim(name: str = "a", **spec: Any) -> Spec:
 
 
 def running_container(**fields: Any) -> Spec:
-    """What is stored of `container()`."""
+    """Returns the stored form of `container()`."""
     return {
         "name": "c",
         "image": "nginx",
@@ -80,7 +80,7 @@ def running_container(**fields: Any) -> Spec:
 
 
 def stored_template(**spec: Any) -> Spec:
-    """What is stored of `template()`."""
+    """Returns the stored form of `template()`."""
     return {
         "metadata": {"labels": LABELS},
         "spec": {
@@ -118,7 +118,7 @@ def required(field: str, detail: str = "") -> tuple[str, str, str]:
 
 
 def invalid(field: str, value: str, detail: str) -> tuple[str, str, str]:
-    """`value` as JSON."""
+    """Returns the cause of an invalid value; `value` is given as JSON."""
     return field, "FieldValueInvalid", f"Invalid value: {value}: {detail}"
 
 

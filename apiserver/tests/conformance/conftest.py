@@ -43,8 +43,8 @@ _numbers = itertools.count(1)
 
 
 class Target:
-    """`transport` makes a connection, `certified` one with a client certificate; `forget` makes the server
-    forget the states of the past.
+    """`transport` makes a connection, `certified` one with a client certificate; `forget` expires earlier resource
+    versions.
     """
 
     def __init__(

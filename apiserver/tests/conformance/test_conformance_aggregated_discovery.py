@@ -1,4 +1,4 @@
-"""Aggregated discovery, and the plain documents word for word."""
+"""Aggregated discovery, compared word for word with the plain documents."""
 
 import pytest
 from conformance_api import JSON, install
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.wire
 
 AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 OURS = ApiServer().registry
-"""What the release is known to serve, without custom resources."""
+"""The resources that the release is known to serve, without custom resources."""
 VERSIONS = [
     f"/apis/{group}/{version}" if group else f"/api/{version}"
     for group in OURS.groups()

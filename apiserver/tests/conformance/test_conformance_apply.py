@@ -226,7 +226,7 @@ async def test_an_apply_with_two_items_of_one_key_is_refused(api, sites):
     refused = await api.apply(
         f"{sites}/a", site(spec={"theme": "dark", "tags": ["x", "y", "x", "x"], "ports": ports})
     )
-    # In the order of Go's maps, which is none.
+    # In the order of Go's maps, which is random.
     assert sorted(refused.message.partition("errors:")[2].split("\n  ")) == [
         "",
         '.spec.ports: duplicate entries for key [name="a"]',

@@ -1,4 +1,4 @@
-"""What cannot be applied because it does not fit its kind, told by the server as its own errors."""
+"""Configurations that do not fit their kind cannot be applied; the server reports this as an internal error."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Server-side apply of built-in kinds: lists by their keys, defaults, nulls, and what goes with a field."""
+"""Server-side apply of built-in kinds: list keys, defaults, nulls, and the effects of removing a field."""
 
 import pytest
 from conformance_api import owned

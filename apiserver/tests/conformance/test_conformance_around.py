@@ -1,4 +1,4 @@
-"""What is not about objects: probes, headers of every reply, methods that documents take, numbers."""
+"""Everything that is not about objects: probes, headers of every response, methods that documents accept, metrics."""
 
 import re
 

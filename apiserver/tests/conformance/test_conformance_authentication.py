@@ -1,4 +1,4 @@
-"""Who asks: tokens, ServiceAccounts, nobody, and acting as somebody else."""
+"""Authentication: tokens, ServiceAccounts, anonymous requests, and impersonation."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ async def robot(api, ns):
     return await account(api, ns)
 
 
-# Bearers and nobody.
+# Bearer tokens and anonymous requests.
 
 
 async def test_the_administrator_is_known_by_the_token(api):
@@ -95,7 +95,7 @@ async def test_the_scheme_is_read_in_any_case(api):
 
 @pytest.fixture
 async def certified(target):
-    """Makes who shows a certificate of this user and these groups."""
+    """Returns a client with a certificate of this user and these groups."""
     transports = []
 
     def make(user, *groups, token=""):

@@ -1,4 +1,4 @@
-"""What users may do: RBAC, its words, and when it is asked."""
+"""Authorization: RBAC, its messages, and when it is consulted."""
 
 import pytest
 from conformance_access import (
@@ -27,7 +27,7 @@ def cannot(verb, resource, group="", where="at the cluster scope", who="jo"):
 IN_DEFAULT = 'in the namespace "default"'
 PODS = "/api/v1/namespaces/default/pods"
 
-# The words of a refusal.
+# Messages of refusals.
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ async def test_everybody_who_is_known_may_discover(api, path):
     assert (await api.acting_as("jo").get(path)).status == 200
 
 
-# What rules allow.
+# Rights that rules grant.
 
 
 async def test_a_role_allows_its_verbs_in_its_namespace(api, ns, name):
@@ -318,7 +318,7 @@ async def test_a_binding_to_a_role_that_is_missing_is_told_of(api, ns, name):
     )
 
 
-# What creates must be allowed to create.
+# Requests that create an object need the right to create.
 
 
 async def test_an_apply_that_creates_needs_the_right_to_create(api, ns, name):
@@ -350,12 +350,12 @@ async def test_an_apply_that_changes_needs_the_right_to_patch_only(api, ns, name
     assert (await jo.apply(f"{maps}/new", {**APPLY_MAP, "data": {"a": "1"}})).status == 200
 
 
-# Nobody gives away what they do not have.
+# Users cannot grant rights that they do not have.
 
 
 @pytest.fixture
 async def manager(api, ns, name):
-    """May write roles and bindings of the namespace, and get pods."""
+    """Returns a user who may write roles and bindings of the namespace, and get pods."""
     return await grant(
         api,
         name,

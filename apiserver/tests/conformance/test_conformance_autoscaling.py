@@ -1,4 +1,4 @@
-"""What a HorizontalPodAutoscaler must be, and what it is without saying so."""
+"""HorizontalPodAutoscalers: validation and defaults."""
 
 import pytest
 from conformance_workloads import LABEL, NOT_NEGATIVE, forbidden, invalid, required, unsupported

@@ -1,4 +1,4 @@
-"""Bad input: a Status with the right code and reason, whatever comes."""
+"""Bad input results in a Status with the right code and reason, whatever it is."""
 
 import pytest
 from conformance_api import APPLY, JSON, JSON_PATCH, MERGE

@@ -164,7 +164,7 @@ async def test_the_template_of_a_job_cannot_be_changed(api, jobs):
     await api.create(jobs, job())
     refused = await api.merge(f"{jobs}/a", {"spec": {"template": {"metadata": {"labels": {"b": "c"}}}}})
     assert refused.refusal == (422, "Invalid")
-    # What the server shows of the template are its internal types.
+    # The message shows the template as the server's internal types.
     ((field, reason, message),) = refused.causes
     assert (field, reason) == ("spec.template", "FieldValueInvalid")
     assert message.endswith("field is immutable")

@@ -1,4 +1,4 @@
-"""Rules of custom resources, `x-kubernetes-validations`: what they see, what they say, when they are asked."""
+"""Rules of custom resources, `x-kubernetes-validations`: variables, messages, and when they are evaluated."""
 
 import pytest
 from conformance_schemas import Things, fields, shared
@@ -6,7 +6,7 @@ from conformance_schemas import Things, fields, shared
 
 @pytest.fixture
 def group(name):
-    """A group that no other case uses."""
+    """Returns a group that no other test case uses."""
     return f"{name}.example.com"
 
 

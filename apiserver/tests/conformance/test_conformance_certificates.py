@@ -1,4 +1,4 @@
-"""CertificateSigningRequests: what is asked for, decided and issued, and who may do which."""
+"""CertificateSigningRequests: what is requested, decided and issued, and who may do which."""
 
 import base64
 
@@ -26,7 +26,7 @@ def pem(kind, content=b"a"):
 
 
 def made(*organizations):
-    """A request for a certificate."""
+    """Returns a request for a certificate."""
     named = [x509.NameAttribute(x509.NameOID.COMMON_NAME, "somebody")]
     named += [x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, name) for name in organizations]
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(named))
@@ -52,7 +52,7 @@ async def asked(api, name):
 
 
 async def put(api, path, subresource, conditions=None, **status):
-    """A replace of the status."""
+    """Replaces the status."""
     obj = (await api.get(path)).body
     obj["status"] |= status | ({} if conditions is None else {"conditions": conditions})
     return await api.replace(f"{path}/{subresource}".rstrip("/"), obj)

@@ -73,7 +73,7 @@ async def test_what_a_claim_must_be(api, claims, spec, causes):
 async def test_a_claim_that_is_not_bound_cannot_be_changed(api, claims, spec):
     await api.create(claims, claim())
     refused = await api.merge(f"{claims}/a", {"spec": spec})
-    # The server goes on with the difference of its internal types.
+    # The server appends a diff of its internal types.
     told = {(field, reason, message.partition("\n")[0]) for field, reason, message in refused.causes}
     assert told == {forbidden("spec", FIXED)}
 
@@ -170,7 +170,7 @@ async def test_a_bound_claim_grows_if_its_class_lets_it(api, claims, name):
 
 
 async def until_grown(api, path, code):
-    """The server's admission learns of classes a moment after they are there."""
+    """Retries, because the server's admission learns of new classes a moment later."""
 
     async def holds():
         answer = await api.merge(path, {"spec": {"resources": {"requests": {"storage": "2Gi"}}}})

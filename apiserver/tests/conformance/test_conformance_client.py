@@ -1,6 +1,4 @@
-"""What kubeshard's own client does, on every target: typed, through discovery, listing, watching and
-applying.
-"""
+"""kubeshard's own client on every target: typed, through discovery, listing, watching and applying."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""create: names, metadata, refusals."""
+"""create: names, metadata, rejections."""
 
 import re
 

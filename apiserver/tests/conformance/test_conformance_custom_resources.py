@@ -229,7 +229,7 @@ async def test_replace_of_the_status_needs_the_version(api, sites):
 async def test_the_status_is_validated(api, sites):
     await api.create(sites, site())
     refused = await api.merge(f"{sites}/a/status", {"status": {"phase": 1}})
-    # The message counts the path from the status on.
+    # The path in the message is relative to the status.
     problem = 'Invalid value: "integer": phase in body must be of type string: "integer"'
     assert refused.causes == {("status.phase", TYPE, problem)}
 

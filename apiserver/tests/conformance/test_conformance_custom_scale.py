@@ -1,4 +1,4 @@
-"""The subresource scale of custom resources: where a definition may say it is, and what may be there."""
+"""The subresource scale of custom resources: the paths that a definition may name, and the values there."""
 
 import pytest
 from conformance_schemas import Things, fields, shared

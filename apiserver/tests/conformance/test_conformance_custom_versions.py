@@ -1,4 +1,4 @@
-"""Objects of a kind whose schema has changed, or that has several: what is stored is read by the present one."""
+"""Objects of a kind whose schema has changed, or that has several; stored objects are read through the current one."""
 
 import pytest
 from conformance_api import until
@@ -70,7 +70,7 @@ async def test_every_version_reads_by_its_own_schema(things):
         newer,
         {"apiVersion": f"{things.group}/v2", "kind": "Thing", "metadata": {"name": "b"}, "spec": {"c": 4}},
     )
-    # What the storage version does not know is not stored.
+    # Fields that the storage version does not know are not stored.
     assert made["spec"] == {}
     assert (await things.api.get(f"{things.path}/b"))["spec"] == {}
 

@@ -1,4 +1,4 @@
-"""What a definition may say, what becomes of its names, its versions, its end."""
+"""Validation of definitions, and what happens to their names, their versions and their deletion."""
 
 import pytest
 from conformance_api import until
@@ -8,7 +8,7 @@ from conformance_schemas import Things, defined, fields
 
 @pytest.fixture
 def group(name):
-    """A group that no other case uses."""
+    """Returns a group that no other test case uses."""
     return f"{name}.example.com"
 
 
@@ -561,7 +561,7 @@ async def test_objects_with_finalizers_hold_their_definition(api, things):
     await api.delete(things.definition)
     await settled(api, f"things.{things.group}", "Terminating", "True")
 
-    async def begun():  # on the real server pending for a moment
+    async def begun():  # pending for a moment on the real server
         found = await condition(api, f"things.{things.group}", "Terminating")
         return found["reason"] != "InstanceDeletionPending"
 

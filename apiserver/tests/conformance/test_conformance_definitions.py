@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: their rules and their life."""
+"""CustomResourceDefinitions: their rules and their lifecycle."""
 
 import pytest
 from conformance_api import install, until
@@ -7,7 +7,7 @@ from conformance_kinds import DEFINITIONS, definition, site
 
 @pytest.fixture
 def group(name):
-    """A group that no other case uses."""
+    """Returns a group that no other test case uses."""
     return f"{name}.example.com"
 
 
@@ -215,7 +215,7 @@ async def test_a_watch_sees_its_objects_deleted_with_their_definition_and_ends(a
 
 
 async def test_a_new_schema_ends_watches_and_expires_their_versions(api, group, ns):
-    """Whoever watched lists again, and gets objects as the new schema has them."""
+    """Watchers list again, and get objects under the new schema."""
     await install(api, definition(group))
     path = f"/apis/{group}/v1/namespaces/{ns}/sites"
     await until_served(api, path)

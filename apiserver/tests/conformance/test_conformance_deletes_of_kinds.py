@@ -1,4 +1,4 @@
-"""What differs between kinds when they are deleted: the answer, and what becomes of dependents when nothing is said."""
+"""How deletion differs between kinds: the response, and the fate of dependents if the request does not specify it."""
 
 from __future__ import annotations
 

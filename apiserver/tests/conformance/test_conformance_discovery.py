@@ -9,7 +9,7 @@ from conformance_kinds import site
 pytestmark = pytest.mark.wire
 
 TOLD = json.loads((files("kubeshard_apiserver.schema") / "kinds.json").read_text())
-"""The resources of every group version that is served here, as release 1.36.3 tells them."""
+"""The resources of every group version that is served here, as release 1.36.3 reports them."""
 
 
 async def test_the_core_group_has_version_v1(api):

@@ -1,4 +1,4 @@
-"""Fields that a body names twice: the last one counts, unless the client is strict."""
+"""Fields that occur twice in a body: the last one wins, unless the client requests strict validation."""
 
 import pytest
 from conformance_api import APPLY, JSON_PATCH, MERGE, STRATEGIC

@@ -1,4 +1,4 @@
-"""In which forms answers come: metadata only, YAML, and what is refused."""
+"""The forms of responses: metadata only, YAML, and forms that are rejected."""
 
 import pytest
 from conformance_api import JSON

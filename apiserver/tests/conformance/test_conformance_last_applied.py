@@ -1,4 +1,4 @@
-"""What client-side apply leaves in an annotation, and server-side apply by kubectl makes of it."""
+"""The annotation that client-side apply leaves behind, and how kubectl's server-side apply uses it."""
 
 from __future__ import annotations
 

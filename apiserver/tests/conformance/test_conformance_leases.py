@@ -1,4 +1,4 @@
-"""Leases: what a lease keeper runs into."""
+"""Leases: the responses that a lease holder may get."""
 
 import pytest
 

@@ -45,7 +45,7 @@ async def test_a_list_over_all_namespaces_has_those_of_each(api, ns, maps, name)
     await api.create(maps, config_map("x", labels={"of": name}))
     await api.create(f"/api/v1/namespaces/{other}/configmaps", config_map("x", labels={"of": name}))
     listed = await api.get("/api/v1/configmaps", labelSelector=f"of={name}")
-    # The order is that of the text "namespace/name".
+    # The order is that of the string "namespace/name".
     assert [item["metadata"]["namespace"] for item in listed["items"]] == [other, ns]
 
 
@@ -184,7 +184,7 @@ async def test_a_continue_token_takes_no_version_beside_it(api, five):
 
 
 def token(version, start):
-    """A continue token, as the server makes it."""
+    """Returns a continue token in the server's form."""
     text = json.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": start})
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 

@@ -1,4 +1,4 @@
-"""Namespaces: their life, and what may be created in them."""
+"""Namespaces: their lifecycle, and what may be created in them."""
 
 import pytest
 from conformance_api import owned

@@ -1,4 +1,4 @@
-"""Nodes, and the classes that pods on them have: PriorityClasses and RuntimeClasses."""
+"""Nodes, PriorityClasses and RuntimeClasses."""
 
 import pytest
 from conformance_workloads import (
@@ -46,7 +46,7 @@ def named(name, **fields):
 
 @pytest.fixture
 async def nodes(api, name):
-    """The path of the case's own node, which is not there yet."""
+    """Returns the path of the test case's own node, which does not exist yet."""
     yield f"{NODES}/{name}"
     await api.delete(f"{NODES}/{name}")
 

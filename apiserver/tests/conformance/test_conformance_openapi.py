@@ -1,5 +1,5 @@
-"""What OpenAPI clients are told. Descriptions and enumerations of built-in kinds are left out on purpose; of the
-rest the cases compare what clients work with.
+"""OpenAPI documents. Descriptions and enumerations of built-in kinds are omitted on purpose; otherwise the test cases
+compare what clients use.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ _EXTENSIONS = (
     "x-kubernetes-patch-strategy",
 )
 _UNTYPED = ("FieldsV1", "RawExtension", "JSON", "JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool")
-"""Schemas that say nothing; here the fields themselves say so."""
+"""Types whose schemas say nothing about their content. Here the fields themselves are plain objects."""
 
 
 _APART = ("JSONSchemaProps", "ListMeta")
-"""One contains itself in forms of its own; of the other the newest field is not served."""
+"""Types that are compared separately: JSONSchemaProps refers to itself in special forms, and the newest field of
+ListMeta is not served.
+"""
 
 
 def field(schema):
-    """Type, what it refers to, and how patches treat it."""
+    """Returns the type of a field, what it refers to, and how patches treat it."""
     refers = reference(schema)
     return (
         "object" if refers.rpartition(".")[2] in _UNTYPED else schema.get("type", "") or refers,
@@ -136,7 +138,7 @@ async def test_html_is_not_acceptable(api, path):
 
 
 async def told(api, path, of):
-    """The document once it tells of a kind; the real server takes a moment."""
+    """Returns the document once it contains a kind; the real server takes a moment."""
 
     async def tells():
         answer = await api.get(path)

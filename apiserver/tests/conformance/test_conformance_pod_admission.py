@@ -1,4 +1,4 @@
-"""What admission is asked about pods that are bound and evicted: the binding and the eviction, not the pod."""
+"""Admission of bindings and evictions of pods: webhooks see the binding or the eviction, not the pod."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rule(*resources):
 
 
 def about(request):
-    """Who is asked about what, without what every review has."""
+    """Returns the review's request without the fields that every review has."""
     left = ("uid", "userInfo", "object", "options", "dryRun", "oldObject", "namespace")
     return {name: value for name, value in request.items() if name not in left}
 

@@ -1,4 +1,4 @@
-"""Pods that are bound, evicted, asked for logs, and go gracefully."""
+"""Binding, eviction, logs and graceful deletion of pods."""
 
 from datetime import datetime
 
@@ -20,7 +20,7 @@ def budgets(ns):
 
 
 def grace(answer):
-    """The seconds between creation and deletion, and those that the object tells."""
+    """Returns the seconds between creation and deletion, and the grace period in the object."""
     meta = answer.meta
     begin, end = (datetime.fromisoformat(meta[field]) for field in ("creationTimestamp", "deletionTimestamp"))
     return round((end - begin).total_seconds()), meta["deletionGracePeriodSeconds"]

@@ -1,4 +1,4 @@
-"""Pods: what a pod must be, what is added to it, what may be changed."""
+"""Pods: validation, defaults, and what may be changed."""
 
 import pytest
 from conformance_workloads import (
@@ -610,7 +610,7 @@ async def test_nothing_else_of_a_pod_can_be_changed(api, pods, spec):
     await api.create(pods, pod())
     refused = await api.merge(f"{pods}/a", {"spec": spec})
     assert refused.refusal == (422, "Invalid")
-    # The server goes on with the difference of its internal types.
+    # The server appends a diff of its internal types.
     told = {(field, reason, message.partition("\n")[0]) for field, reason, message in refused.causes}
     assert told == {
         forbidden(

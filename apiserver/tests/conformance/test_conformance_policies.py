@@ -27,7 +27,7 @@ def check(expression: str, **fields: Any) -> dict[str, Any]:
     return {"expression": expression, **fields}
 
 
-# What a refusal says
+# Messages of denials
 
 
 async def test_a_write_that_does_not_satisfy_an_expression_is_refused(api, maps, ns, policies):
@@ -137,7 +137,7 @@ async def test_a_policy_without_a_binding_is_not_in_force(api, maps, ns, policie
     assert (await api.create(maps, config_map())).status == 201
 
 
-# What is seen
+# Variables
 
 
 async def test_expressions_see_the_request(api, maps, ns, policies):
@@ -265,7 +265,7 @@ async def test_an_authorizer_answers(api, maps, policies, asked, holds):
     assert (await api.create(maps, config_map())).status == (201 if holds else 422)
 
 
-# To what it speaks
+# Matching
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ async def test_a_binding_without_a_reference_has_no_parameter(api, maps, policie
     assert (await api.create(maps, config_map())).status == 201
 
 
-# The fence of a ring: a shard writes only what its label names
+# The fence of a ring: a shard writes only objects whose label names it
 
 
 async def test_only_the_shard_that_an_object_is_assigned_to_may_write_it(api, sites, ns, policies):

@@ -9,7 +9,7 @@ MAGIC = b"k8s\0"
 
 
 def field(number: int, value: bytes | int) -> bytes:
-    """One field of a message; short ones only."""
+    """Encodes one field of a message; short fields only."""
     if isinstance(value, int):
         return bytes((number << 3, value))
     return bytes((number << 3 | 2, len(value))) + value

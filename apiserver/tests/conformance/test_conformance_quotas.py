@@ -1,4 +1,4 @@
-"""ResourceQuotas as objects; LimitRanges, and what they make of pods and claims."""
+"""ResourceQuotas as objects; LimitRanges and their effect on pods and claims."""
 
 import pytest
 from conformance_workloads import (

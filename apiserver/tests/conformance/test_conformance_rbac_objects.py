@@ -1,4 +1,4 @@
-"""Roles and bindings as objects: what they must say, and which are there from the beginning."""
+"""Roles and bindings as objects: their validation, and those that exist from the start."""
 
 from importlib.resources import files
 
@@ -306,7 +306,7 @@ async def test_an_apply_owns_rules_and_subjects_as_a_whole(api, ns):
     }
 
 
-# From the beginning.
+# Initial roles and bindings.
 
 
 @pytest.mark.parametrize("plural", sorted(BOOTSTRAP))
@@ -320,7 +320,7 @@ async def test_a_cluster_has_its_roles_and_bindings_from_the_beginning(api, plur
             name: item[name] for name in ("rules", "roleRef", "subjects", "aggregationRule") if item.get(name)
         }
         if "aggregationRule" in item:
-            content.pop("rules", None)  # a controller's work: it does not run beside the real server
+            content.pop("rules", None)  # written by a controller that does not run beside the real server
         labels = {
             name: value for name, value in meta["labels"].items() if name != "kubernetes.io/bootstrapping"
         }

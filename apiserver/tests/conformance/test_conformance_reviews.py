@@ -1,4 +1,4 @@
-"""Questions about users and their rights."""
+"""Reviews of users and their rights."""
 
 import pytest
 from conformance_access import REVIEWS, WHOAMI, grant, may, rule, rules_of

@@ -1,4 +1,4 @@
-"""Values of custom resources by the words of their schemas: combinations, formats, numbers, enums, embedded objects."""
+"""Validation of custom resources by keyword: combinations, formats, numbers, enums, embedded objects."""
 
 import pytest
 from conformance_schemas import Things, fields, shared
@@ -6,7 +6,7 @@ from conformance_schemas import Things, fields, shared
 
 @pytest.fixture
 def group(name):
-    """A group that no other case uses."""
+    """Returns a group that no other test case uses."""
     return f"{name}.example.com"
 
 
@@ -22,7 +22,7 @@ FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def whole(message):
-    """A cause that the server knows no field for."""
+    """Returns a cause for which the server names no field."""
     return ("<nil>", INVALID, f'Invalid value: "": {message}')
 
 

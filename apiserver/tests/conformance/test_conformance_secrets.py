@@ -1,4 +1,4 @@
-"""Types of Secrets, and how large Secrets, ConfigMaps and annotations may be."""
+"""Types of Secrets, and the maximum size of Secrets, ConfigMaps and annotations."""
 
 import base64
 

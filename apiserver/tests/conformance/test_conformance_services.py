@@ -39,7 +39,7 @@ def slice_(**fields):
 
 
 def chosen(answer):
-    """The spec without what every service is given another one of."""
+    """Returns the spec without the fields whose values differ for every Service."""
     spec = {name: value for name, value in answer["spec"].items() if name not in GIVEN}
     ports = [
         {name: value for name, value in port.items() if name != "nodePort"} for port in spec.get("ports", [])

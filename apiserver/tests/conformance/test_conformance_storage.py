@@ -1,4 +1,4 @@
-"""PersistentVolumes, classes of storage, and what drivers say of themselves."""
+"""PersistentVolumes, storage classes, and the objects of CSI drivers."""
 
 import pytest
 from conformance_workloads import (
@@ -43,7 +43,7 @@ def attachment(name="a", **spec):
 
 @pytest.fixture
 async def path(api, name):
-    """The path of the case's own volume, which is not there yet."""
+    """Returns the path of the test case's own volume, which does not exist yet."""
     yield f"{VOLUMES}/{name}"
     await api.merge(f"{VOLUMES}/{name}", {"metadata": {"finalizers": None}})
     await api.delete(f"{VOLUMES}/{name}")

@@ -1,4 +1,4 @@
-"""Tables: what `kubectl get` asks for and prints. Descriptions of columns are in words of our own."""
+"""Tables: what `kubectl get` requests and prints. The descriptions of columns are our own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def definitions(columns):
 
 
 def shown(cell):
-    """With ages of seconds and of years in a word each."""
+    """Returns the cells, with one word for any age in seconds and another for any in years."""
     if not isinstance(cell, str):
         return cell
     if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", cell):
@@ -250,7 +250,7 @@ COLUMNS = [
 
 
 async def printed(api, group, columns, free):
-    """The table of a custom resource with these columns, which always are those of the group."""
+    """Returns the table of a custom resource with these columns. A group always has the same columns."""
     group = f"{group}.tables.example.com"
     crd = definition(group)
     crd["spec"]["versions"][0]["additionalPrinterColumns"] = columns

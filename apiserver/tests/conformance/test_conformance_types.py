@@ -1,4 +1,4 @@
-"""Go types of built-in kinds: what a body may be, what is written of it, and what of it is unknown."""
+"""Go types of built-in kinds: the bodies that they accept, how they are written, and their unknown fields."""
 
 from copy import deepcopy
 
@@ -30,7 +30,7 @@ def deployment(name="a", **spec):
 
 
 def changed(body, path, value):
-    """The body with another value at this path."""
+    """Returns the body with another value at this path."""
     *parents, last = [int(part) if part.isdecimal() else part for part in path.split("/")]
     inner = body = deepcopy(body)
     for part in parents:
@@ -178,7 +178,7 @@ async def test_unknown_fields_are_dropped_and_warned_of_however_deep(api, deploy
     made = await api.create(deployments, with_unknown())
     assert made.status == 201
     assert made["spec"]["template"]["spec"]["containers"][0].get("x") is None
-    # One header each; not every client shows more than one of a name.
+    # One header with all of them: not every client shows several headers of one name.
     assert made.warnings
     assert set(made.warnings) <= {f'unknown field "{path}"' for path in UNKNOWN}
 
@@ -304,7 +304,7 @@ async def test_times_of_another_form_are_refused_in_the_words_of_go(api, core, n
     ],
 )  # fmt: skip
 async def test_what_is_empty_is_written_as_its_type_says(api, ns, path, body, written):
-    """Fields without `omitempty` and structs are always there; pointers keep their zeros, others do not."""
+    """Structs and fields without `omitempty` are always written; pointers keep zeros, and other fields do not."""
 
     def here(value):
         if isinstance(value, dict):

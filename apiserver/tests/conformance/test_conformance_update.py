@@ -1,4 +1,4 @@
-"""replace: optimistic locking, no-op writes, what cannot be changed."""
+"""replace: optimistic locking, no-op writes, immutable fields."""
 
 from conformance_kinds import config_map, site
 

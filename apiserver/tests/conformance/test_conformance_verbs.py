@@ -1,5 +1,5 @@
-"""Which methods are served where: every built-in resource and subresource by what discovery says of it, the
-paths around them, and custom resources.
+"""The methods served at each path: every built-in resource and subresource in discovery, the paths around them, and
+custom resources.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOT_ALLOWED = (405, "the server does not allow this method on the requested reso
 
 
 async def asked(api, method, path):
-    """Code and message of what is asked; a method has no message when its answer has no body."""
+    """Returns the code and message of the response; the message is empty if the response has no body."""
     body = b"{}" if method in ("POST", "PUT", "PATCH") else None
     answer = await api.call(method, path, body, content_type=APPLY if method == "PATCH" else JSON)
     told = (answer.body or {}).get("message", "") if method != "HEAD" else ""
@@ -24,7 +24,7 @@ async def asked(api, method, path):
 
 
 async def served(api, path):
-    """The methods that are neither NotFound (no such path) nor MethodNotAllowed at a path."""
+    """Returns the methods at a path that result in neither NotFound (no such path) nor MethodNotAllowed."""
     found = {method: await asked(api, method, path) for method in METHODS if method != "HEAD"}
     assert set(found.values()) & {NOT_FOUND, NOT_ALLOWED} != {NOT_FOUND, NOT_ALLOWED}, found
     return {method for method, answer in found.items() if answer not in (NOT_FOUND, NOT_ALLOWED)}

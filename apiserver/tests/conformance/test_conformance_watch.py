@@ -1,4 +1,4 @@
-"""watch: where it begins, what it sees, how it ends."""
+"""watch: where it begins, what it sees, and how it ends."""
 
 import pytest
 from conformance_kinds import config_map, site

@@ -1,4 +1,4 @@
-"""MutatingWebhookConfiguration and ValidatingWebhookConfiguration: defaults, and what is refused."""
+"""MutatingWebhookConfiguration and ValidatingWebhookConfiguration: defaults and validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission webhooks: who is asked, with which words, and what comes of the answer."""
+"""Admission webhooks: which are called, with what request, and the effects of their responses."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_the_status_subresource_is_named(api, sites, hooks, registered):
     assert request["kind"]["kind"] == "Site"
 
 
-# Who is asked
+# Which webhooks are called
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ async def test_a_false_match_condition_outweighs_a_broken_one(api, maps, hooks, 
     assert hooks.order == []
 
 
-# What comes of the answer
+# Effects of responses
 
 
 async def test_a_denial_speaks_with_the_status_of_the_webhook(api, maps, hooks, registered):
@@ -441,7 +441,7 @@ async def test_warnings_reach_the_client_of_a_denied_write(api, maps, hooks, reg
     assert answer.headers["warning"] == '299 - "first"'
 
 
-# What is not an answer
+# Invalid responses
 
 REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 INVALID = "received invalid webhook response: "
@@ -666,7 +666,7 @@ async def test_a_webhook_that_may_be_ignored_is_when_it_fails(api, maps, hooks, 
     assert (await api.create(maps, config_map())).status == 201
 
 
-# Writes that meet
+# Concurrent writes
 
 
 async def test_a_patch_is_made_anew_when_the_object_changes_while_a_webhook_is_asked(

@@ -1,4 +1,4 @@
-"""What the real server writes as protobuf is read as what it writes as JSON."""
+"""Objects that the real server writes as protobuf are read the same as those that it writes as JSON."""
 
 from __future__ import annotations
 
@@ -128,14 +128,14 @@ OBJECTS: tuple[Mapping[str, Any], ...] = (
 
 
 def without_nulls(value: Any) -> Any:
-    """A list that was never set is told as null by JSON, and not at all by protobuf."""
+    """Removes nulls: a list that was never set is null in JSON, and absent in protobuf."""
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def without_inner_kinds(obj: Any) -> Any:
-    """Claims in a StatefulSet say what they are in JSON only."""
+    """Removes the kinds of claims in a StatefulSet, which only JSON contains."""
     for claim in (obj.get("spec") or {}).get("volumeClaimTemplates") or ():
         del claim["apiVersion"], claim["kind"]
     return obj

@@ -31,7 +31,7 @@ def program() -> Path:
     params=[pytest.param(name, marks=pytest.mark.kube) for name in ("embedded", "real")],
 )
 def kubeconfig(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """The kubeconfig of a cluster whose controllers run and whose pods become ready."""
+    """The kubeconfig of a cluster with controllers whose pods become ready."""
     if request.param == "real":
         with ControlPlane(pods=True, controllers=("job-controller",)) as control_plane:
             yield control_plane.kubeconfig
@@ -51,7 +51,7 @@ def kubectl(program: Path, kubeconfig: Path, tmp_path: Path) -> Iterator[Kubectl
 
 @pytest.fixture
 def gizmos(kubectl: Kubectl) -> Kubectl:
-    """kubectl for a cluster that serves the kind Gizmo."""
+    """Returns kubectl for a cluster that serves the kind Gizmo."""
     kubectl("apply -f -", given=GIZMOS)
     kubectl("wait --for=condition=Established crd/gizmos.kubectl.example.com")
     # The OpenAPI documents are updated a moment later.

@@ -1,4 +1,4 @@
-"""What the tests write."""
+"""The manifests of the tests."""
 
 from __future__ import annotations
 

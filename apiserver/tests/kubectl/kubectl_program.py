@@ -1,4 +1,4 @@
-"""kubectl as a test calls it."""
+"""kubectl as the tests call it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WITHIN = 60.0
 
 
 class Kubectl:
-    """Calls kubectl as an administrator, in a namespace of the test's own."""
+    """Calls kubectl as an administrator, in the namespace of the test."""
 
     def __init__(self, program: Path, kubeconfig: Path, cache: Path, namespace: str) -> None:
         self._command = [str(program), f"--kubeconfig={kubeconfig}", f"--cache-dir={cache}"]
@@ -23,15 +23,15 @@ class Kubectl:
         self.folder = cache
 
     def __call__(self, line: str, *more: str, given: Any = None, **environment: str) -> str:
-        """What it prints to `line`, split as a shell does. `given` is its standard input, a manifest or a
-        text.
+        """Returns the output of `kubectl LINE`; the line is split like in a shell. `given` is the standard input: a
+        manifest or a text.
         """
         done = self.run(line, more, given, environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def refused(self, line: str, *more: str, given: Any = None) -> str:
-        """What it complains of."""
+        """Returns the error message of a command that must fail."""
         done = self.run(line, more, given, {})
         assert done.returncode != 0, done.stdout
         return done.stderr.strip()
@@ -40,7 +40,7 @@ class Kubectl:
         return json.loads(self(f"{line} -o json"))
 
     def rows(self, line: str, **environment: str) -> list[list[str]]:
-        """The cells of a table, in lines; ages as `AGE`."""
+        """Returns the cells of a table, row by row; ages are `AGE`."""
         lines = self(line, **environment).strip().splitlines()
         return [
             [
@@ -51,7 +51,7 @@ class Kubectl:
         ]
 
     def start(self, line: str) -> subprocess.Popen[str]:
-        """Without waiting for its end."""
+        """Starts kubectl without waiting for it to end."""
         command = [*self._command, f"--namespace={self.namespace}", *shlex.split(line)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
@@ -62,7 +62,7 @@ class Kubectl:
         given: Any = None,
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """However it ends."""
+        """Runs kubectl, whatever its exit code."""
         arguments = [*shlex.split(line), *more]
         if not {"-A", "-n"} & set(arguments):
             arguments = [f"--namespace={self.namespace}", *arguments]

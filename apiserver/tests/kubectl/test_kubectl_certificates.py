@@ -1,4 +1,4 @@
-"""kubectl certificate, and what it shows of requests."""
+"""kubectl certificate, and how kubectl shows signing requests."""
 
 import base64
 import os
@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 @pytest.fixture
 def asked(kubectl):
-    """The names of two requests."""
+    """Returns the names of two requests."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     request = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
     encoded = base64.b64encode(request.public_bytes(serialization.Encoding.PEM)).decode()

@@ -1,4 +1,4 @@
-"""kubectl explain. Descriptions and enumerations of built-in kinds are prose of Kubernetes; there are none here."""
+"""kubectl explain. Descriptions and enumerations of built-in kinds are Kubernetes' own prose; there are none here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def fields(kubectl, line: str) -> list[str]:
-    """Names and types, without descriptions."""
+    """Returns names and types of fields, without descriptions."""
     return re.findall(r"^ {2,}(\w+\t<[^\n]*)$", kubectl(f"explain {line}"), re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""kubectl get, describe, events, and what it knows of the server."""
+"""kubectl get, describe and events, and how kubectl discovers the server."""
 
 from __future__ import annotations
 

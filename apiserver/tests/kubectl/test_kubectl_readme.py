@@ -1,4 +1,4 @@
-"""What the README tells its reader to give to kubectl."""
+"""The kubectl commands in the README."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_kubectl_takes_what_the_readme_gives_it(kubectl):
-    """In the README's order. No shell is needed to read what changes something, or waits."""
+    """In the README's order. Commands that change something or wait can be parsed without a shell."""
     commands = re.findall(r"^kubectl ((?:create|apply|wait) [^#\n]+)", (ROOT / "README.md").read_text(), re.M)
     assert [line.split()[0] for line in commands] == ["apply", "apply", "create", "apply", "wait", "apply"]
     for line in commands:

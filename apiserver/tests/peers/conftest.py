@@ -1,4 +1,4 @@
-"""What the peers share: a kind to work on, and waiting for what another process or thread does."""
+"""Shared by the tests of other clients: a kind to work on, and waiting for other processes and threads."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ GREETINGS = ("peers.kubeshard.dev", "v1", "greetings")
 @kopf.on.startup()
 def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.posting.level = 20
-    settings.watching.server_timeout = 2  # so that watches end and go on
+    settings.watching.server_timeout = 2  # so that watches end and are resumed
 
 
 @kopf.on.create(*GREETINGS)

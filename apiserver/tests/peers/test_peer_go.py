@@ -37,14 +37,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Operator:
-    """One replica."""
+    """One replica of the operator."""
 
     def __init__(self, program: Path, api: KubeApi, namespace: str, log: Path) -> None:
         environment = {**os.environ, "KUBECONFIG": str(api.kubeconfig)}
         self.child = Child(log.stem, [str(program), "--namespace", namespace], log, environment)
 
     def said(self, event: str, name: str = "") -> int:
-        """How often."""
+        """Returns how often the operator said this."""
         assert self.child.running, self.child.tail(40)
         lines = self.child.log.read_text(errors="replace").splitlines()
         events = [json.loads(line) for line in lines if line.startswith('{"event"')]
@@ -97,7 +97,7 @@ def test_controller_runtime_leads_reconciles_finalizes_and_hands_over(
         assert (made.data, owner.uid) == ({"text": "hello, world"}, live["metadata"]["uid"])
 
         kube_api.call(lambda client: client.delete(ConfigMap, "a", kube_namespace))
-        eventually(lambda: first.said("informed", "a") == 2)  # it is made again
+        eventually(lambda: first.said("informed", "a") == 2)  # it is created again
         kube_api.forget()
         eventually(lambda: second.said("listed", "typed"))
         assert not second.said("leading")

@@ -1,4 +1,4 @@
-"""An operator on kopf: handlers, finalizers, children, status and events, by `kopf run` as its users do."""
+"""An operator on kopf: handlers, finalizers, children, status and events, run by `kopf run` as users do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def operator(kube_api: KubeApi, greetings: str, kube_namespace: str, tmp_path: P
 
 
 class Greetings:
-    """Through the kubeshard client, from a test without an event loop."""
+    """Greetings through the kubeshard client, for a test without an event loop."""
 
     def __init__(self, api: KubeApi, group: str, namespace: str) -> None:
         self._api = api
@@ -57,7 +57,7 @@ class Greetings:
         self._api.call(lambda client: client.raw("DELETE", f"{self.path}/{name}"))
 
     def read(self, path: str) -> Any:
-        """None when there is nothing."""
+        """Returns None if it does not exist."""
         try:
             return json.loads(self._api.call(lambda client: client.raw("GET", path)).body)
         except NotFound:

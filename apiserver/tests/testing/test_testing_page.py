@@ -1,4 +1,4 @@
-"""The page for operator authors: its examples are a test module that passes, as it stands."""
+"""The page for operator authors: its examples form a test module that passes unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIGURATION = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_sco
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A user's project with the examples of the page, one after the other."""
+    """A user's project with the examples of the page in order."""
     official, handlers, runner, reconciler, in_memory, without = re.findall(
         r"```python\n(.*?)```", PAGE.read_text(), re.S
     )

@@ -1,4 +1,4 @@
-"""The pytest plugin in a user's project: its option, its markers, and what it costs those who do not use it."""
+"""The pytest plugin in a user's project: its option, its markers, and its cost for those who do not use it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Runs pytest on a test module of a user and returns what it prints."""
+    """Runs pytest on a user's test module and returns its output."""
 
     def running(tests: str, *arguments: str) -> str:
         (tmp_path / "test_user.py").write_text(tests)
@@ -113,7 +113,7 @@ def test_a_server_that_was_stopped_has_left_nothing() -> None:
     api: KubeApi = EmbeddedApi()
     assert api.kubeconfig.stat().st_mode & 0o77 == 0
     assert api.new_namespace().startswith("test-")
-    its_own = set(threading.enumerate()) - before  # servers of other tests may begin some meanwhile
+    its_own = set(threading.enumerate()) - before  # servers of other tests may start threads meanwhile
     api.stop()
     assert its_own
     assert not any(thread.is_alive() for thread in its_own)
