@@ -1,4 +1,5 @@
-"""Runs the image's sharder and a shard as containers against a real kube-apiserver: `make test-image`.
+"""Makes the image again, which has to be the same bits, and runs its sharder and a shard as containers against a real
+kube-apiserver: `make test-image`.
 
 The sharder gets what the rendered manifests give its pod: arguments, configuration, user, its service account's token,
 and only the rights of the rendered roles. Every passed check is printed; the first failure ends the run with exit code
@@ -24,15 +25,17 @@ from urllib.request import urlopen
 
 import yaml
 
+from distribution.building import source_date_epoch
 from image.containers import TOKENS, Container, Unpacked, children
 from image.content import USER
+from image.layout import describe
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues, chosen
 from kubeshard.testing import ControlPlane
 from kubeshard.testing.control_plane import free_port, wait_until
 from kubeshard.version import __version__
-from make_image import IMAGE, missing
+from make_image import IMAGE, make_image, missing
 
 NAMESPACE = "sharding-system"
 RING = {
@@ -219,6 +222,20 @@ def holds(what: str) -> None:
     print(f"ok  {what}", flush=True)
 
 
+def check_twice(folder: Path) -> None:
+    """Makes the image once more, elsewhere and under another umask, and compares."""
+    again, place = folder / "again", folder / "place"
+    place.mkdir()
+    before = os.umask(0o077)
+    try:
+        make_image(again, source_date_epoch(), place)
+    finally:
+        os.umask(before)
+    one, other = describe(IMAGE).digest, describe(again).digest
+    expect(one == other, f"made twice, the image is {one} and {other}")
+    holds("made twice, it is the same image, bit by bit")
+
+
 def try_image(folder: Path) -> None:
     unpacked = Unpacked(IMAGE, __version__, folder / "bundle")
     with ControlPlane() as kube:
@@ -253,7 +270,7 @@ def try_image(folder: Path) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    lacks = missing("umoci", "unshare", "nsenter")
+    lacks = missing("mmdebstrap", "dpkg-deb", "umoci", "unshare", "nsenter")
     if lacks:
         sys.exit(f"cannot try the image: {lacks}")
     if not IMAGE.exists():
@@ -261,6 +278,7 @@ def main() -> None:
     began = time.monotonic()
     with TemporaryDirectory(prefix="kubeshard-image-") as folder:
         try:
+            check_twice(Path(folder))
             try_image(Path(folder))
         except (AssertionError, TimeoutError) as error:
             sys.exit(f"FAILED: {error}")
