@@ -23,7 +23,7 @@ import ssl
 from asyncio import sslproto
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kubeshard.runtime.asgi import AsgiApp, Limits
 
@@ -80,11 +80,16 @@ class AsgiServer:
         self._connections = Connections(self._app, self._limits)
         listener = _listen(self._host, self._requested_port, self._reuse_port)
         self._port = listener.getsockname()[1]
-        protocol: Callable[[], asyncio.BaseProtocol] = self._connections.protocol
-        if self._ssl is not None:
-            protocol = partial(_tls, protocol, self._ssl, self._limits.header_timeout)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(protocol, sock=listener, backlog=1024)
+        protocol: Callable[[], asyncio.BaseProtocol] = self._connections.protocol
+        tls: dict[str, Any] = {}
+        if self._ssl is not None:
+            tls = {"ssl_handshake_timeout": self._limits.header_timeout, "ssl_shutdown_timeout": 1.0}
+            if isinstance(loop, asyncio.BaseEventLoop):
+                protocol, tls = partial(_tls, protocol, self._ssl, tls), {}
+            else:  # uvloop has no such buffer
+                tls["ssl"] = self._ssl
+        self._server = await loop.create_server(protocol, sock=listener, backlog=1024, **tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -111,17 +116,10 @@ class _Tls(sslproto.SSLProtocol):
 
 
 def _tls(
-    protocol: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext, handshake_timeout: float
+    protocol: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext, timeouts: dict[str, Any]
 ) -> _Tls:
-    return _Tls(
-        asyncio.get_running_loop(),
-        protocol(),
-        context,
-        waiter=None,  # type: ignore[arg-type]  # nobody waits for the handshake
-        server_side=True,
-        ssl_handshake_timeout=handshake_timeout,  # type: ignore[arg-type]  # any number
-        ssl_shutdown_timeout=1.0,
-    )
+    waiter: Any = None  # nobody waits for the handshake
+    return _Tls(asyncio.get_running_loop(), protocol(), context, waiter, server_side=True, **timeouts)
 
 
 def parse_bind_address(text: str) -> tuple[str, int]:
