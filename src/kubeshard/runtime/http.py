@@ -42,6 +42,10 @@ server that moved, or was briefly missing in DNS, must be found before a Lease e
 """
 
 _READ_AT_ONCE = 128 * 1024
+_WRITTEN_AT_ONCE = 16 * 1024
+"""libcurl keeps such a buffer for each handle that has sent a body, and there may be hundreds of idle ones; its default
+is 64 KiB.
+"""
 _CLOSING = 1.0
 """Seconds that `close` waits for connections to be closed."""
 
@@ -143,6 +147,7 @@ class HttpTransport:
             (pycurl.PROXY, self._proxy or ""),  # "": not the environment's
             (pycurl.NOPROXY, ""),
             (pycurl.BUFFERSIZE, _READ_AT_ONCE),
+            (pycurl.UPLOAD_BUFFERSIZE, _WRITTEN_AT_ONCE),
             (pycurl.MAXAGE_CONN, IDLE_LIFETIME),
             (pycurl.DNS_CACHE_TIMEOUT, LOOKUP_LIFETIME),
             (pycurl.SOCKOPTFUNCTION, self._sockets.opened),
