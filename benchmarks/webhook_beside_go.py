@@ -60,9 +60,7 @@ async def beside_go(
                             results.add(f"{number} shards", program, **figures)
                     finally:
                         sharder.kill()
-                        for (
-                            number
-                        ) in shards:  # a new configuration then shows that the next program has started
+                        for number in shards:  # so that a new one shows that the next program has started
                             with suppress(NotFound):
                                 await cluster.client.delete(
                                     MutatingWebhookConfiguration, _configuration(number)

@@ -1,4 +1,4 @@
-"""Fixtures of kubeshard's own tests: a namespace of the test's own, CRDs, and the Go reference's programs."""
+"""Fixtures of kubeshard's own tests: a namespace for each test, CRDs, and the programs of the Go reference."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def kubeconfig(kube_api: KubeApi) -> Path:
 
 @pytest.fixture
 async def namespace(kube_client: Client) -> AsyncIterator[str]:
-    """A namespace of the test's own. It is deleted afterwards but stays Terminating, because no namespace controller
-    runs here.
+    """A namespace for one test. It is deleted afterwards but stays Terminating, because no namespace controller runs
+    here.
     """
     name = f"test-{os.getpid()}-{next(_numbers)}"
     await kube_client.create(Namespace(metadata=ObjectMeta(name=name)))
@@ -60,7 +60,7 @@ def go_checksum() -> Path:
 
 @pytest.fixture(scope="session")
 def go_manifests() -> Path:
-    """`kubectl kustomize config/default` of the Go reference, in a file."""
+    """The output of `kubectl kustomize config/default` in the Go reference, in a file."""
     named = os.environ.get("KUBESHARD_GO_MANIFESTS")
     if not named:
         pytest.skip(
@@ -70,7 +70,7 @@ def go_manifests() -> Path:
 
 
 def _reference_program(variable: str, name: str) -> Path:
-    """A program of the Go reference. A variable that is set but wrong is a failure, not a reason to skip."""
+    """Returns a program of the Go reference. A variable that is set but wrong is a failure, not a reason to skip."""
     named = os.environ.get(variable)
     if not named:
         pytest.skip(f"did not run: set {variable} to the Go reference's {name} binary")

@@ -1,6 +1,6 @@
-"""Leases that are wrong, hostile or odd, each beside a good one, row by row of docs/bad-input.md.
+"""Leases that are wrong, hostile or odd, each next to a good one, row by row of docs/bad-input.md.
 
-What the API server lets pass is in `kube/test_bad_input_kube.py`; states, times and durations are in
+Leases that the API server accepts are in `kube/test_bad_input_kube.py`; states, times and durations are in
 `sharding/test_sharding_leases.py`.
 """
 
@@ -53,7 +53,7 @@ def lease(
 
 @dataclass
 class Case:
-    """`members` besides the good shard, at once and after 30 s."""
+    """The `members` of the ring besides the good shard, at once and after 30 s."""
 
     what: str
     lease: Lease

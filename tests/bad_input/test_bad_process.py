@@ -1,5 +1,5 @@
-"""Shard processes in odd surroundings. The other rows are proved where the parts are, see
-`docs/bad-input.md`.
+"""Shard processes in odd surroundings. The other rows of `docs/bad-input.md` are tested next to the code that they are
+about.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ME = ShardIdentity("ring", "a", "ns", Incarnation("", "", "x"))
 
 @pytest.mark.parametrize("wall", [0.0, 1.5, 946_684_800.0, 4_070_908_800.0])
 def test_a_shard_whose_clock_is_wrong_by_decades_holds_its_lease(wall: float) -> None:
-    """Its times are well formed, and only that they change counts."""
+    """The times in its Lease are well-formed, and only the fact that they change matters."""
     book, claim = LeaseBook(), ShardClaim(ME, LeaseTiming(), Takeover.AFTER_RECORD)
     lease = Lease()
     for second in range(0, 60, 2):

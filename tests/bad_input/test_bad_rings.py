@@ -1,6 +1,6 @@
 """ControllerRings that are wrong, hostile or odd, row by row of docs/bad-input.md.
 
-What needs the API server is in `kube/test_bad_input_kube.py`. Elsewhere: two roles of one resource
+Tests that need the API server are in `kube/test_bad_input_kube.py`. Elsewhere: two roles of one resource
 (`sharding/test_sharding_planner.py`), unknown resources and missing rights (`sharder/test_sharder_resync.py`).
 """
 
@@ -95,7 +95,7 @@ NAMESPACES = ("default", "kube-system", "sharding-system")
 def rings_in(
     available: Callable[[str], tuple[str, ...]] = lambda _: (), *, registry: CollectorRegistry | None = None
 ) -> Rings:
-    """Rings in a cluster of three namespaces."""
+    """Returns rings in a cluster of three namespaces."""
     namespaces = {
         name: Namespace(metadata=ObjectMeta(name=name, labels={"kubernetes.io/metadata.name": name}))
         for name in NAMESPACES
@@ -134,7 +134,7 @@ def test_a_name_with_dots_and_its_label_keys_are_escaped_everywhere() -> None:
 
 
 def test_a_message_of_any_length_fits_into_a_condition() -> None:
-    """The API server refuses a whole status for one message of more than 32 KiB."""
+    """The API server rejects a whole status if one message is longer than 32 KiB."""
     resources = RingResources([RingResource(group="", resource="X" * 10_000) for _ in range(10)])
     book = LeaseBook()
     for number in range(2_000):
@@ -176,7 +176,7 @@ def test_a_ring_keeps_its_last_good_selector_and_says_what_is_wrong_with_the_new
 
 
 def test_a_ring_that_never_had_a_good_selector_selects_nothing() -> None:
-    """Not the default: that would label objects that nobody selected."""
+    """It does not fall back to the default, which would label objects that nobody selected."""
     rings = rings_in()
     rings.heard(Added(ring(GOOD, selector=BAD_OPERATOR)))
     assert selected(rings) == []

@@ -1,6 +1,4 @@
-"""An API server in memory, as far as a reflector can see: lists and watches of one kind, and what can go
-wrong with them.
-"""
+"""An API server in memory, from the point of view of a reflector: lists and watches of one kind, and their failures."""
 
 from __future__ import annotations
 
@@ -50,21 +48,21 @@ class Stream:
     namespace: str | All
     scope: Scope
     queue: Events = field(default_factory=asyncio.Queue)
-    """What is sent."""
+    """The events that are sent."""
     live: Events = field(init=False)
-    """What is received: the same queue, unless it is on hold."""
+    """The events that are received: the same queue, unless the stream is on hold."""
 
     def __post_init__(self) -> None:
         self.live = self.queue
 
     def hold(self) -> Events:
-        """From now on what is sent stays in the returned queue; put it into `live` to let it arrive."""
+        """From now on events stay in the returned queue; move them to `live` to deliver them."""
         self.queue = asyncio.Queue()
         return self.queue
 
 
 class ScriptedClient:
-    """`requests` is the log of what was asked. `refuse` makes the next requests fail."""
+    """`requests` is the log of requests. `refuse` makes the next requests fail."""
 
     def __init__(self) -> None:
         self.version = 100
@@ -86,7 +84,7 @@ class ScriptedClient:
     def client(self) -> Client:
         return cast("Client", self)
 
-    # The world's side
+    # What the cluster does
 
     def put(self, key: str, color: str = "", **metadata: Any) -> Widget:
         namespace, _, name = key.rpartition("/")
@@ -124,7 +122,7 @@ class ScriptedClient:
     def asked(self, what: str) -> list[Request]:
         return [request for request in self.requests if request.what == what]
 
-    # The client's side
+    # What the client calls
 
     def list(
         self,
@@ -248,7 +246,9 @@ async def _events(stream: Stream, idle_timeout: float) -> AsyncIterator[WatchEve
 def _event(
     stream: Stream, before: Widget | None, after: Widget | None, position: int, now: int
 ) -> WatchEvent[Widget] | None:
-    """What a watch sees of a change: by its selector, and only if it came after the position."""
+    """Returns the event that a watch gets for a change, depending on its selector; None if the change is not after its
+    position.
+    """
     last = after or before
     assert last is not None
     if int(last.metadata.resource_version) <= position:

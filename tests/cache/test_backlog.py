@@ -1,4 +1,4 @@
-"""What a slow handler hears in the end, whatever happened meanwhile."""
+"""The deltas that a slow handler eventually gets, whatever happened meanwhile."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_mark_is_passed_when_all_that_waited_then_has_been_taken() -> None:
     assert not backlog.passed(mark)
     backlog.take()
     assert not backlog.passed(mark)
-    backlog.add(Deleted(widget("b", 4)))  # which leaves nothing to tell of it
+    backlog.add(Deleted(widget("b", 4)))  # so nothing is left to report about it
     assert backlog.passed(mark)
     assert len(backlog) == 1
 
@@ -71,7 +71,7 @@ def test_a_mark_is_passed_when_all_that_waited_then_has_been_taken() -> None:
 def test_a_handler_ends_with_the_stores_content_whenever_it_took_what_was_waiting(
     actions: list[tuple[str, bool] | None],
 ) -> None:
-    """An action is a write or deletion of an object, or the handler takes something."""
+    """An action writes or deletes an object, or lets the handler take a delta."""
     store: Store[Widget] = Store()
     backlog: Backlog[Widget] = Backlog()
     known: dict[Key, Widget] = {}

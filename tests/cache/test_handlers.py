@@ -1,4 +1,4 @@
-"""Handlers that wait, hang, fail or leave: none of them is another's business."""
+"""Handlers that wait, hang, fail or are removed do not affect each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Told = list[Delta[Widget]]
 
 
 class Slow:
-    """An async handler that takes an hour for each object, or as long as it is told to."""
+    """An async handler that takes an hour per object, or as long as it is told to."""
 
     def __init__(self, seconds: float = 3600.0) -> None:
         self.seconds = seconds
@@ -231,7 +231,7 @@ async def test_an_async_handler_that_raises_is_named_and_counted_and_goes_on(
 async def test_a_handler_that_raises_for_every_object_is_logged_every_ten_seconds_and_hides_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Else a bug is as many stack traces as there are objects, with each full read."""
+    """Otherwise a bug would log a stack trace per object on every full read."""
     api = ScriptedClient()
 
     def broken(_: Delta[Widget]) -> None:

@@ -1,6 +1,4 @@
-"""Informers on virtual time against a scripted API server: what handlers and readers see, whatever the wire
-does.
-"""
+"""Informers on virtual time against a scripted API server: what handlers and readers see, whatever fails."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ def cache_of(api: ScriptedClient, **options: object) -> Cache:
 async def watching(
     api: ScriptedClient, scope: Scope | None = None, *, streaming: bool = True
 ) -> AsyncIterator[tuple[Informer[Widget], Told]]:
-    """A synced informer and what its handler was told."""
+    """Runs a synced informer; yields it and the deltas that its handler has received."""
     cache = cache_of(api, streaming_lists=streaming)
     told: Told = []
     informer = cache.declare(Widget, scope)

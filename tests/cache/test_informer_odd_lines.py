@@ -1,4 +1,4 @@
-"""An informer on the real client, whose watch is told nonsense: it counts it, and becomes the server's state again."""
+"""An informer on the real client whose watch receives garbage: it counts the lines, and recovers the server's state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ODD_LINES = [
 
 
 class Nonsense:
-    """A transport that puts bytes into each watch behind its initial events, while there are any."""
+    """A transport that inserts garbage into each watch after its initial events, as long as there is any left."""
 
     def __init__(self, inner: InMemoryTransport) -> None:
         self._inner = inner
@@ -80,7 +80,7 @@ class _Mixed:
 
 
 async def informed_of_nonsense(pieces: list[bytes]) -> dict[str, float]:
-    """What the metrics say when the informer has come through it."""
+    """Returns the metrics after the informer has recovered."""
     world = virtual_world()
     server = ApiServer(world=world)
     transport = Nonsense(InMemoryTransport(Front(server)))

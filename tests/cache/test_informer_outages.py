@@ -1,4 +1,4 @@
-"""What informers of running programs live through, against the embedded API server in memory, on virtual time."""
+"""Outages that informers of running programs survive, against the embedded API server in memory, on virtual time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ GIZMOS: dict[str, Any] = {
 
 
 class Copy:
-    """What a handler knows that believes what it is told; fails on a lost or doubled delta."""
+    """The copy that a handler keeps if it trusts its deltas; fails on a lost or duplicate delta."""
 
     def __init__(self) -> None:
         self.known: dict[Key, KubeObject] = {}
@@ -86,7 +86,7 @@ async def write(client: Client, name: str, value: str) -> None:
 
 
 async def until_equal(client: Client, informer: Informer[Any], copy: Copy, within: float) -> None:
-    """Until the store and what the handler knows are what the server has."""
+    """Waits until the store and the handler's copy equal the server's state."""
     async with asyncio.timeout(within):
         while True:
             truth = {obj.key: obj for obj in await client.list_all(informer.form, "default")}
@@ -101,7 +101,7 @@ async def test_a_storm_of_410_is_weathered_with_growing_pauses_and_every_change_
     api = MemoryApi(ApiServer(world=virtual_world()))
     async with api.client() as client, following(client, ConfigMap) as (informer, copy):
         reads = informer.full_reads
-        for second in range(600):  # nobody gets to resume anything
+        for second in range(600):  # no watch can be resumed
             await write(client, f"map-{second % 7}", str(second))
             api.forget()
             api.cut()
@@ -112,7 +112,7 @@ async def test_a_storm_of_410_is_weathered_with_growing_pauses_and_every_change_
 
 
 class Restarting(InMemoryTransport):
-    """While `down`, nobody listens."""
+    """An API server that accepts no connections while it is `down`."""
 
     down = False
 
@@ -184,7 +184,7 @@ async def test_a_token_that_is_rotated_under_open_watches_is_never_missed(tmp_pa
             client_of(TokenFile(path)) as client,
             following(client, ConfigMap) as (informer, copy),
         ):
-            for turn in range(30):  # a new one every eight minutes, as the kubelet does for a token of ten
+            for turn in range(30):  # a new token every 8 minutes, for a lifetime of 10
                 await asyncio.sleep(480)
                 await rotate()
                 await write(admin, "beat", str(turn))

@@ -1,4 +1,4 @@
-"""The page about informers: its programs run, as they stand, and do what the page says."""
+"""The page about informers: its programs run unchanged and do what the page says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "informers.md"
 
 @pytest.fixture(scope="module")
 def page() -> Any:
-    """All programs of the page, in one module."""
+    """Returns all programs of the page as one module."""
     module = ModuleType("informers_page")
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
     assert len(blocks) == 7

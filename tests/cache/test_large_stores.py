@@ -1,5 +1,6 @@
-"""However many objects there are, a full read, a new index and another scope hold up nobody, and nobody sees them half
-done. What is counted is how many objects are worked on between two turns of others, not how long that takes.
+"""However many objects there are, a full read, a new index and a changed scope block nobody, and no reader sees them
+half done. The tests count the objects that are processed between two turns of other tasks, not the time that this
+takes.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class ByColor:
 
 
 class Turns:
-    """How much was done between two turns of somebody who always wants one."""
+    """Counts the objects that are processed between two turns of a task that is always ready."""
 
     def __init__(self, work: Callable[[], int]) -> None:
         self.longest = self.count = 0
@@ -251,7 +252,7 @@ async def test_a_rescoping_that_is_cancelled_while_it_is_prepared_leaves_everyth
         assert len(cache.list(Widget, ALL)) == 4 * STEPS + 1
 
 
-# Whatever happens between the steps
+# Anything may happen between the steps
 
 PARTS = ("x", "y")
 COLORS = ("red", "blue")
@@ -268,7 +269,7 @@ STEP = st.one_of(
 
 
 class Steps:
-    """A store, what it has to hold, and a full read and an index that may be on their way."""
+    """A store, its expected content, and a full read and an index build that may be in progress."""
 
     def __init__(self) -> None:
         self.store: Store[Widget] = Store(PARTS)
@@ -280,7 +281,7 @@ class Steps:
             self.store.replace({}, "10", part)
 
     def put(self, namespace: str, name: str, color: str) -> None:
-        if self.replacing is None or self.replacing[0] != namespace:  # whose list/watch waits
+        if self.replacing is None or self.replacing[0] != namespace:  # whose list/watch is waiting
             self.version += 1
             obj = widget(name, self.version, color, namespace)
             self.store.apply(obj, namespace)

@@ -1,6 +1,4 @@
-"""The list/watch machine, transition by transition. Times are monotonic seconds; the rng draws its upper
-bound.
-"""
+"""The list/watch state machine, transition by transition. Times are monotonic seconds; the rng returns its maximum."""
 
 from __future__ import annotations
 
@@ -357,7 +355,7 @@ def test_bookmarks_move_the_position_from_which_a_watch_resumes() -> None:
 
 
 def test_objects_of_an_initial_stream_do_not_move_the_position() -> None:
-    """They come in no order, so that one with a high version says nothing of the others."""
+    """They are unordered, so an object with a high version says nothing about the others."""
     machine = in_stream()
     machine.event("ADDED", thing("b", 50), 60.0)
     assert machine.resource_version == ""

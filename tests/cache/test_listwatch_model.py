@@ -1,5 +1,5 @@
-"""Machine and store against a model of the server: whatever happens on the wire, the copy ends up as the
-truth.
+"""The state machine and the store against a model of the server: whatever happens on the wire, the copy converges to
+the server's state.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Event(NamedTuple):
 
 
 class Server:
-    """Objects that are selected or not, and the history that a watch with the selector shows."""
+    """Objects that match the selector or not, and the history that a watch with the selector shows."""
 
     def __init__(self) -> None:
-        self.version = 7  # 7 .. 1xx: versions of different lengths
+        self.version = 7  # 7 to 1xx: versions of different lengths
         self.objects: dict[str, tuple[Thing, bool]] = {}
         self.history: list[Event] = []
         self.compacted = 7
@@ -76,12 +76,12 @@ class Server:
                 self.history.append(Event("DELETED", self._thing(name, before[0].metadata.uid)))
 
     def backup(self) -> Callable[[], None]:
-        """What brings the present back: everything since then is lost."""
+        """Returns a function that restores the present state; everything written after the backup is lost."""
         version, objects, history = self.version, dict(self.objects), list(self.history)
 
         def restore() -> None:
             self.version, self.objects, self.history = version, dict(objects), list(history)
-            self._uids += 1000  # what is created again is another object
+            self._uids += 1000  # an object that is created again is a different one
 
         return restore
 
@@ -96,7 +96,7 @@ class Server:
 
 
 class Wire:
-    """Carries out the machine's requests step by step, so that anything can happen between two steps."""
+    """Executes the state machine's requests step by step, so that anything can happen between two steps."""
 
     def __init__(self, server: Server, *, streaming: bool) -> None:
         self.server = server
@@ -109,7 +109,7 @@ class Wire:
         self._live_from = 0
 
     def step(self) -> None:
-        """One message arrives."""
+        """Delivers one message."""
         self.now += 5.0
         machine = self.machine
         match machine.state:
@@ -137,7 +137,7 @@ class Wire:
                 self._receive()
 
     def resume(self) -> None:
-        """The server was restored behind a watch that stays open."""
+        """The watch stays open although the server was restored."""
         self._live_from = len(self.server.history)
 
     def fail(self, error: ApiError, *, in_stream: bool) -> None:
@@ -155,7 +155,7 @@ class Wire:
             self.machine.ended(self.now)
 
     def replay(self, count: int) -> None:
-        """Messages of the past come again."""
+        """Delivers messages of the past again."""
         if isinstance(self.machine.state, Watching):
             seen = self.server.history[: self._live_from]
             for event in seen[-count:] if count else ():
@@ -171,7 +171,7 @@ class Wire:
             self.step()
 
     def _existing(self) -> Iterator[Event | str]:
-        """A consistent read: the state of the moment it began, then its version."""
+        """A consistent read: the state at the time of the request, then its version."""
         self._live_from = len(self.server.history)
         snapshot: list[Event | str] = [Event("ADDED", obj) for obj in self.server.selected()]
         return iter([*snapshot, str(self.server.version)])
@@ -218,7 +218,7 @@ class _NoJitter:
 
 
 def copy_of(deltas: Iterable[Delta[Thing]]) -> dict[Key, Thing]:
-    """What a handler knows that believes what it is told; fails on a lost or doubled delta."""
+    """Returns the copy that a handler keeps if it trusts its deltas; fails on a lost or duplicate delta."""
     known: dict[Key, Thing] = {}
     newest: dict[Key, int] = {}
     for delta in deltas:
@@ -307,7 +307,7 @@ def test_after_a_restore_the_copy_ends_as_the_truth_though_versions_come_again(
     wire.catch_up()
     restore()
     wire.resume()
-    # As long as the new history is shorter than the lost one, it can be noticed.
+    # A restore can be detected only while the new history is shorter than the lost one.
     for name, selected in new[: len(lost) - 1]:
         server.write(name, selected)
         if watch_goes_on:

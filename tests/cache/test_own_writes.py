@@ -1,4 +1,4 @@
-"""Read your own writes: what a reconcile waits for, and for what it does not."""
+"""Read your own writes: what a reconcile waits for, and what it does not wait for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINE = Scope(labels=Selector.equals("shard", "me"))
 
 
 class SlowCache:
-    """A synced cache whose watch is cut while something is written: it sees nothing until `catch_up`."""
+    """A synced cache whose watch is interrupted during writes: it sees nothing until `catch_up`."""
 
     def __init__(self, scope: Scope | None = None) -> None:
         self.api = ScriptedClient()
@@ -37,7 +37,7 @@ class SlowCache:
             yield self
 
     def write(self, key: str, color: str = "", **metadata: object) -> Widget:
-        """A write of ours, with its record."""
+        """Writes an object and records the write."""
         obj = self.api.put(key, color, **metadata)
         self.record(obj)
         return obj
@@ -53,7 +53,7 @@ class SlowCache:
         self.record(self.api.delete(key), deleted=True)
 
     async def catch_up(self, *, count: int | None = None) -> None:
-        """Events that were held arrive, all or some."""
+        """Delivers the delayed events, all or some of them."""
         for stream, held in zip(self.api.streams, self._late, strict=True):
             for _ in range(held.qsize() if count is None else count):
                 stream.live.put_nowait(held.get_nowait())
@@ -87,7 +87,7 @@ async def test_a_read_waits_for_the_event_of_the_write() -> None:
 @virtual_time
 async def test_without_pending_writes_nothing_is_awaited() -> None:
     async with SlowCache().running() as slow:
-        slow.api.put("x/a")  # somebody else's
+        slow.api.put("x/a")  # somebody else's write
         step = slow.writes.settled(slow.cache, Widget)
         with pytest.raises(StopIteration):
             step.send(None)

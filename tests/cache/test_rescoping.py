@@ -1,4 +1,4 @@
-"""An informer whose scope changes while it runs: readers and handlers go from one to the other without a gap."""
+"""An informer whose scope changes while it runs: readers and handlers switch to the new scope without a gap."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from kubeshard.testing.virtual_time import settle, virtual_time
 
 
 class Api(ScriptedClient):
-    """Its watches can lag: what happens after they were opened stays in the pipe."""
+    """An API whose watches can lag: events that happen after they were opened are delayed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Api(ScriptedClient):
             yield events
 
     def arrive(self) -> None:
-        """What lagged comes."""
+        """Delivers the delayed events."""
         self.lagging = False
         for stream in self.held:
             while stream.queue is not stream.live and not stream.queue.empty():
@@ -75,7 +75,7 @@ class World(NamedTuple):
     told: list[Delta[Widget]]
 
     def known(self) -> dict[Key, Widget]:
-        """What the handler knows that believes what it is told; fails on a lost or doubled delta."""
+        """Returns the copy that a handler keeps if it trusts its deltas; fails on a lost or duplicate delta."""
         known: dict[Key, Widget] = {}
         for delta in self.told:
             match delta:
@@ -425,7 +425,7 @@ async def test_what_the_old_scope_showed_meanwhile_is_not_undone_by_what_the_new
         api.lagging = True
         moving = asyncio.create_task(cache.rescope(informer, XY))
         await asyncio.sleep(0)
-        api.refuse.append(Unavailable("refused"))  # one of the two namespaces comes a second later
+        api.refuse.append(Unavailable("refused"))  # one of the two namespaces is listed a second later
         await settle()
         assert watched(api.held) == ["y"]
         changed, _, new = api.put("y/changed", "blue"), api.delete("y/gone"), api.put("y/new")
@@ -505,7 +505,7 @@ def test_whatever_happens_meanwhile_no_delta_is_lost_or_doubled_and_no_object_go
                         api.end_streams(Gone("expired", code=410))
                 w.known()
             api.arrive()
-            await asyncio.sleep(3600)  # forty refusals cost forty backoffs
+            await asyncio.sleep(3600)  # forty failures take forty backoffs
             assert moving.done()
             await moving
             selected = [obj for obj in api.objects.values() if after.may_select(Widget.KIND, obj.metadata)]

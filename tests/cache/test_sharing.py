@@ -17,7 +17,7 @@ WIDGET = form_of(Widget)
 
 
 def widget(name: str, app: str = "web") -> Widget:
-    """As it comes from the server: nothing of it is anybody else's."""
+    """Returns a widget as decoded from a response: it shares nothing with any other object."""
     owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web-1", uid="u-1", controller=True)
     metadata = ObjectMeta(
         name=name,

@@ -1,4 +1,4 @@
-"""Waiting for an object: on one watch, whatever becomes of it."""
+"""Waiting for an object takes one watch, whatever happens to that watch."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ async def test_what_waiting_does_not_mend_is_raised_at_once() -> None:
 
 
 class Refusing:
-    """A transport whose server refuses everything."""
+    """A transport whose server rejects everything."""
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         body = b'{"kind":"Status","reason":"Forbidden","message":"no right","code":403}'

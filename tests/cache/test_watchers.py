@@ -1,4 +1,4 @@
-"""A watcher on virtual time against a scripted API server: what its docstring guarantees, and what is said of gaps."""
+"""A watcher on virtual time against a scripted API server: its documented guarantees, and how gaps are reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Told = list[WatcherEvent[Widget]]
 
 class Api(ScriptedClient):
     def lose(self, *keys: str) -> None:
-        """Objects go, and what a watch would have told of it is compacted away."""
+        """Removes objects and compacts away the events that a watch would have received."""
         for key in keys:
             self.delete(key)
         self.compacted = self.version
@@ -42,7 +42,7 @@ class Api(ScriptedClient):
 
 @asynccontextmanager
 async def listening(api: Api, namespace: str | All = ALL, **options: Any) -> AsyncIterator[Told]:
-    """What a watcher tells, from its first full read on."""
+    """Yields the watcher's events, from its first full read on."""
     told: Told = []
 
     async def listen() -> None:
@@ -61,7 +61,7 @@ async def listening(api: Api, namespace: str | All = ALL, **options: Any) -> Asy
 
 
 def since_the_gap(told: Told) -> Told:
-    """What came after the last interruption."""
+    """Returns the events after the last interruption."""
     last = max(number for number, event in enumerate(told) if isinstance(event, Interrupted))
     return told[last + 1 :]
 

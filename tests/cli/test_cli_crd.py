@@ -1,4 +1,4 @@
-"""`kubeshard crd`: the classes of a module as YAML, and mistakes in one line."""
+"""`kubeshard crd`: the classes of a module as YAML, and mistakes reported in one line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def printed(*arguments: str) -> list[str]:
-    """Names of the definitions, with their versions."""
+    """Returns the names of the definitions, with their versions."""
     done = CliRunner().invoke(cli, ["crd", *arguments], catch_exceptions=False)
     return [
         " ".join([found["metadata"]["name"], *(version["name"] for version in found["spec"]["versions"])])

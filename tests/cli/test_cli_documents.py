@@ -1,4 +1,4 @@
-"""docs/commands.md and docs/configuration.md say what the code does: every option, field, default and variable."""
+"""docs/commands.md and docs/configuration.md match the code: every option, field, default and variable."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_variable_is_documented_and_none_that_does_not_exist() -> None:
 
 
 def fields(type_: Any, default: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """(path, default as it is written) of every field; structs inside lists begin with their own defaults."""
+    """Yields (path, default as written) of every field; fields of structs in lists show the struct's own defaults."""
     hints = get_type_hints(type_)
     for field in msgspec.structs.fields(type_):
         where = f"{path}.{field.encode_name}" if path else field.encode_name

@@ -22,7 +22,7 @@ from kubeshard.cli.program import cli
 
 
 def groups(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The group and those below it."""
+    """Yields the group and its subgroups."""
     yield path
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
@@ -54,7 +54,7 @@ def test_every_command_and_option_explains_itself(path: tuple[str, ...], command
 
 @pytest.mark.parametrize("program", [cli, shard], ids=["kubeshard", "kubectl shard"])
 def test_help_points_to_nothing_that_an_installation_does_not_have(program: click.Group) -> None:
-    """Wheels have no documentation in them."""
+    """Wheels contain no documentation."""
     pages = [*groups(program), *(path for path, _ in commands(program))]
     texts = {path: CliRunner().invoke(program, [*path, "--help"]).output for path in pages}
     assert all(text.startswith("Usage:") for text in texts.values())

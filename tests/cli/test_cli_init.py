@@ -1,4 +1,4 @@
-"""`kubeshard init`: what it makes is formatted, typed, tested and runs, whatever it is called."""
+"""`kubeshard init`: the generated project is formatted, typed and tested and runs, whatever its name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def made(folder: Path, *options: str) -> Path:
 
 
 def run(folder: Path, *command: str) -> str:
-    """In the project, as its author would. Fails the test if the command fails."""
+    """Runs a command in the project, as its author would. Fails the test if the command fails."""
     environment = {**os.environ, "PYTHONPATH": TREE, "MYPYPATH": TREE}
     done = subprocess.run(
         [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, text=True

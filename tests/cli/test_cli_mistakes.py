@@ -1,4 +1,4 @@
-"""A user's mistake ends the real command in one line on standard error that says what to do, without a traceback.
+"""A user's mistake ends the real command with one line on standard error that says what to do, without a traceback.
 
 Mistakes that need an API server are in `tests/kube/test_cli_kube.py`.
 """
@@ -35,7 +35,7 @@ main()
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """The command's home and working folder; the server of its kubeconfig `away` does not answer."""
+    """The command's home and working directory; the server in its kubeconfig `away` does not respond."""
     (tmp_path / "away").write_text(KUBECONFIG)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""What `kubeshard monitoring` prints is what tools read."""
+"""The output of `kubeshard monitoring` is what monitoring tools read."""
 
 from __future__ import annotations
 

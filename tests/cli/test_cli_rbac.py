@@ -1,4 +1,4 @@
-"""`kubeshard rbac`: the roles of a manager as YAML, and mistakes in one line."""
+"""`kubeshard rbac`: the roles of a manager as YAML, and mistakes reported in one line."""
 
 from __future__ import annotations
 

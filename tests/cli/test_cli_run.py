@@ -1,4 +1,4 @@
-"""`kubeshard run`: an operator runs by its name, and a mistake in it is told by its author's file and line."""
+"""`kubeshard run` runs an operator by its name, and reports a mistake in it with file and line."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ data: {greeting: hello}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder of the test."""
+    """The current directory of the test."""
     monkeypatch.chdir(tmp_path)
     before, path = set(sys.modules), list(sys.path)
     yield tmp_path

@@ -1,4 +1,4 @@
-"""`kubeshard types`: classes from files, and mistakes in one line."""
+"""`kubeshard types`: classes from files, and mistakes reported in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo shows of its steps."""
+"""The table that the demo prints about its steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An HTTP server on the loopback interface that answers as a test says."""
+"""An HTTP server on the loopback interface that responds as the test specifies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Server:
         return web.Response()
 
     async def stall_within(self, request: web.Request) -> web.StreamResponse:
-        """Begins an answer and never ends it."""
+        """Starts a response and never finishes it."""
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         await response.write(b"x")
@@ -101,7 +101,7 @@ async def client(server: Server, rng: Rng) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def status() -> Callable[..., web.Response]:
-    """An API server's refusal."""
+    """Returns an error response of an API server."""
 
     def make(
         code: int, reason: str = "", *, headers: dict[str, str] | None = None, **fields: Any

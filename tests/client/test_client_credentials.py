@@ -66,7 +66,7 @@ async def test_the_last_good_token_is_used_while_the_file_cannot_be_read(tmp_pat
 
 @pytest.fixture
 def plugin(tmp_path, clock):
-    """Makes credentials of a shell script; `tmp_path/runs` gets a line per run."""
+    """Turns a shell script into a credential plugin; `tmp_path/runs` gets a line per run."""
 
     def make(script, **fields):
         path = tmp_path / "plugin"

@@ -1,4 +1,4 @@
-"""What is asked of a server about its kinds, and what is made of odd answers."""
+"""The requests for a server's kinds, and the handling of odd responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubeshard_apiserver.testing.memory import MemoryApi
 
 
 class Api:
-    """Fetches from the embedded API server, in the plain form only unless it is `aggregated`."""
+    """Fetches from the embedded API server, in the plain form only unless `aggregated` is set."""
 
     def __init__(self, *, aggregated: bool) -> None:
         self._aggregated = aggregated

@@ -1,4 +1,4 @@
-"""Finalizers that an uninstalled operator left behind: all are found, and only they are taken off."""
+"""Finalizers that an uninstalled operator left behind: all of them are found, and only they are removed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_a_namesake_and_an_object_that_is_gone_are_left_alone() -> None:
 
 
 class WithoutSecrets:
-    """A transport whose server lets nobody list Secrets."""
+    """A transport whose server forbids listing Secrets."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

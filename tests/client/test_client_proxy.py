@@ -15,7 +15,7 @@ GET = HttpRequest("GET", "/path", {}, None, 5.0)
 
 
 class Proxy:
-    """Tunnels to one port, whatever it is asked for; `heads` are the requests that it saw."""
+    """Tunnels to one port, whatever the client requests; `heads` are the requests that it received."""
 
     def __init__(self):
         self.heads = []
@@ -58,7 +58,7 @@ async def proxy():
 
 @pytest.fixture
 async def secure(tmp_path):
-    """A TLS server that answers with the host it was asked for, and a context that trusts it."""
+    """A TLS server that responds with the requested host name, and a context that trusts it."""
     selfsigned = pytest.importorskip("kubeshard.webhook.selfsigned")
     import time
 
@@ -120,7 +120,7 @@ async def test_a_slow_consumer_holds_the_server_back_and_loses_nothing(server):
         chunks = stream.chunks()
         received += len(await anext(chunks))
         before = -1
-        while sent != before:  # until the server has come to a halt
+        while sent != before:  # until the server is blocked
             before = sent
             await asyncio.sleep(0.2)
         assert sent < count

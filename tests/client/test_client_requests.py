@@ -71,7 +71,7 @@ def page(names, token="", version="5"):
 
 
 async def watched(client, **options):
-    """All events of a watch."""
+    """Returns all events of a watch."""
     async with client.watch(ConfigMap, "n", **options) as events:
         return [event async for event in events]
 

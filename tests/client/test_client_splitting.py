@@ -32,7 +32,7 @@ class Widget(KubeObject, group="example.com", version="v1"):
 
 FORM = form_of(Widget)
 
-# Strings that look like the structure around them are what a splitter can get wrong.
+# A splitter can be confused by strings that look like the structure around them.
 texts = st.lists(
     st.sampled_from(["},{", '"', "\\", "]}", '{"metadata":', '"items":[', "ä", "\n", "a"]), max_size=6
 ).map("".join)

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 
 
 def certificate(name, issuer=None):
-    """PEM texts of certificate and key; without an issuer a CA. Returned with what is needed to issue others."""
+    """Returns certificate and key in PEM, and what is needed to issue others. Without an issuer it is a CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer_name, issuer_key = (issuer[2].subject, issuer[3]) if issuer else (subject, key)
@@ -63,7 +63,7 @@ def leaf(served):
 
 @pytest.fixture
 async def url(ca, served, tmp_path):
-    """An HTTPS server for `kube.example.com` which answers with the name of the client's certificate."""
+    """The URL of an HTTPS server for `kube.example.com` that responds with the name in the client's certificate."""
     cert, key, *_ = served
     (tmp_path / "server.pem").write_text(cert + key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -175,7 +175,7 @@ async def test_a_client_certificate_in_rotated_files_is_presented_anew(url, ca, 
         assert await name() == "alice"
         clock.now += CERTIFICATE_AGE
         assert await name() == "bob"
-        files.certificate.write_text(certificate("carol", ca)[0])  # half of a rotation
+        files.certificate.write_text(certificate("carol", ca)[0])  # the key is still the old one
         clock.now += CERTIFICATE_AGE
         assert await name() == "bob"
         rotate("dave")

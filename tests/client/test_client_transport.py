@@ -230,7 +230,7 @@ async def test_after_an_abort_a_request_that_was_about_to_leave_is_not_sent(serv
     server.answer(web.Response(), web.Response())
     await transport.request(get())
     waiting = asyncio.create_task(transport.request(get("/late")))
-    await asyncio.sleep(0)  # libcurl has it, and writes it in its next turn
+    await asyncio.sleep(0)  # libcurl has the request, and writes it in its next turn
     transport.abort()
     with pytest.raises(TransportError, match="closed"):
         await waiting
@@ -240,7 +240,7 @@ async def test_after_an_abort_a_request_that_was_about_to_leave_is_not_sent(serv
 
 async def test_after_an_abort_no_request_begins(server, transport):
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(transport.abort).result(timeout=5)  # before the loop has heard of it
+        pool.submit(transport.abort).result(timeout=5)  # before the loop has noticed it
     with pytest.raises(TransportError, match="closed"):
         await transport.request(get())
     assert not server.requests
@@ -264,7 +264,7 @@ async def test_the_answer_after_that_of_a_head_request_has_its_body(server, tran
 
 
 async def serve_bytes(answer):
-    """A server that sends the same bytes to each connection's first request; its URL."""
+    """Runs a server that sends the same bytes to the first request of each connection; yields its URL."""
 
     async def serve(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
@@ -317,7 +317,7 @@ async def test_an_answer_is_not_kept_until_the_next_request(server, transport):
 
 @pytest.mark.regression
 async def test_a_server_that_moved_is_found_before_a_lease_runs_out(server, monkeypatch):
-    """The look-ups are libcurl's own, so its setting is looked at."""
+    """libcurl resolves the name itself, so the test checks its setting."""
     options = {}
 
     class Recorded(pycurl.Curl):

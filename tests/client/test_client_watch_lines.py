@@ -1,4 +1,4 @@
-"""What a watch does with lines that no API server sends: an ApiError, and nothing else, whatever the line is."""
+"""A watch turns any line that no API server sends into an ApiError, and nothing else."""
 
 import json
 
@@ -140,7 +140,7 @@ def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None
         list(decoder.feed(b"x" * 10_000))
 
 
-# Anything: bytes, JSON of any shape, and sound events with something in them replaced.
+# Anything: bytes, JSON of any shape, and valid events in which something was replaced.
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8))
 values = st.recursive(
     scalars,
@@ -176,7 +176,7 @@ events = st.fixed_dictionaries({}, optional={"type": types, "object": objects}).
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """An event with some bytes of it replaced or cut out."""
+    """Returns an event with some of its bytes replaced or removed."""
     line = bytearray(draw(events))
     at = draw(st.integers(0, len(line)))
     line[at : at + draw(st.integers(0, 4))] = draw(st.binary(max_size=4))

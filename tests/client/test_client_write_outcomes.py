@@ -1,4 +1,4 @@
-"""Which writes may still land after the client has done with them."""
+"""Writes that may still take effect after the client has given up on them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STORED = (
 
 
 class Book:
-    """A ledger: how long each write may land late, and whether its outcome is known."""
+    """A ledger: how late each write may still take effect, and whether its outcome is known."""
 
     def __init__(self, refusal: ApiError | None = None) -> None:
         self.lines: list[list[Any]] = []

@@ -1,5 +1,5 @@
 """Controllers of a kind `App` on the embedded API server, in memory and on virtual time: a manager as in production,
-and a list of what it sent.
+and a record of its requests.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ def app(name: str = "a", *finalizers: str, **meta: Any) -> App:
 
 
 class Recording:
-    """A transport that keeps what is asked for, and may answer instead of the server."""
+    """A transport that records requests, and may respond instead of the server."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self.requests: list[HttpRequest] = []
         self.instead: dict[str, HttpResponse] = {}
-        """By method."""
+        """Responses to send instead of the server's, by method."""
         self.lost = ""
-        """`request` or `answer`: what becomes of the write that `after` more writes are ahead of."""
+        """`request` or `answer`: which of the two gets lost of the write that comes after `after` more writes."""
         self.after = -1
 
     async def request(self, request: HttpRequest) -> HttpResponse:
@@ -129,7 +129,7 @@ class Recording:
 
 
 class AppCluster:
-    """`client` is the user's; what the operator sends is in `sent`."""
+    """`client` is the user's; the operator's requests are in `sent`."""
 
     def __init__(self, server: ApiServer, client: Client, operator: Client, recording: Recording) -> None:
         self.server = server
@@ -139,7 +139,7 @@ class AppCluster:
 
     @property
     def sent(self) -> list[str]:
-        """Method and last part of the path of each write, and of each read that is no list, since the last look."""
+        """Returns method and last path segment of each write, and of each read but lists, since the last call."""
         requests, self.recording.requests = self.recording.requests, []
         return [
             f"{request.method} {request.target.partition('?')[0].rpartition('/')[2]}"
@@ -172,7 +172,7 @@ class AppCluster:
         return next((each for each in conditions if each.type == type), None)
 
     async def managers(self, name: str = "a") -> dict[str, Any]:
-        """Who applied which fields of the status."""
+        """Returns the managers of the status, with the fields that they applied."""
         body = (await self.client.raw("GET", App.KIND.path("default", name))).body
         fields = msgspec.json.decode(body)["metadata"]["managedFields"]
         return {

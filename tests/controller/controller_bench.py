@@ -1,5 +1,5 @@
-"""A controller on a bench: real runner, queue, cache and client, but the watch events come from the test and
-the API server is a function.
+"""A controller on a test bench: real runner, queue, cache and client, but the test provides the watch events, and the
+API server is a function.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ Answer = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 
 
 class FakeServer:
-    """The transport to an API server that is one function; keeps what was requested."""
+    """A transport to an API server that is a single function; records the requests."""
 
     def __init__(self, answer: Answer = lambda _: NOT_FOUND) -> None:
         self.answer = answer
@@ -104,7 +104,7 @@ class FakeServer:
 
 
 class Recorded:
-    """Events and metrics of a bench."""
+    """The Events and metrics of a bench."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
@@ -208,7 +208,7 @@ class Bench:
 
     @asynccontextmanager
     async def running(self, *objects: KubeObject) -> AsyncIterator[Bench]:
-        """The controller works, on a cache that has these objects; it is cancelled at the end."""
+        """Runs the controller on a cache with these objects, and cancels it at the end."""
         task = asyncio.create_task(self.runner.run(self.gates))
         await settle()
         await self.synced(*objects)

@@ -1,4 +1,4 @@
-"""One process of a controller that runs when a test says so, and kinds for it, on an API server of the test's own."""
+"""One process of a controller that runs when the test says so, and its kinds, on an API server for this test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class App(KubeObject, group="example.com", version="v1"):
 
 
 class Tenant(KubeObject, group="example.com", version="v1", namespaced=False):
-    """An owner without a namespace; and a member that no App can own."""
+    """An owner without a namespace; also a member that no App can own."""
 
     level: int | None = None
 
@@ -40,7 +40,7 @@ class WidgetSpec(Struct):
 
 
 class Widget(KubeObject, group="example.com", version="v1"):
-    """`serial` cannot be changed."""
+    """A member whose `serial` is immutable."""
 
     spec: WidgetSpec = field(default_factory=WidgetSpec)
 
@@ -107,22 +107,22 @@ def widget(name: str, **spec: Any) -> Widget:
 
 
 class Killed(BaseException):
-    """The process ended here."""
+    """Raised where the process is killed."""
 
 
 class Wire:
-    """The connection of a process: counts requests, and may end the process, or itself, at one of them."""
+    """The connection of a process: counts requests, and may kill the process or break at one of them."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         self.requests: list[str] = []
         self.fatal: int | None = None
-        """Which request (0 is the first) goes wrong."""
+        """The index of the request that fails; 0 is the first."""
         self.broken = " "
-        """A part of targets that cannot be reached."""
+        """Requests whose target contains this text cannot reach the server."""
         self.how = ""
-        """`before` and `after`: the process is killed before the request leaves, or before its answer is read.
-        `lost`: the server does what it is asked for, but the connection breaks before the answer.
+        """`before` and `after`: the process is killed before the request leaves, or before the response is read.
+        `lost`: the server executes the request, but the connection breaks before the response.
         """
 
     async def request(self, request: HttpRequest) -> Any:
@@ -157,7 +157,7 @@ class Wire:
 
 
 class Operator:
-    """One process of a controller named `apps`. Before each run its caches have seen what `World.client` wrote."""
+    """One process of a controller named `apps`. Before each run its caches have seen all writes of `World.client`."""
 
     def __init__(
         self, world: World, client: Client, wire: Wire, cache: Cache, watches: Sequence[Watch[Any]]
@@ -175,7 +175,7 @@ class Operator:
     async def run(
         self, act: Callable[[Context], Awaitable[R]], name: str = "shop", *, fresh: bool = False
     ) -> R:
-        """One reconcile."""
+        """Runs one reconcile."""
         key = Key(NAMESPACE if self._primary.kind.namespaced else "", name)
         await self._catch_up()
         with self._book.recording(key) as writes:
@@ -196,7 +196,7 @@ class Operator:
             return await act(ctx._reading_live() if fresh else ctx)
 
     async def _catch_up(self) -> None:
-        """Waits until the caches show what everybody wrote."""
+        """Waits until the caches have seen all writes."""
         others = OwnWrites(self._client.world.clock)
         for record in self.world.records:
             others.record(record)
@@ -205,7 +205,7 @@ class Operator:
             await others.settled(self._cache, form)
 
     async def sees_no(self, kind: type[KubeObject], name: str) -> None:
-        """Returns when its cache has no object of that name any more."""
+        """Returns once its cache no longer has an object of that name."""
         informer = self._reader.informer(kind)
         while informer.store.metadata(Key(NAMESPACE, name)) is not None:
             await informer.progress()
@@ -220,7 +220,7 @@ class Operator:
 
 
 class World:
-    """An API server with the kinds, and a client of somebody else."""
+    """An API server with the kinds, and another user's client."""
 
     def __init__(self, api: MemoryApi) -> None:
         self.api = api
@@ -245,7 +245,7 @@ class World:
                 yield Operator(self, client, wire, cache, watches)
 
     async def there(self, *kinds: Any) -> dict[str, KubeObject]:
-        """What the server has, by kind and name."""
+        """Returns the objects on the server, by kind and name."""
         found: dict[str, KubeObject] = {}
         for kind in kinds:
             form: Form[Any] = form_of(kind)

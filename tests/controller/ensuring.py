@@ -1,4 +1,4 @@
-"""`ensure` without a manager: a context that reads the server itself, and counts what is written."""
+"""`ensure` without a manager: a context that reads from the server directly and counts writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubeshard.core import KubeObject, NotFound
 
 
 class Ensuring:
-    """One process of a controller. Another one knows nothing of what this one has learned."""
+    """One process of a controller. It knows nothing of what another instance has learned."""
 
     def __init__(self, client: Client) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""Reconciles that block, in threads of their own: on real event loops, without waiting for any time to pass."""
+"""Reconciles that block run in threads: on real event loops, without waiting for any time to pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE = 20.0
 
 
 class Work:
-    """Blocks until it `may_end`. Knows how many do so at once."""
+    """Blocks until `may_end` is set, and counts how many reconciles block at once."""
 
     def __init__(self) -> None:
         self.may_end = threading.Event()
@@ -53,7 +53,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def started(made: Bench) -> asyncio.Task[None]:
-    """The bench's controller, on a cache with one Site. (`Bench.running` needs virtual time.)"""
+    """Runs the bench's controller on a cache with one Site. (`Bench.running` needs virtual time.)"""
     running = asyncio.create_task(made.runner.run())
     await asyncio.sleep(0)
     for informer in made.cache.informers:
@@ -75,7 +75,7 @@ async def check_one_run_at_a_time(reconcile: Callable[[Context, Any], Any], work
     try:
         await until(lambda: made.recorded.outcomes or work.running)
         await until(lambda: made.runner.overdue_since is not None)
-        await asyncio.sleep(0.05)  # enough for a second run, if one were to begin
+        await asyncio.sleep(0.05)  # enough time for a second run to start if one could
         made.runner.queue.add(A)
         await asyncio.sleep(0.05)
         assert work.most == 1

@@ -1,4 +1,4 @@
-"""Conflicts that trying again does not mend are told in words, on the embedded server's rules and virtual time."""
+"""Conflicts that no retry resolves are explained, with the embedded server's rules on virtual time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def config(name: str, **data: str) -> ConfigMap:
 
 
 async def reconciled(client: Client, act: Callable[[Context], Awaitable[Any]], **options: Any) -> int:
-    """Reconciles one Secret for ten minutes; how often."""
+    """Reconciles one Secret for ten minutes; returns how often."""
     runs = 0
 
     async def reconcile(ctx: Context, obj: Any) -> None:

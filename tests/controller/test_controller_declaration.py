@@ -287,7 +287,7 @@ async def test_idle_returns_only_in_a_moment_without_runs() -> None:
     with in_flight.running(KIND, A):
         waiter = asyncio.create_task(wait())
         await settle()
-    with in_flight.running(KIND, A):  # begins before the waiter had its turn
+    with in_flight.running(KIND, A):  # starts before the waiter gets its turn
         await asyncio.sleep(1)
         assert not waiter.done()
     await waiter

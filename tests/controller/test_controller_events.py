@@ -1,4 +1,4 @@
-"""The event recorder on virtual time, against an API server with scripted trouble."""
+"""The event recorder on virtual time, against an API server that fails as scripted."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_a_refused_event_is_not_tried_again() -> None:
     async with recorder.running():
         recorder.event(CONFIG, "Normal", "R", "m")
         await asyncio.sleep(1000)
-    assert (server.requests, recorder.failed) == (2, 1)  # once in each group that knows events
+    assert (server.requests, recorder.failed) == (2, 1)  # once in each group that has Events
 
 
 @virtual_time
@@ -253,7 +253,7 @@ def test_references_name_the_kind_of_the_object(obj: Any, expected: tuple[str, s
 
 
 class CoreOnly(ApiServer):
-    """Its RBAC rules know the core group only."""
+    """A server whose RBAC rules know only the core group."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""An owner that cannot own is a mistake no retry mends: said once, until the object changes."""
+"""An owner that cannot own the object is a mistake that no retry fixes: it is reported once per change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which deltas each predicate lets pass, by table."""
+"""The deltas that each predicate accepts, as a table."""
 
 from __future__ import annotations
 

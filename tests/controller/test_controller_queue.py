@@ -1,4 +1,4 @@
-"""What a controller makes of its queue: who goes first, what starts a backoff anew, and why a reconcile ran."""
+"""How a controller uses its queue: which key goes first, what resets a backoff, and why a reconcile ran."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A = Key("ns", "a")
 
 
 class Seen:
-    """A reconcile that notes each run, takes some time, and then does what it is told."""
+    """A reconciler that records each run, takes some time, and then does what it is told."""
 
     def __init__(self, *acts: Any, seconds: float = 0) -> None:
         self.acts = list(acts)
@@ -50,7 +50,7 @@ class Seen:
         return [time for time, _ in self.runs]
 
 
-# -- who goes first
+# -- order
 
 
 @virtual_time
@@ -71,7 +71,7 @@ async def test_a_fresh_change_goes_before_a_resync() -> None:
     async with Bench(seen, primary=watch, workers=1).running(*objects) as bench:
         while len(seen.runs) < 4:  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.9)  # the first of the resync runs, and the next waits
+        await asyncio.sleep(0.9)  # the first key of the resync is running, and the next is waiting
         await bench.put(site("fresh"))
         await asyncio.sleep(5)
     assert seen.names[3:6] == ["old-0", "fresh", "old-1"]
@@ -80,7 +80,7 @@ async def test_a_fresh_change_goes_before_a_resync() -> None:
 
 @virtual_time
 async def test_a_retry_keeps_the_priority_of_the_run_that_failed() -> None:
-    """An initial list whose objects all fail does not delay a change in its second round either."""
+    """Failing objects of an initial list do not delay other changes in their second round either."""
     seen = Seen(*[Unavailable("down")] * 3, None, seconds=0.6)
     objects = [site(f"old-{number}") for number in range(3)]
     async with Bench(seen).running(*objects) as bench:
@@ -182,7 +182,7 @@ async def test_a_spec_change_is_tried_at_once_and_starts_the_backoff_anew() -> N
 
 @virtual_time
 async def test_a_new_object_of_an_old_name_starts_its_backoff_anew() -> None:
-    """Though what was to be done when the old one was gone has failed all the time."""
+    """Even if the work for the deleted object had failed all along."""
     seen = Seen(Unavailable("down"))
     async with Bench(seen, gone=lambda ctx, key: seen(ctx, None)).running(site("a")) as bench:
         await bench.remove(site("a", 2))
@@ -195,7 +195,7 @@ async def test_a_new_object_of_an_old_name_starts_its_backoff_anew() -> None:
 
 @virtual_time
 async def test_a_status_or_label_change_does_not_inflate_the_backoff() -> None:
-    """Each of them is tried at once; the retries come when they would have come without them."""
+    """Each of these changes is tried at once; the retries come when they would have come without them."""
     seen = Seen(Unavailable("down"))
     async with Bench(seen).running(site("a")) as bench:
         await asyncio.sleep(8)
@@ -212,13 +212,13 @@ async def test_a_change_of_another_object_does_not_start_the_backoff_anew() -> N
     seen = Seen(Unavailable("down"))
     async with Bench(seen, owns=[ConfigMap]).running(site("a")) as bench:
         await asyncio.sleep(8)
-        await bench.put(child("a", "a", generation=1))  # of the same name
+        await bench.put(child("a", "a", generation=1))  # an object of the same name
         await bench.put(child("a", "a", version=2, generation=2))
         await asyncio.sleep(20)
     assert seen.times == [0, 1, 3, 7, 8, 8, 15]
 
 
-# -- why
+# -- reasons
 
 
 @virtual_time

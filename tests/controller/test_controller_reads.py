@@ -1,4 +1,4 @@
-"""A read says that an object is absent only where it would be seen if it were there."""
+"""A read reports an object as absent only if the cache would show it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THEME = Theme(metadata=site("t", namespace="").metadata)
 def raised_by(
     act: Callable[[Context], Awaitable[Any]], *objects: KubeObject, **options: Any
 ) -> tuple[BaseException | None, list[str]]:
-    """What one run of `act` raised, and the results of all runs in an hour."""
+    """Returns what one run of `act` raised, and the results of all runs within an hour."""
     errors: list[BaseException | None] = []
     labels: list[str] = []
 
@@ -64,7 +64,7 @@ def test_a_child_of_a_cluster_scoped_object_is_not_read_without_its_namespace(
     error, labels = raised_by(act, THEME, **CLUSTER_SCOPED)
     assert isinstance(error, WrongNamespace)
     assert str(error) == "ConfigMap.v1 has namespaces: say in which one 'c' is"
-    assert labels == ["error"]  # trying again cannot mend it
+    assert labels == ["error"]  # a retry cannot fix it
 
 
 def test_a_list_of_all_namespaces_is_said_on_purpose() -> None:
@@ -104,7 +104,7 @@ async def test_a_cache_that_is_not_filled_is_waited_for_and_then_an_error_never_
 
     bench = Bench(reconcile)
     async with bench.running():
-        late = bench.cache.declare(Secret)  # another controller's, which is declared late
+        late = bench.cache.declare(Secret)  # a kind that another controller declares late
         await bench.put(site("a"))
         await asyncio.sleep(4)
         assert found == []

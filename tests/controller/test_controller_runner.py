@@ -1,4 +1,4 @@
-"""What the workers of a controller guarantee, on virtual time."""
+"""The guarantees of a controller's workers, on virtual time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ A, B = Key("ns", "a"), Key("ns", "b")
 
 
 class Seen:
-    """A reconcile that notes each run and then does what it is told, the last thing again and again."""
+    """A reconciler that records each run and then does what it is told; the last instruction is repeated."""
 
     def __init__(self, *acts: Any) -> None:
         self.acts = list(acts)
@@ -206,7 +206,7 @@ async def test_what_is_there_at_the_start_is_run_once_however_many_kinds_trigger
         await asyncio.wait([run])
 
 
-# -- endings: label, when the key runs again, whether its backoff goes on
+# -- results: label, when the key runs again, whether its backoff continues
 
 ENDINGS = [
     pytest.param(None, "success", [], 0, id="none"),
@@ -455,7 +455,7 @@ async def test_a_reconciler_that_is_no_coroutine_is_told_what_to_write() -> None
     def forgetful(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def call(*_: Any) -> None:
-            """Looks like `async def`, and is not."""
+            """A function that looks like `async def` but is not."""
 
         return call
 

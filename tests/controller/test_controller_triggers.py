@@ -35,7 +35,7 @@ class Seen:
 
 
 class Mapper:
-    """Maps a Theme to the Site of its annotation; raises while told to."""
+    """Maps a Theme to the Site in its annotation; raises while told to."""
 
     def __init__(self) -> None:
         self.broken: Callable[[Theme], bool] = lambda _: False
@@ -392,7 +392,7 @@ async def test_objects_that_left_during_a_resync_are_not_triggered() -> None:
         await bench.remove(site("c", 2))
         await asyncio.sleep(10)
         runs = seen.keys
-    assert runs in ([A, B], [A])  # what is gone is `gone` once, by its deletion
+    assert runs in ([A, B], [A])  # a deleted object is `gone` once, because of its deletion
 
 
 def test_a_negative_resync_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Daemons: one task per object, which ends when the object goes, and before anybody else may act for it."""
+"""Daemons: one task per object, which ends when the object is deleted, and before any other process may act on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 
 
 class Listening:
-    """A daemon that lasts, and a log of what happens to it and around it."""
+    """A long-running daemon, and a log of the events around it."""
 
     def __init__(self, act: Callable[[Context, App], Awaitable[None]] | None = None) -> None:
         self.log: list[str] = []
@@ -35,7 +35,7 @@ class Listening:
                 await asyncio.get_running_loop().create_future()
             self.log.append(f"return {name}")
         except asyncio.CancelledError:
-            await asyncio.sleep(1)  # says good-bye to somebody
+            await asyncio.sleep(1)  # does some cleanup
             self.log.append(f"end {name}")
             raise
 
@@ -118,7 +118,7 @@ async def test_one_that_raises_begins_anew_after_growing_waits_and_harms_nobody(
             if len(times) == 2:
                 asyncio.current_task().cancel()  # type: ignore[union-attr]
                 asyncio.current_task().uncancel()  # type: ignore[union-attr]
-                raise asyncio.CancelledError  # left over from something that it awaited
+                raise asyncio.CancelledError  # left over from something it awaited
             raise OSError("nobody answers")
 
         listening = Listening(fail)
@@ -129,11 +129,11 @@ async def test_one_that_raises_begins_anew_after_growing_waits_and_harms_nobody(
             waits = [later - earlier for earlier, later in pairwise(times)]
             assert len(waits) >= 4
             for number, wait in enumerate(waits[:4]):
-                assert 2**number <= wait <= 2**number * 1.2 + 1.1  # the daemon itself says good-bye for 1 s
+                assert 2**number <= wait <= 2**number * 1.2 + 1.1  # the daemon's own cleanup takes 1 s
             assert "reconcile b 0" in listening.log
             await resize(cluster, 3)
             await asyncio.sleep(60)
-            assert listening.log.count("begin a 3") >= 1  # it sees the object as it is then
+            assert listening.log.count("begin a 3") >= 1  # it sees the object as it is at that time
 
 
 @virtual_time

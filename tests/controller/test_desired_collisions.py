@@ -1,4 +1,4 @@
-"""Entries of lists that have the name of a desired one, told apart from those that are it."""
+"""List entries with the same name as a desired entry are distinguished from the desired entry itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def entry(name: str, port: int, protocol: str = "TCP", **more: Any) -> dict[str,
 
 
 def service(*ports: dict[str, Any]) -> dict[str, Any]:
-    """As the server has it, each port set by another manager."""
+    """Returns a Service as stored by the server, with each port set by a different manager."""
     fields = [
         {"f:spec": {"f:ports": {f"k:{json.dumps({k: port[k] for k in ('port', 'protocol')})}": {".": {}}}}}
         for port in ports

@@ -1,4 +1,4 @@
-"""A run that ends at any of its requests, its answer lost or not, is completed by the next one."""
+"""If a run ends at any of its requests, with or without its response, the next run completes it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FOREIGN = (config("foreign"), widget("foreign"), Tenant(metadata=ObjectMeta(name
 
 
 class Story:
-    """What an earlier version of the program left, and foreign objects; then runs of a later version."""
+    """Objects left by an earlier version of the program and foreign objects; then runs of a later version."""
 
     async def begin(self) -> Story:
         api = MemoryApi()
@@ -63,7 +63,7 @@ class Story:
         return self
 
     async def run(self, *faults: Fault) -> int:
-        """One process for each fault, and one that ends well. How many requests that took."""
+        """Runs one process per fault, and one without; returns the number of requests of the last."""
         for fault in faults:
             async with self.world.operator(ConfigMap, Widget) as operator:
                 operator.wire.fatal, operator.wire.how = fault
@@ -74,7 +74,7 @@ class Story:
         async with self.world.operator(ConfigMap, Widget) as last:
             await self._apply(last)
             requests = len(last.wire.requests)
-        # The cluster is as desired: a process that knows nothing of all that finds nothing to do.
+        # The cluster is as desired: a new process finds nothing to do.
         async with self.world.operator(ConfigMap, Widget) as next_one:
             applied = await self._apply(next_one)
             assert not applied.plan

@@ -43,7 +43,7 @@ async def names(world: World) -> list[str]:
 
 
 async def until(world: World, there: list[str]) -> None:
-    """Looks whenever a ConfigMap changed; the first time at those that are there."""
+    """Checks whenever a ConfigMap changes; the first check is on those that exist."""
     async with world.client.watch(ConfigMap, "default") as events:
         async for _ in events:
             if await names(world) == there:

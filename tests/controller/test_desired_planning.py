@@ -1,4 +1,4 @@
-"""The pure parts of desired sets: what becomes of which object, and what an owner remembers."""
+"""The pure parts of desired sets: what happens to which object, and what an owner records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OTHER = msgspec.structs.replace(REFERENCE, name="other", uid="o")
 
 
 def stored(obj: Any, set_: ApplySet = SET_A, operation: str = "applied", **changes: Any) -> Any:
-    """As the server has it after it was applied."""
+    """Returns the object as the server stores it after an apply."""
     (member,) = members_of(set_, [obj]).values()
     metadata = member.obj.metadata
     annotations = {APPLIED: mark(operation, member.digest, member.address), **(metadata.annotations or {})}
@@ -146,7 +146,7 @@ def test_another_version_of_a_kind_is_the_same_object() -> None:
     assert not plan_of(SET_A, members, Observed({}, [there]), Rewrites(), "refuse").deletes
 
 
-# What an owner remembers
+# The record on an owner
 
 
 def patched(owner: App, set_: ApplySet, *objects: KubeObject) -> App:

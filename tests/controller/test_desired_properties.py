@@ -43,7 +43,7 @@ ACTIONS = st.one_of(
 
 
 class Tale:
-    """What happened to one server, and what must be there."""
+    """The history of one server, and the objects that must exist."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""Desired sets in a running controller: what triggers runs, how they end, and what a shard may write."""
+"""Desired sets in a running controller: the triggers of runs, their endings, and what a shard may write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Act = Callable[[Context], Awaitable[Applied]]
 
 
 class Shop:
-    """A manager whose controller `apps` does `act` for each App; every run says that it ended."""
+    """A manager whose controller `apps` calls `act` for each App, and records the end of every run."""
 
     def __init__(self, client: Client, act: Act) -> None:
         self.client = client
@@ -40,7 +40,7 @@ class Shop:
             self._ended.set()
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        """Looks after each run."""
+        """Checks after each run."""
         while not await condition():
             self._ended.clear()
             if not await condition():
@@ -94,7 +94,7 @@ async def test_members_that_somebody_deletes_come_back_whether_or_not_they_refer
 
 
 async def test_a_set_that_was_applied_ends_with_a_run_that_finds_nothing_to_do() -> None:
-    """The events of its own writes trigger runs, and those write nothing."""
+    """The events of its own writes trigger runs, which write nothing."""
     async with shop(lambda ctx: ctx.apply(*DESIRED)) as running:
 
         async def quiet() -> bool:
@@ -152,7 +152,7 @@ async def test_what_a_shard_applies_carries_its_label(world: World) -> None:
         found = await world.there(ConfigMap)
         assert [obj.metadata.label(LABEL) for obj in found.values()] == ["a"]
         assert not (await shard.apply(config("c", x="2"))).plan
-        # The sharder moves owner and children; the next shard goes on where this one was.
+        # The sharder moves the owner and its children; the next shard continues from there.
         await _assign(world, "b", app(), config("c"))
         with pytest.raises(NotOurs):
             await shard.apply(config("c", x="3"), config("e"))

@@ -1,4 +1,4 @@
-"""What is desired is there, what was desired is not, and everybody else's is left alone."""
+"""Desired objects exist, formerly desired ones do not, and everybody else's are left alone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PARENT = (
 
 
 class Strict(Struct):
-    size: str = ""  # the server has a number
+    size: str = ""  # the server stores a number
 
 
 class Misfit(KubeObject, group="example.com", version="v1", kind="Widget"):
@@ -128,7 +128,7 @@ async def test_fields_that_are_no_longer_desired_are_given_up_and_others_are_kep
 
 @on_a_server
 async def test_what_others_add_to_a_map_costs_a_process_one_request(world: World) -> None:
-    """It may have been added to a map that is applied as a whole: only the server knows."""
+    """It may have been added to a map that is applied as a whole; only the server knows."""
     desired = config("a", x="1")
     async with world.operator(ConfigMap) as operator:
         await operator.apply(desired)
@@ -207,7 +207,7 @@ async def test_an_object_that_is_there_already_is_refused_unless_it_may_be_adopt
 
 @on_a_server
 async def test_an_object_that_the_cache_does_not_show_is_judged_as_if_it_did(world: World) -> None:
-    """As in the cache of a shard, or for the moment that a cache lags."""
+    """This happens in the cache of a shard, or while a cache lags."""
     async with world.operator(ConfigMap) as operator:
         await world.api.client().create(config("a", x="0"))  # the operator does not wait for this one
         with pytest.raises((ApplyFailed, Conflict), match="has no owner"):
@@ -216,7 +216,7 @@ async def test_an_object_that_the_cache_does_not_show_is_judged_as_if_it_did(wor
 
 @on_a_server
 async def test_what_ensure_made_becomes_a_member_with_all_its_fields(world: World) -> None:
-    """What earlier versions of a program wrote by merge patches is given up like what was applied."""
+    """An object that an earlier version of a program wrote by merge patch is dropped like an applied one."""
     from kubeshard.controller.dependents import ensure
 
     async with world.operator(ConfigMap) as operator:
@@ -243,7 +243,7 @@ async def test_what_others_own_is_neither_changed_nor_deleted(world: World) -> N
             await operator.apply(config("c"), unowned="adopt")
         with pytest.raises(ApplyFailed, match="it is in the set 'apps' of the same owner"):
             await operator.apply(config("a", x="2"), name="other", set="second", unowned="adopt")
-        # A member of this set that somebody else controls now.
+        # A member of this set that another owner controls now.
         await operator.apply(config("b"))
         theirs = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
         await world.client.patch(
@@ -298,7 +298,7 @@ async def test_kinds_that_only_an_earlier_version_knew_are_pruned(world: World) 
             "Widget default/theirs",
         }
         await later.apply(config("a"))
-        assert later.wire.requests == []  # what was looked for once is forgotten
+        assert later.wire.requests == []  # the one search is not repeated
 
 
 @on_a_server
@@ -514,7 +514,7 @@ async def test_the_first_run_of_a_shard_reads_live(world: World) -> None:
 async def test_a_second_call_of_a_run_that_leaves_out_what_the_first_one_applied_is_refused(
     world: World,
 ) -> None:
-    """It would delete that, and the next run make it again, for ever."""
+    """It would delete those objects, and the next run would create them again, forever."""
     a, b = config("a"), config("b")
 
     async def one_by_one(ctx: Context) -> None:
@@ -531,7 +531,7 @@ async def test_a_second_call_of_a_run_that_leaves_out_what_the_first_one_applied
             await operator.run(one_by_one)
         assert {*await world.there(ConfigMap)} == {"ConfigMap default/a"}
         await operator.run(more_and_more)
-        await operator.apply(b)  # another run may leave out what it likes
+        await operator.apply(b)  # another run may omit any object
         assert {*await world.there(ConfigMap)} == {"ConfigMap default/b", "ConfigMap default/c"}
 
 

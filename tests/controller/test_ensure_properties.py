@@ -1,4 +1,4 @@
-"""Whatever is desired: what the author said is what the server has, and nothing is sent twice."""
+"""Whatever is desired: the server ends up with what the author declared, and nothing is sent twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Item(Struct):
 
 
 class Spec(Struct):
-    """Class defaults are not those of the definition."""
+    """A spec whose class defaults differ from those of the definition."""
 
     count: int = 1
     title: str = ""
@@ -141,7 +141,7 @@ SPECS = st.builds(
 
 
 class Counting:
-    """How many requests change something, or try to."""
+    """Counts requests that change something, or try to."""
 
     def __init__(self, api: MemoryApi) -> None:
         self._transport = api.transport()
@@ -156,7 +156,7 @@ class Counting:
 
 
 def run(*specs: Spec, learned: bool = True) -> list[Any]:
-    """What the server has after each of the specs, checked on the way."""
+    """Returns the server's object after each of the specs, checked on the way."""
 
     async def work() -> list[Any]:
         api = MemoryApi()
@@ -182,7 +182,7 @@ def run(*specs: Spec, learned: bool = True) -> list[Any]:
 
 
 def assert_granted(desired: Any, has: Any, had: Any, schema: Any) -> None:
-    """The desired members are as desired, the others as they were or as the definition has them."""
+    """Checks that declared members are as declared, and the others are unchanged or have the definition's defaults."""
     for name, value in desired.items():
         match name, value:
             case "nested", _:

@@ -1,4 +1,4 @@
-"""An error that escapes a reconciler is a condition of its object, until the next success."""
+"""An error that escapes a reconciler becomes a condition of its object, until the next success."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class QuotaExceeded(Exception):
 
 
 class Acting:
-    """A reconciler that does what it is told to: an exception, a status, or a function."""
+    """A reconciler that does as it is told: an exception, a status, or a function."""
 
     def __init__(self, act: Any = None) -> None:
         self.act = act
@@ -152,7 +152,7 @@ async def test_a_run_that_is_out_of_time_says_so() -> None:
 
 @virtual_time
 async def test_a_run_that_is_out_of_time_says_so_also_where_others_had_some_of_it() -> None:
-    """A wrapper waits before it lets the reconciler run, as a shard does that reads the object first."""
+    """A wrapper may use up time before the reconciler runs, like a shard that reads the object first."""
 
     def waiting(inner: ReconcileFn) -> ReconcileFn:
         async def run(ctx: Context, obj: KubeObject | None) -> Result | None:

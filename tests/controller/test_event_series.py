@@ -1,4 +1,4 @@
-"""What is written of events that happen over and over: one test per row of the table."""
+"""The writes for events that happen over and over: one test per row of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statuses and finalizers of a shard: each write proves that the object is still its own."""
+"""Statuses and finalizers of a shard: each write proves that the object still belongs to the shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finalizers: on before anything is made, off after it is cleaned up, in order, and seen when they are stuck."""
+"""Finalizers: added before anything is created, removed after cleanup, in order, and reported when they are stuck."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ BUCKET, ENTRY, THEIRS = "example.com/bucket", "example.com/entry", "others.examp
 
 
 class Outside(Reconciler[App]):
-    """Makes a bucket and an entry in the world outside, and cleans up what `act` does not say otherwise about."""
+    """Creates a bucket and a record in an external system, and cleans up unless `act` says otherwise."""
 
     def __init__(self) -> None:
         self.made: list[tuple[str, tuple[str, ...]]] = []
         self.cleaned: list[str] = []
         self.left: list[Key] = []
         self.act: dict[str, Any] = {}
-        """What a cleanup does, by key: an exception or a result."""
+        """The outcome of a cleanup by key: an exception or a result."""
 
     async def reconcile(self, ctx: Context, obj: App) -> None:
         assert not obj.metadata.deleting
@@ -95,7 +95,7 @@ async def test_cleanups_run_in_their_order_each_before_its_finalizer_goes_and_ot
             label = MergePatch({"metadata": {"labels": {"x": "y"}}})
             await cluster.client.patch(App, "a", "default", label)
             await asyncio.sleep(5)
-            assert (len(outside.made), len(outside.cleaned)) == (made, 2)  # it is others' business now
+            assert (len(outside.made), len(outside.cleaned)) == (made, 2)  # no longer its business
             theirs = JsonPatch([remove("/metadata/finalizers/0")])
             await cluster.client.patch(App, "a", "default", theirs)
             await asyncio.sleep(5)
@@ -175,7 +175,7 @@ async def test_a_cleanup_that_asks_for_time_is_asked_again_and_told_of_when_that
 
 @virtual_time
 async def test_another_operator_that_changes_the_list_at_the_same_time_loses_nothing() -> None:
-    """Between the cleanup and the patch one is put in front: the place is not what it was."""
+    """Between the cleanup and the patch another finalizer is inserted in front, so the index has changed."""
     async with app_cluster() as cluster:
         outside = Outside()
 

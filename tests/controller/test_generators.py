@@ -1,4 +1,4 @@
-"""Generators: what is yielded is what exists because of the object, while it is there."""
+"""Generators: whatever they yield exists because of the object, and as long as the object."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def config(name: str, namespace: str = "default", **data: str) -> ConfigMap:
 
 
 class Sized:
-    """As many ConfigMaps as the object's size; `act` is raised after the first one."""
+    """Yields as many ConfigMaps as the object's size; `act` is raised after the first."""
 
     def __init__(self, namespace: str = "default") -> None:
         self.namespace = namespace

@@ -1,4 +1,4 @@
-"""Whichever request of an object's life is lost, or its answer: the next run completes what the last one began."""
+"""Whichever request of an object's life is lost, or its response: the next run completes what the last one started."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kubeshard.testing.virtual_time import virtual_time
 
 BUCKET, ENTRY = "example.com/bucket", "example.com/entry"
 WRITES = 9
-"""As many as a life without faults has, as the last test says."""
+"""The number of writes in a life without faults, as the last test shows."""
 
 
 class Life:
-    """Two finalizers, a status, an error, a success, and the end."""
+    """A reconciler with two finalizers, a status, an error, a success, and a deletion."""
 
     def __init__(self) -> None:
         self.outside: set[str] = set()
@@ -40,7 +40,7 @@ class Life:
         return Finalizer(key, clean)
 
     async def run(self, lost: str, after: int) -> int:
-        """The number of writes."""
+        """Returns the number of writes."""
         async with app_cluster() as cluster:
             cluster.recording.lost, cluster.recording.after = lost, after
             await cluster.client.create(app())

@@ -36,7 +36,7 @@ OBJECTS = (
 
 
 def answer(request: HttpRequest) -> HttpResponse:
-    """An API server that has these objects, as far as paths say which."""
+    """Responds like an API server that has these objects, judging by the path."""
     path = request.target.partition("?")[0].strip("/").split("/")
     cls = Theme if "themes" in path else ConfigMap
     namespace = path[path.index("namespaces") + 1] if "namespaces" in path else None
@@ -93,7 +93,7 @@ LIST_IN_CONTEXT: Mapping[str, Verb] = {
     "ctx.list, live": lambda ctx, cls, given: ctx._reading_live().list(cls, given),
 }
 
-# kind, namespace that is given, where the object is found, or why not: elsewhere, and in a context
+# kind, given namespace, and where the object is found, or why not: in general, and in a context
 ONE: list[tuple[type[KubeObject], Given, str, str]] = [
     (ConfigMap, "other", "other", "other"),
     (ConfigMap, None, MISSING, "own"),
@@ -128,7 +128,7 @@ def rows(
 
 
 def outcome(verb: Verb, cls: type[KubeObject], given: Given) -> Any:
-    """What the verb returned or raised, of a reconcile of `own/a`."""
+    """Returns what the verb returned or raised in a reconcile of `own/a`."""
     outcomes: list[Any] = []
 
     @virtual_time

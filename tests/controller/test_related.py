@@ -1,4 +1,4 @@
-"""Watches of kinds that the primary kind names, or that name it."""
+"""Watches of kinds that the primary kind refers to, or that refer to it."""
 
 from __future__ import annotations
 

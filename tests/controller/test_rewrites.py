@@ -1,4 +1,4 @@
-"""What `ensure` learns from answers, and what it must not learn."""
+"""What `ensure` learns from responses, and what it must not learn."""
 
 from __future__ import annotations
 

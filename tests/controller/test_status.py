@@ -1,4 +1,4 @@
-"""`ctx.status`: own fields, on change only, beside what others state."""
+"""`ctx.status` writes the controller's own fields, only if they change, next to those of others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kubeshard.testing.virtual_time import virtual_time
 
 
 class Stating(Reconciler[App]):
-    """States what it is told to; `again` makes every change of the status a run that states it again."""
+    """Writes the status it is told to; with `again`, every change of the status triggers a run that writes it again."""
 
     def __init__(self, say: Callable[[App], Any]) -> None:
         self.say = say
@@ -73,9 +73,7 @@ async def test_a_status_is_written_once_and_again_only_when_it_changes() -> None
         await cluster.client.create(app())
         async with cluster.running(stating.controller):
             assert cluster.sent == ["PATCH status"]
-            assert (
-                stating.runs == 2
-            )  # the write is a change, and the run that it triggers finds nothing to do
+            assert stating.runs == 2  # the write is a change, which triggers a run that finds nothing to do
             status = await cluster.status()
             assert (status.url, status.size, status.observed_generation) == ("u", 0, 1)
             assert [each.observed_generation for each in status.conditions] == [1]
@@ -141,7 +139,7 @@ async def test_what_is_not_stated_any_more_goes_also_after_a_restart() -> None:
             status = await cluster.status()
             assert (status.url, status.size, status.conditions) == (None, 1, ())
             cluster.sent  # noqa: B018 - forgets what was sent
-            await resize(cluster, 5)  # the generation is stated
+            await resize(cluster, 5)  # the generation is recorded
             assert cluster.sent == ["PATCH status"]
 
 
@@ -233,7 +231,7 @@ class Pod(KubeObject, version="v1"):
 async def test_what_the_server_does_not_store_as_sent_is_not_sent_for_ever(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It stores a time in UTC."""
+    """The server stores times in UTC."""
     writes: list[str] = []
     runs: list[int] = []
 
@@ -286,7 +284,7 @@ async def test_others_who_write_the_object_at_the_same_time_are_no_reason_to_fai
     async with app_cluster() as cluster:
 
         async def busy(ctx: Context, obj: App) -> None:
-            for number in range(3):  # the cache is behind by these
+            for number in range(3):  # the cache lags behind by these changes
                 label = MergePatch({"metadata": {"labels": {"n": str(number)}}})
                 await cluster.client.patch(App, "a", "default", label)
             await ctx.status(obj, AppStatus(url="u"))

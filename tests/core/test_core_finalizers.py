@@ -1,4 +1,4 @@
-"""The patches of finalizers, and which strings may be one."""
+"""The patches of finalizers, and which strings are valid finalizers."""
 
 from __future__ import annotations
 

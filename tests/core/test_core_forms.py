@@ -1,4 +1,4 @@
-"""Objects read by metadata only, or of kinds known by name only, are of their own kind."""
+"""Objects read as metadata only, or of kinds known only by name, keep their own kind."""
 
 from __future__ import annotations
 

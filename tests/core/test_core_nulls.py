@@ -1,4 +1,4 @@
-"""Null for a field that has no meaning for it reads as the field's default, as in Go."""
+"""Null in a field that cannot be null reads as the field's default, as in Go."""
 
 from __future__ import annotations
 

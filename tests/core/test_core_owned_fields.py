@@ -1,4 +1,4 @@
-"""What a manager applied is found again, and applying it changes nothing."""
+"""The fields that a manager applied can be read back, and applying them changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether objects are ready, kind by kind: the rules of kstatus as a table."""
+"""Readiness of objects, kind by kind: the rules of kstatus as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that every kind accepts."""
+"""Names that are valid for every kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an object states, and so sends: everything but what is left at a default of None or UNSET."""
+"""The fields that an object declares, and therefore sends: all except those left at a default of None or UNSET."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def sent(part: Part) -> Any:
 def test_values_equal_to_their_class_defaults_are_encoded() -> None:
     assert sent(Part()) == ALL
     assert sent(Part(replicas=1, title="", on=True, tags=(), options={}, named=0)) == ALL
-    # To_builtins leaves tuples as they are.
+    # to_builtins leaves tuples unchanged.
     assert msgspec.json.decode(msgspec.json.encode(to_dict(Thing())["spec"])) == ALL
 
 

@@ -1,4 +1,4 @@
-"""What a controller states of a status: completed, laid over what is there, and whether more is there."""
+"""The status that a controller declares: completed, merged into the existing one, and checked for additional fields."""
 
 from __future__ import annotations
 

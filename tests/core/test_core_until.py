@@ -1,4 +1,4 @@
-"""What can be waited for, and how conditions combine."""
+"""Conditions that can be waited for, and how they combine."""
 
 from __future__ import annotations
 

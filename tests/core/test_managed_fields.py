@@ -1,4 +1,4 @@
-"""Fields that a manager set by other writes count as applied by it."""
+"""Fields that a manager set by other kinds of writes count as applied by it."""
 
 from __future__ import annotations
 

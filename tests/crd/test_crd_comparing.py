@@ -1,4 +1,4 @@
-"""What a change of a definition breaks, change by change; and, on random values, that nothing narrower is missed."""
+"""The breaking changes of a definition, one by one; and, on random values, that no narrowing change is missed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTEGER = {"type": "integer"}
 
 
 def a_definition(schema: Any = None, **spec: Any) -> dict[str, Any]:
-    """With one version of that schema of `.it`, unless `spec` says otherwise."""
+    """Returns a definition with one version and this schema of `.it`, unless `spec` says otherwise."""
     properties = {"it": schema} if schema is not None else {}
     names = {"kind": "Thing", "plural": "things", "shortNames": ["th"], **spec.pop("names", {})}
     return {
@@ -292,7 +292,7 @@ Pair = tuple[dict[str, Any], dict[str, Any]]
 
 
 def edited(old: dict[str, Any], other: dict[str, Any], words: list[str]) -> Pair:
-    """`old`, and as much of `other` in its place as these words are."""
+    """Returns `old`, and a copy of it with these keywords taken from `other`."""
     new = {word: value for word, value in old.items() if word not in words}
     return old, {**new, **{word: other[word] for word in words if word in other}}
 

@@ -1,4 +1,4 @@
-"""The programs of docs/custom-resources.md run, one after the other."""
+"""The programs of docs/custom-resources.md run in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema and definition of a class, without a server: what each declaration becomes, and what is refused."""
+"""The schema and definition of a class, without a server: the result of each declaration, and what is rejected."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Name = NewType("Name", str)
 
 
 def of(hint: Any, *default: Any) -> dict[str, Any]:
-    """The schema of a field of that type, with that default."""
+    """Returns the schema of a field of this type, with this default."""
     namespace: dict[str, Any] = {"__annotations__": {"it": hint}, "__module__": __name__}
     if default:
         namespace["it"] = default[0]

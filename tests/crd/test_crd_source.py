@@ -1,4 +1,4 @@
-"""Classes from schemas: source that is as it is written here, compiles, and is strict for type checkers."""
+"""Classes from schemas: the source is as expected here, compiles, and passes strict type checking."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_another_version_than_the_stored_one_can_be_chosen() -> None:
 
 
 def shape(schema: Any) -> Any:
-    """Names and types of fields, without defaults, bounds and words."""
+    """Returns names and types of fields, without defaults, bounds and descriptions."""
     match schema:
         case {"properties": dict(properties)}:
             return {name: shape(inner) for name, inner in properties.items()}

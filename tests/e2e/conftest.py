@@ -40,7 +40,7 @@ _positions = pytest.StashKey[dict[Path, int]]()
 
 @pytest.fixture(scope="session")
 def kube_options() -> dict[str, bool]:
-    """Garbage collection, namespaces and workloads work."""
+    """Enables garbage collection, namespaces and workloads."""
     return {"controllers": True, "pods": True}
 
 
@@ -53,7 +53,7 @@ def kube_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Con
 
 @pytest.fixture(scope="session")
 def cluster(kube_api: KubeApi) -> KubeApi:
-    """An API server with all kinds of the tests; embedded, and real."""
+    """An API server with all kinds of the tests, embedded or real."""
     crds = [controller_ring_crd(), *manifests.crds(), *map(crd, (Chore, Realm, Entry))]
     system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
     kube_api.install(*crds, system, manifests.theme("lame", "darkgray", "Times"))
@@ -76,7 +76,7 @@ def _all_sharders(
 
 @pytest.fixture
 def sharders(_all_sharders: Processes, request: pytest.FixtureRequest) -> Iterator[Processes]:
-    """Two sharders behind one webhook port. A test may kill or replace them; the next one gets new ones."""
+    """Two sharders behind one webhook port. If a test kills or replaces them, the next test gets new ones."""
     for name in set(_all_sharders.names) - set(SHARDERS):
         _all_sharders.stop(name)
     for name in SHARDERS:
@@ -91,7 +91,7 @@ def sharders(_all_sharders: Processes, request: pytest.FixtureRequest) -> Iterat
 def shards(
     cluster: KubeApi, lease_seconds: float, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Processes]:
-    """The test's own shards. They are stopped at its end; the test fails if one ended before that by itself."""
+    """Starts the test's shards and stops them at its end; the test fails if one ended before that on its own."""
     fleet = Processes(cluster.kubeconfig, tmp_path, lease_seconds)
     _keep_logs(request, tmp_path)
     try:
@@ -103,7 +103,7 @@ def shards(
 
 @pytest.fixture
 async def namespace(cluster: KubeApi, kube_client: Client) -> AsyncIterator[str]:
-    """A project of the test's own, deleted with everything in it."""
+    """A project for one test, deleted with everything in it."""
     name = f"e2e-{next(_numbers)}"
     await kube_client.create(Namespace(metadata=ObjectMeta(name=name, labels={PROJECT_LABEL: "true"})))
     yield name
@@ -114,7 +114,7 @@ async def namespace(cluster: KubeApi, kube_client: Client) -> AsyncIterator[str]
 
 @pytest.fixture
 async def ring(kube_client: Client, namespace: str, shards: Processes) -> AsyncIterator[Ring]:
-    """A ring of chores in the test's namespace, not created yet, with a name of its own."""
+    """A ring of chores in the test's namespace, not created yet, with a unique name."""
     probe = Chore(metadata=ObjectMeta(name="probe", namespace=namespace))
     ring = Ring(kube_client, f"ring-{namespace}", probe)
     yield ring
@@ -122,7 +122,7 @@ async def ring(kube_client: Client, namespace: str, shards: Processes) -> AsyncI
 
 
 def _keep_logs(request: pytest.FixtureRequest, folder: Path) -> None:
-    """Prints what is logged there from now on if the test fails."""
+    """Prints everything logged there from now on if the test fails."""
     positions = request.node.stash.setdefault(_positions, {})
     request.node.stash.setdefault(_logs, []).append(folder)
     for log in folder.glob("*.log"):

@@ -1,4 +1,4 @@
-"""Kinds of the end-to-end tests: work that waits for a flag, and a journal of who did it when."""
+"""Kinds of the end-to-end tests: work that waits for a flag, and a journal of which process did it when."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUP = "e2e.kubeshard.test"
 
 class WorkSpec(Struct):
     hold: bool = False
-    """A reconcile that has begun goes on until this is false."""
+    """A running reconcile does not return while this is true."""
     note: str = ""
 
 
@@ -23,7 +23,7 @@ class Chore(KubeObject, group=GROUP, version="v1"):
 
 
 class Realm(KubeObject, group=GROUP, version="v1", namespaced=False):
-    """The same, cluster-scoped."""
+    """The cluster-scoped counterpart."""
 
     spec: WorkSpec = field(default_factory=WorkSpec)
 
@@ -36,7 +36,7 @@ class EntrySpec(Struct):
 
 
 class Entry(KubeObject, group=GROUP, version="v1", plural="entries"):
-    """What a reconciler did. It belongs to no ring."""
+    """A journal entry about a reconcile. It belongs to no ring."""
 
     spec: EntrySpec = field(default_factory=EntrySpec)
 

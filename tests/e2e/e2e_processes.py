@@ -15,7 +15,7 @@ _GATED = str(Path(__file__).with_name("gated_operator.py"))
 
 
 class Processes(Fleet):
-    """A fleet that also has shards of other operators; `folder` gets their logs."""
+    """A fleet that can also run shards of other operators; their logs are in `folder`."""
 
     def __init__(self, kubeconfig: Path, folder: Path, lease_seconds: float) -> None:
         super().__init__(kubeconfig, folder, lease_seconds)
@@ -30,7 +30,7 @@ class Processes(Fleet):
         kinds: Iterable[str] = ("chores", "realms"),
         mode: str = "shard",
     ) -> None:
-        """Shards of `gated_operator`."""
+        """Starts shards of `gated_operator`."""
         for shard in shards:
             options = {"ring": ring, "shard": shard, "namespace": namespace, "grace": f"{grace:g}"}
             options["mode"] = mode
@@ -39,7 +39,7 @@ class Processes(Fleet):
             self.start(shard, _GATED, *arguments, "--kinds", *kinds)
 
     def start_checksum(self, *shards: str, ring: str, namespace: str) -> None:
-        """Shards of the checksum controller; they look after Secrets in `default`."""
+        """Starts shards of the checksum controller, for Secrets in `default`."""
         for shard in shards:
             command = ["-m", "kubeshard", "checksum-controller", "--controllerring", ring]
             self.start(shard, *command, "--shard-name", shard, "--lease-namespace", namespace)
@@ -49,7 +49,7 @@ class Processes(Fleet):
             self.start_shard(shard, "--namespace", namespace)
 
     def stop(self, name: str) -> int:
-        """SIGTERM, and wait for the end; returns the exit code."""
+        """Sends SIGTERM and waits for the end; returns the exit code."""
         return ended(self.request_stop(name, signal.SIGTERM))
 
     def signal(self, name: str, number: int) -> Child:
@@ -58,7 +58,7 @@ class Processes(Fleet):
         return child
 
     def stop_in_order(self, grace: float = 5.0) -> None:
-        """Ask all to stop, and kill those that are still there after `grace` seconds."""
+        """Asks all processes to stop, and kills those that are still running after `grace` seconds."""
         for name in self.names:
             self.signal(name, signal.SIGTERM)
         with contextlib.suppress(AssertionError):
@@ -67,14 +67,14 @@ class Processes(Fleet):
 
 
 def ended(child: Child, within: float = 30.0) -> int:
-    """Waits for the end of a process; returns its exit code."""
+    """Waits until the process has ended; returns its exit code."""
     wait_until(lambda: not child.running, within, f"the end of {child.name}")
     assert child.exit_code is not None
     return child.exit_code
 
 
 def tail_since(log: Path, position: int, limit: int = 12_000) -> str:
-    """What was written to a log after a position, the end of it if that is much."""
+    """Returns what was logged after a position, or only the end of it if it is long."""
     with log.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(position, size - limit))

@@ -1,7 +1,7 @@
 """Everything that the API server shows of a ring, in the order in which it happened.
 
-The order is that of resourceVersions: one etcd numbers the changes of all kinds, so an Entry of the journal, a
-Lease and a label can be told apart in time exactly, whichever watch delivered first.
+The order is that of resourceVersions: one etcd numbers the changes of all kinds, so a journal Entry, a Lease and a
+label can be ordered exactly, whichever watch delivered first.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, 
 
 
 class Seen(NamedTuple):
-    """One watch event, or an object that was there when the recorder started (`type` is then `""`)."""
+    """A watch event, or an object that existed when the recorder started (`type` is then `""`)."""
 
     version: int
     at: float
-    """`time.monotonic()` of its arrival."""
+    """The `time.monotonic()` of its arrival."""
     type: str
     kind: str
     key: Key
@@ -37,15 +37,15 @@ class Seen(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """What an object's labels say about the ring."""
+    """The labels of an object that concern the ring."""
 
     shard: str
     draining: bool = False
 
 
 class Recorder:
-    """Records the given kinds (their metadata; kinds in `whole` in full) and the ring's Leases, in the given
-    namespaces and outside of all. Names of objects have to be unique across these namespaces.
+    """Records objects of the given kinds (only metadata, except for kinds in `whole`) and the ring's Leases, in the
+    given namespaces and cluster-scoped. Names of objects must be unique across these namespaces.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Recorder:
     async def recording(self) -> AsyncIterator[Recorder]:
         self._tasks = [asyncio.create_task(self._follow(*watched)) for watched in self._watched]
         for task in self._tasks:
-            task.add_done_callback(lambda _: self._heard.set())  # its failure is everybody's
+            task.add_done_callback(lambda _: self._heard.set())  # its failure wakes everybody
         try:
             await self.until(lambda: len(self._synced) == len(self._watched), 20, "reading what there is")
             yield self
@@ -91,12 +91,12 @@ class Recorder:
 
     @property
     def now(self) -> int:
-        """A position between what was recorded and what will be."""
+        """Returns a position after everything recorded so far."""
         return max((event.version for event in self._events), default=0)
 
     def of(self, kind: type[KubeObject] | str, name: str = "", since: int = 0) -> list[Seen]:
-        """The events of one kind, perhaps of one object, after a position; without the marks that a shard puts on and
-        takes off when it begins, on objects that have reached it by then.
+        """Returns the events of a kind, or of one object, after a position. Excludes the marks that a shard sets and
+        removes at its start on objects that it already has.
         """
         kind = kind if isinstance(kind, str) else kind.KIND.kind
         found, marked = [], set[Key]()
@@ -113,24 +113,24 @@ class Recorder:
         return found
 
     def latest(self, kind: type[KubeObject] | str) -> dict[str, Any]:
-        """The objects of a kind as they are now, by name."""
+        """Returns the current objects of a kind, by name."""
         kind = kind if isinstance(kind, str) else kind.KIND.kind
         known = self._latest.get(kind, {})
         return {name: event.object for name, event in known.items() if event.type != "DELETED"}
 
     def labels(self, kind: type[KubeObject] | str) -> dict[str, Labels]:
-        """What the labels of all objects of a kind say now."""
+        """Returns the current labels of all objects of a kind."""
         return {name: self.labels_of(obj) for name, obj in self.latest(kind).items()}
 
     def labels_of(self, obj: KubeObject) -> Labels:
         return Labels(obj.metadata.label(self._shard), obj.metadata.has_label(self._drain))
 
     def trace(self, kind: type[KubeObject] | str, name: str, since: int = 0) -> list[Labels]:
-        """What the labels of one object said after each of its events."""
+        """Returns the labels of one object after each of its events."""
         return [self.labels_of(event.object) for event in self.of(kind, name, since)]
 
     def touched(self, kind: type[KubeObject] | str, since: int) -> set[str]:
-        """The names of the objects that had any event."""
+        """Returns the names of the objects that had any event."""
         return {event.key.name for event in self.of(kind, since=since)}
 
     def lease(self, name: str) -> Lease | None:
@@ -141,7 +141,7 @@ class Recorder:
         return found.metadata.label(STATE_LABEL) if found else ""
 
     def renewals(self, lease: str, since: int = 0) -> list[Seen]:
-        """The events in which a shard renewed its own Lease."""
+        """Returns the events in which a shard renewed its own Lease."""
         renewals: list[Seen] = []
         for event in self.of(Lease, lease):
             spec = event.object.spec
@@ -152,14 +152,14 @@ class Recorder:
         return [event for event in renewals if event.version > since]
 
     def seizure(self, lease: str) -> Seen:
-        """The event in which the sharder took the Lease."""
+        """Returns the event in which the sharder acquired the Lease."""
         return next(e for e in self.of(Lease, lease) if e.object.spec.holder_identity == SHARDER_IDENTITY)
 
     async def until(
         self, condition: Callable[[], Any], within: float = 10.0, what: str = "the condition"
     ) -> float:
-        """Waits until the condition holds; how long that took. AssertionError with the last events if it does
-        not.
+        """Waits until the condition holds; returns how long that took. Raises AssertionError with the last events if it
+        does not hold in time.
         """
         began = time.monotonic()
         try:
@@ -179,9 +179,7 @@ class Recorder:
         about: Callable[[Seen], bool] = lambda _: True,
         seconds: float = 0.7,
     ) -> None:
-        """Waits until nothing has happened to these kinds for a while: what is recorded then is all there
-        was.
-        """
+        """Waits until these kinds have had no event for a while, so that the record is complete."""
         names = {kind if isinstance(kind, str) else kind.KIND.kind for kind in kinds}
         since = time.monotonic()
         async with asyncio.timeout(60):
@@ -191,7 +189,7 @@ class Recorder:
                 since = max([since, *heard])
 
     async def _follow(self, form: Form[Any], selector: Selector | None) -> None:
-        """Reads what there is and everything that happens after it. Raises Gone if something was missed."""
+        """Reads the existing objects and every event after that. Raises Gone if an event was missed."""
         position = ""
         while True:
             watch = self._client.watch(
@@ -216,10 +214,10 @@ class Recorder:
             except Gone:
                 if position:
                     raise
-                await asyncio.sleep(0.2)  # a kind that is new to the server
+                await asyncio.sleep(0.2)  # the server does not serve the kind yet
 
     def _check(self) -> None:
-        """Raises what ended a watch."""
+        """Raises the error that ended a watch."""
         for task in self._tasks:
             if task.done():
                 task.result()

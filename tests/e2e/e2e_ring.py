@@ -1,4 +1,4 @@
-"""A ring as a test uses it: created, waited for, and what its hash ring says."""
+"""A ring as the tests use it: created, waited for, and compared with its hash ring."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kubeshard.sharding.names import shard_label, webhook_config_name
 
 
 class Ring:
-    """`probe` is an object that the ring's webhook has to assign."""
+    """A ring. `probe` is an object that its webhook must assign."""
 
     def __init__(self, client: Client, name: str, probe: KubeObject) -> None:
         self._client = client
@@ -30,7 +30,7 @@ class Ring:
         self._probe = probe
 
     async def create(self, resources: Sequence[RingResource], namespaces: Mapping[str, str]) -> None:
-        """`namespaces`: the labels of the namespaces that the ring selects."""
+        """Creates the ring. `namespaces` are the labels of the namespaces that it selects."""
         spec = ControllerRingSpec(
             resources=tuple(resources), namespace_selector=LabelSelector(match_labels=namespaces)
         )
@@ -49,16 +49,16 @@ class Ring:
             await self._client.delete(ControllerRing, self.name)
 
     async def available(self, shards: int, within: float = 20.0) -> None:
-        """Waits until the ring is ready with that many available shards, and its webhook assigns objects."""
+        """Waits until the ring is ready with this many available shards, and its webhook assigns objects."""
         await self.ready(shards, within)
         await eventually(self.webhook_assigns, within)
 
     async def ready(self, shards: int, within: float = 20.0) -> None:
-        """Waits until the ring's status says Ready and that many available shards."""
+        """Waits until the ring's status is Ready with this many available shards."""
         await eventually(lambda: self._is_ready(shards), within)
 
     async def webhook_assigns(self, namespace: str = "") -> bool:
-        """Whether a creation now (in the namespace) would be assigned in the same request. Creates nothing."""
+        """Whether an object created now (in the namespace) would be assigned by the same request. Creates nothing."""
         meta = self._probe.metadata
         meta = msgspec.structs.replace(meta, namespace=namespace or meta.namespace)
         try:
@@ -84,7 +84,7 @@ class Ring:
 
 
 def owners(objects: Iterable[KubeObject], *shards: str) -> dict[str, Labels]:
-    """Where the hash ring of these shards puts these main objects, by name."""
+    """Returns the shards to which the hash ring assigns these main objects, by name."""
     ring = HashRing(sorted(shards))
     return {
         obj.metadata.name: Labels(ring.owner(main_key(obj.KIND.api_version, obj.KIND.kind, obj.metadata)))
@@ -95,7 +95,7 @@ def owners(objects: Iterable[KubeObject], *shards: str) -> dict[str, Labels]:
 async def eventually(
     condition: Callable[[], Awaitable[object]], within: float = 10.0, *, holds: bool = True
 ) -> float:
-    """Asks until the condition holds, or does not hold any more; how long that took. AssertionError
+    """Checks until the condition holds, or no longer holds; returns how long that took. Raises AssertionError
     otherwise.
     """
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Somebody who works with the cluster all the time, and none of whose requests may fail."""
+"""A user who constantly works with the cluster, and none of whose requests may fail."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kubeshard.core.patches import MergePatch
 
 
 class User:
-    """Creates an object, patches an earlier one, deletes a still earlier one, and so on. `make` gives the
-    object of a number.
+    """Creates an object, patches an earlier one, deletes a still earlier one, and so on. `make` returns the object for
+    a number.
     """
 
     def __init__(self, client: Client, make: Callable[[int], KubeObject], pause: float = 0.1) -> None:
@@ -23,13 +23,13 @@ class User:
         self._make = make
         self._pause = pause
         self.created: list[KubeObject] = []
-        """As the API server answered; those that were deleted are not among them any more."""
+        """Objects as in the API server's responses, without those that were deleted."""
         self.requests = 0
         self.failures: list[str] = []
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[User]:
-        """While the block runs. AssertionError at its end, if any request failed or there were hardly any."""
+        """Works while the block runs. Raises AssertionError at its end if a request failed or there were hardly any."""
         task = asyncio.create_task(self._work())
         try:
             yield self

@@ -1,4 +1,4 @@
-"""Objects of the gated operator, and what its journal says of them."""
+"""Objects of the gated operator, and their journal entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubeshard.core.patches import MergePatch
 
 
 class Works:
-    """Chores and realms, held and let go of."""
+    """Creates, holds and releases chores and realms."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Works:
                 meta = chore if kind is Chore else realm
                 self.all.append(await self._client.create(kind(metadata=meta, spec=spec)))
         await self._recorder.until(
-            # The kinds are watched apart: an entry may be seen before the object that it is about.
+            # Each kind has its own watch, so an entry may arrive before its object.
             lambda: (
                 self.labels.keys() == set(self.names)
                 and all(self.entries(name, "began" if hold else "ended") for name in self.names)
@@ -64,7 +64,7 @@ class Works:
         return self._recorder.of(Realm if name.startswith("realm") else Chore, name, since)
 
     def trace(self, name: str, since: int) -> list[Labels]:
-        """What the labels said, each time that they changed."""
+        """Returns the labels each time they changed."""
         *_, before = (event for event in self.events(name) if event.version <= since)
         changes = [self._recorder.labels_of(before.object)]
         for event in self.events(name, since):
@@ -90,14 +90,14 @@ class Works:
                 )
 
     async def touch(self, obj: Chore | Realm) -> None:
-        """Give cause for a reconcile."""
+        """Triggers a reconcile."""
         meta = obj.metadata
         patch = MergePatch({"spec": {"note": "touched"}})
         await self._client.patch(type(obj), meta.name, meta.namespace, patch)
 
     def never_in_two_hands(self) -> None:
-        """No shard began with an object, also one of others, while another worked on it: one that had neither ended
-        that run, nor lost its Lease.
+        """Checks that no shard began to work on an object while another one worked on it, that is, had neither finished
+        nor lost its Lease.
         """
         at_work: dict[str, str] = {}
         for event in self._recorder.events:

@@ -1,6 +1,6 @@
 """A sharded operator whose reconciles last as long as a test wants: started as a process, one per shard.
 
-It writes down in Entries what it does, so that the API server shows it, in order with everything else.
+It records its actions in Entries, so that the API server shows them in order with everything else.
 """
 
 from __future__ import annotations

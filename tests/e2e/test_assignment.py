@@ -1,4 +1,4 @@
-"""Objects get their shard: in the request that creates them, or soon after."""
+"""Objects get their shard in the request that creates them, or soon after."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ async def test_a_cluster_scoped_object_is_assigned_in_the_request_that_creates_i
 
 
 async def test_generated_names_are_no_obstacle(ready_ring: Ring, kube_client: Client, namespace: str) -> None:
-    """A controlled object goes to its owner's shard at once. A main object has no name yet when the webhook is
-    asked: it is created all the same, and assigned once it has one.
+    """A controlled object gets its owner's shard at once. A main object has no name yet when the webhook is called: it
+    is created without a shard, and assigned once it has a name.
     """
     async with Recorder(kube_client, ready_ring.name, [namespace], [Chore]).recording() as recorder:
         owner = await kube_client.create(chores(namespace, 1)[0])
@@ -99,7 +99,7 @@ async def test_what_does_not_belong_to_the_ring_is_left_alone(
 async def test_a_user_who_drops_the_shard_label_does_not_take_the_object_from_its_shard(
     ready_ring: Ring, kube_client: Client, namespace: str
 ) -> None:
-    """Put back in the same request, by whatever verb it was dropped."""
+    """It is put back in the same request, whichever verb removed it."""
     async with Recorder(kube_client, ready_ring.name, [namespace], [Chore]).recording() as recorder:
         chore = await kube_client.create(chores(namespace, 1)[0])
         place = recorder.labels_of(chore)
@@ -126,7 +126,7 @@ async def test_a_user_who_drops_the_shard_label_does_not_take_the_object_from_it
         assert live.spec.note == "patched"
 
 
-@pytest.mark.usefixtures("kube_control_plane")  # ten seconds of waiting: on the real server only
+@pytest.mark.usefixtures("kube_control_plane")  # ten seconds of waiting, so only on the real server
 async def test_a_webhook_that_never_answers_delays_a_creation_but_does_not_refuse_it(
     ring: Ring, kube_client: Client, namespace: str, shards: Processes, sharders: Processes
 ) -> None:
@@ -138,13 +138,13 @@ async def test_a_webhook_that_never_answers_delays_a_creation_but_does_not_refus
             await ring.ready(1)
             [chore] = chores(namespace, 1)
             assert not (await kube_client.create(chore)).metadata.label(ring.label)
-            # The API server asks the webhook about the sharder's patch too, and waits as long as for the user's.
+            # The API server also calls the webhook for the sharder's patch, with the same timeout as for the user's.
             assert await recorder.until(lambda: recorder.labels(Chore) == owners([chore], "a")) < 5.0 + 2.0
         assert sharders.stop("sharder-alone") == 0
 
 
 def alone(sharders: Processes, port: int) -> None:
-    """Instead of the others, one sharder whose webhook is looked for at a port where it is not."""
+    """Replaces the sharders by one whose webhook is registered at this port, where it does not listen."""
     for name in sharders.names:
         sharders.stop(name)
     url = f"https://127.0.0.1:{port}/"

@@ -1,4 +1,4 @@
-"""What is under way is never disturbed: drains, stops and pauses of busy shards."""
+"""Work in progress is never disturbed: drains, stops and pauses of busy shards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def recorder(kube_client: Client, ring: Ring, namespace: str) -> AsyncIter
 async def works(
     ring: Ring, recorder: Recorder, kube_client: Client, namespace: str, sharders: Processes
 ) -> AsyncIterator[Works]:
-    """Of a ring that no shard has joined yet; somebody else works there too."""
+    """Objects of a ring that has no shards yet; a user works there too."""
 
     def make(number: int) -> Chore:
         return Chore(metadata=ObjectMeta(name=f"user-{number}", namespace=namespace))
@@ -60,7 +60,7 @@ async def test_a_drain_waits_for_the_reconcile_and_other_objects_do_not_wait_for
     await recorder.until(
         lambda: works.labels[busy] == Labels("a", draining=True), 10, "the busy one asked for"
     )
-    await asyncio.sleep(2.0)  # longer than the sharder takes to look again
+    await asyncio.sleep(2.0)  # longer than the interval of the sharder's checks
     assert works.labels[busy] == Labels("a", draining=True)
     await works.let_go()
     await recorder.until(lambda: works.labels == after and works.entries(busy, "ended", "b"))
@@ -106,7 +106,7 @@ async def test_a_stopping_shard_gives_its_lease_back_only_after_its_reconciles_e
 async def test_a_shard_that_had_to_cancel_a_reconcile_does_not_give_its_lease_back(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:
-    """What was cancelled may have a write under way."""
+    """A cancelled reconcile may have a write in flight."""
     shards.start_gated("a", ring=ring.name, namespace=namespace)
     shards.start_gated("b", ring=ring.name, namespace=namespace, grace=1.0)
     await ring.available(2)
@@ -130,7 +130,7 @@ async def test_a_shard_that_had_to_cancel_a_reconcile_does_not_give_its_lease_ba
 async def test_a_short_pause_moves_nothing_and_a_long_one_ends_the_process_before_its_objects_move(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:
-    """With a 6 s Lease the right to work ends 4 s after the last renewal."""
+    """With a Lease of 6 s the right to work ends 4 s after the last renewal."""
     shards.start_gated("a", "b", ring=ring.name, namespace=namespace)
     await ring.available(2)
     await works.create(4, hold=True)
@@ -178,8 +178,8 @@ async def test_a_rolling_update_never_leaves_an_object_in_two_hands(
 async def test_a_killed_shard_that_is_started_again_under_its_name_gets_its_objects_back(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:
-    """Another incarnation of a name waits until the former one is certainly over; if the sharder takes
-    the lease meanwhile, for the time of that record, too.
+    """Another incarnation of a name waits until the former one has certainly ended, and if the sharder acquires the
+    Lease meanwhile, also for the duration in that record.
     """
     shards.start_gated("a", "b", ring=ring.name, namespace=namespace)
     await ring.available(2)
@@ -198,7 +198,7 @@ async def test_a_killed_shard_that_is_started_again_under_its_name_gets_its_obje
 
 
 def moves(works: Works, recorder: Recorder, names: list[str], since: int) -> list[Seen]:
-    """The event of each object that first shows a shard other than b."""
+    """Returns the first event of each object that shows a shard other than b."""
     first = []
     for name in names:
         for event in works.events(name, since):

@@ -1,4 +1,4 @@
-"""Operators that are their own sharder, as processes: they join, stop and die, and a service comes and goes."""
+"""Operators that are their own sharder, as processes: they join, stop and die, and a service is started and stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Operator:
         )
 
     async def leader(self, *among: str) -> str:
-        """Who holds the Lease of the ring's sharder, as soon as it is one of these."""
+        """Waits until one of these instances holds the Lease of the ring's sharder; returns it."""
         leader = ""
 
         async def leads() -> bool:
@@ -72,7 +72,7 @@ async def create(client: Client, namespace: str, prefix: str, count: int = 12) -
 async def test_instances_join_stop_and_die_without_service_webhook_and_controllerring(
     operator: Operator, ring: Ring, recorder: Recorder, kube_client: Client, namespace: str, shards: Processes
 ) -> None:
-    """No object is lost, and none is in two hands, while somebody creates, changes and deletes objects."""
+    """No object is lost or worked on by two instances, while a user creates, changes and deletes objects."""
     works = Works(kube_client, recorder, namespace, [Chore])
 
     async def settled(*live: str, within: float = 40.0) -> None:
@@ -120,8 +120,8 @@ async def test_instances_join_stop_and_die_without_service_webhook_and_controlle
 async def test_a_live_switch_to_the_service_and_back_moves_nothing_of_a_settled_ring(
     operator: Operator, ring: Ring, recorder: Recorder, kube_client: Client, namespace: str, shards: Processes
 ) -> None:
-    """In-manager, both, the service alone, both, in-manager. The service runs all the time, and knows of the ring while
-    there is a ControllerRing. New objects get their shard in each phase.
+    """The modes are in-manager, both, the service alone, both, in-manager. The service runs all the time, and knows the
+    ring while there is a ControllerRing. New objects get their shard in each phase.
     """
     works = Works(kube_client, recorder, namespace, [Chore])
     operator.start(*SHARDS, mode="shard")

@@ -1,4 +1,4 @@
-"""Leases of shards: the protocol's times, and what happens when somebody deletes one (A23 in docs/defects.md)."""
+"""Leases of shards: the durations of the protocol, and deletion of a Lease by a user (A23 in docs/defects.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLACES = {
     "7jb2v hv8pb": "hv8pb hv8pb 7jb2v 7jb2v hv8pb hv8pb hv8pb 7jb2v 7jb2v hv8pb",
     "7jb2v hv8pb kdrss": "hv8pb hv8pb 7jb2v 7jb2v hv8pb kdrss hv8pb 7jb2v kdrss hv8pb",
 }
-"""Golden vectors: where a real cluster had them."""
+"""Golden vectors: the shards that a real cluster assigned."""
 
 
 def places(shards: str) -> dict[str, Labels]:
@@ -43,11 +43,11 @@ async def secrets(kube_client: Client) -> AsyncIterator[list[Secret]]:
         await kube_client.delete_collection(kind, "default", label_selector=Selector.equals("e2e", "golden"))
 
 
-@pytest.mark.usefixtures("kube_control_plane")  # a minute of waiting: on the real server only
+@pytest.mark.usefixtures("kube_control_plane")  # a minute of waiting, so only on the real server
 async def test_a_crash_with_default_durations_and_a_new_shard_show_the_protocols_times_and_places(
     kube_client: Client, namespace: str, secrets: list[Secret], shards: Processes, sharders: Processes
 ) -> None:
-    """With the shard names of the reference's getting-started guide."""
+    """The shards have the names in the reference's getting-started guide."""
     ring = Ring(
         kube_client, "checksum-controller", Secret(metadata=ObjectMeta(name="probe", namespace="default"))
     )
@@ -132,7 +132,7 @@ async def test_a_lease_that_is_deleted_by_hand_moves_nothing_while_its_shard_liv
         now = recorder.now
         await kube_client.delete(Lease, "b", namespace)
         await recorder.until(lambda: recorder.renewals("b", now), 5, "the shard's new Lease")
-        # Longer than it takes to give a shard up.
+        # Longer than it takes to declare a shard dead.
         await recorder.until(lambda: len(recorder.renewals("b", now)) > 16, 20)
         assert not recorder.touched(Chore, now) & mine
         assert shards["b"].running
@@ -140,11 +140,11 @@ async def test_a_lease_that_is_deleted_by_hand_moves_nothing_while_its_shard_liv
         assert {name: labels for name, labels in recorder.labels(Chore).items() if name in mine} == placed
 
 
-@pytest.mark.usefixtures("kube_control_plane")  # a minute of waiting: on the real server only
+@pytest.mark.usefixtures("kube_control_plane")  # a minute of waiting, so only on the real server
 async def test_gone_shards_lose_their_objects_in_time_and_their_leases_are_collected_after_it(
     ring: Ring, kube_client: Client, namespace: str, shards: Processes, sharders: Processes
 ) -> None:
-    """Side by side: one is killed, one is killed and its Lease deleted by hand, one stops in order."""
+    """Three shards at once: one is killed, one is killed and its Lease deleted by hand, one stops gracefully."""
     await ring.create([CHORES], {"kubernetes.io/metadata.name": namespace})
     shards.start_gated("a", "b", "c", "d", ring=ring.name, namespace=namespace, kinds=["chores"])
     await ring.available(4)

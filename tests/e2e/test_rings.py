@@ -54,7 +54,7 @@ async def recorder(kube_client: Client, ring: Ring, namespace: str, other: str) 
 async def ready_ring(
     ring: Ring, kube_client: Client, namespace: str, shards: Processes, sharders: Processes, user: User
 ) -> Ring:
-    """A ring of the chores of namespaces of a team, with two shards."""
+    """A ring with two shards, of the chores in the namespaces of a team."""
     await team(kube_client, namespace, "blue")
     await ring.create([CHORES], {TEAM: "blue"})
     shards.start_gated("a", "b", ring=ring.name, namespace=namespace, kinds=["chores"])
@@ -117,7 +117,7 @@ async def test_when_a_ring_is_deleted_its_webhook_goes_objects_keep_their_shards
     await recorder.until(lambda: placed.items() <= recorder.labels(Chore).items())
     await ready_ring.delete()
 
-    # The garbage collector takes up to half a minute to hear of a new kind.
+    # The garbage collector takes up to half a minute to discover a new kind.
     await eventually(ready_ring.webhook, 45, holds=False)
     await eventually(ready_ring.webhook_assigns, holds=False)
     await kube_client.create(Chore(metadata=ObjectMeta(name="late", namespace=namespace)))
@@ -197,7 +197,7 @@ async def test_bad_rings_leases_and_objects_harm_none_of_the_good_ones(
         )
         good = chores(
             namespace, 30
-        )  # so many that some surely change their shard, whatever the namespace is called
+        )  # enough objects that some certainly change their shard, whatever the namespace's name
         created = await asyncio.gather(*map(kube_client.create, good))
         placed = owners(good, "a", "b")
         assert {c.metadata.name: recorder.labels_of(c) for c in created} == placed

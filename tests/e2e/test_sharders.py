@@ -56,7 +56,7 @@ async def test_a_webhook_configuration_that_is_edited_or_deleted_by_hand_is_rest
         )
         await eventually(restored, 3.0)
         await eventually(ready_ring.webhook_assigns)
-        # What was created in between is assigned too.
+        # Objects created in between are assigned too.
         await recorder.until(lambda: busy.created and assigned(recorder, busy, "a", "b"), 5)
 
 
@@ -78,7 +78,7 @@ async def test_when_the_leading_sharder_is_killed_the_other_one_goes_on_and_no_r
         [follower] = set(sharders.names) - {leader}
         lease = await kube_client.get(Lease, "sharder", SYSTEM_NAMESPACE)
         sharders.kill(leader)
-        # The other one's webhook assigns while nobody leads.
+        # The other sharder's webhook assigns objects while there is no leader.
         await eventually(ready_ring.webhook_assigns, 3.0)
         assert shards.stop("b") == 0
 
@@ -111,7 +111,7 @@ async def test_while_no_sharder_runs_nobody_is_refused_and_a_new_one_assigns_wha
 async def test_both_sharders_serve_with_the_one_certificate_authority_of_the_webhook_configuration(
     ring: Ring, kube_client: Client, namespace: str, shards: Processes, sharders: Processes
 ) -> None:
-    """Each on a port of its own here, so that both can be called."""
+    """Here each has its own port, so that both can be called."""
     for name in sharders.names:
         sharders.stop(name)
     ports = {name: free_port() for name in ("sharder-left", "sharder-right")}
@@ -147,7 +147,7 @@ async def test_both_sharders_serve_with_the_one_certificate_authority_of_the_web
 
 
 async def leading(client: Client, sharders: Processes) -> str:
-    """The name of the process that leads."""
+    """Returns the name of the leading process."""
     lease = await client.get(Lease, "sharder", SYSTEM_NAMESPACE)
     holder = lease.spec.holder_identity or ""
     return next(name for name in sharders.names if f" identity={holder}" in sharders[name].log.read_text())

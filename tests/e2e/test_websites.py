@@ -31,7 +31,7 @@ def website(name: str, namespace: str) -> Website:
 
 
 class Sites:
-    """Websites that nobody touches but the operator and the sharder, and everything that is recorded of them."""
+    """Websites that only the operator and the sharder touch, and all their recorded events."""
 
     def __init__(self, recorder: Recorder, websites: list[Website]) -> None:
         self._recorder = recorder
@@ -45,7 +45,7 @@ class Sites:
         return owners(self._websites, *shards)
 
     def complete(self) -> bool:
-        """Every website is ready, and all of its children are where it is."""
+        """Every website is ready, and all of its children are on its shard."""
         live = self._recorder.latest(Website)
         return all(live[name].status.phase == "Ready" for name in self.labels) and self.followed()
 
@@ -62,7 +62,7 @@ class Sites:
         ]
 
     def trace(self, name: str, since: int) -> list[Labels]:
-        """What the website's labels said, each time that they changed."""
+        """Returns the website's labels each time they changed."""
         before = [e for e in self._recorder.of(Website, name) if e.version <= since][-1]
         changes = [self._recorder.labels_of(before.object)]
         for labels in self._recorder.trace(Website, name, since):
@@ -74,9 +74,7 @@ class Sites:
         return self._recorder.touched(Website, since) & self.labels.keys()
 
     async def quiet(self, seconds: float = 0.7) -> None:
-        """Waits until everything that happens to the websites has happened; the sharder looks again after 3
-        s.
-        """
+        """Waits until the websites no longer change; the sharder checks again after 3 s."""
 
         def mine(event: Seen) -> bool:
             meta = event.object.metadata
@@ -114,7 +112,7 @@ async def recorder(kube_client: Client, namespace: str) -> AsyncIterator[Recorde
 
 @pytest.fixture
 async def user(kube_client: Client, namespace: str) -> AsyncIterator[User]:
-    """Works on websites of their own while the test runs."""
+    """A user works on other websites while the test runs."""
     work = User(kube_client, lambda number: website(f"user-{number}", namespace), pause=0.3)
     async with work.working():
         yield work
@@ -179,7 +177,7 @@ async def test_the_objects_of_a_leaving_shard_move_in_one_event_each(
 async def test_the_objects_of_a_crashed_shard_move_in_one_event_each_once_its_lease_is_taken(
     sites: Sites, recorder: Recorder, shards: Processes, user: User, kube_client: Client, namespace: str
 ) -> None:
-    """And what it knew of them is good for no write any more."""
+    """A write based on what the crashed shard knew is rejected afterwards."""
     before, now = sites.labels, recorder.now
     after = sites.owners("one")
     known = {name: recorder.latest(Website)[name] for name in before if before[name].shard == "two"}
@@ -191,7 +189,7 @@ async def test_the_objects_of_a_crashed_shard_move_in_one_event_each_once_its_le
         event.version for name in before for event in recorder.of(Website, name, now)
     )
     assert recorder.labels(Website).items() >= owners(user.created, "one").items()
-    # What the killed shard would have sent, had it lived a moment longer.
+    # The writes that the killed shard might have sent a moment later.
     killed = ShardIdentity(RING, "two", namespace, Incarnation("", "", "killed"))
     fenced = kube_client.fenced(ShardFence(killed, {Website.KIND.group_resource}, lambda: None))
     for name, website in known.items():
@@ -203,7 +201,9 @@ async def test_the_objects_of_a_crashed_shard_move_in_one_event_each_once_its_le
 
 
 def check_forced_moves(sites: Sites, recorder: Recorder, moving: set[str], since: int) -> None:
-    """Exactly these websites and their children were moved, in one event each, without an unassigned moment."""
+    """Checks that exactly these websites and their children were moved, each in one event, without being unassigned in
+    between.
+    """
     after = sites.labels
     assert 0 < len(moving) < COUNT
     assert sites.touched(since) == moving

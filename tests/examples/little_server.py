@@ -1,7 +1,7 @@
-"""An API server in memory, as far as reconcilers of the examples see one, and the context of one run.
+"""An API server in memory, as far as the reconcilers of the examples need one, and the context of one run.
 
-Objects are JSON; merge and JSON patches, resourceVersion, generation and a few defaults work as on the real
-server. `writes` lists what was sent.
+Objects are JSON; merge and JSON patches, resourceVersion, generation and a few defaults work as on the real server.
+`writes` lists the write requests.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from kubeshard.runtime.transport import HttpResponse
 
 
 class LittleServer:
-    """Stands in for the client. `defaults`: by kind, what the server adds to objects that are created. `refuses`: by
-    kind, the error that answers every write.
+    """Takes the place of the client. `defaults`: what the server adds to created objects, by kind. `refuses`: the error
+    with which it responds to every write, by kind.
     """
 
     def __init__(self, defaults: Mapping[str, Mapping[str, Any]] | None = None) -> None:
@@ -41,12 +41,12 @@ class LittleServer:
         self._version = 0
 
     def has(self, obj: KubeObject | dict[str, Any]) -> dict[str, Any]:
-        """Puts an object there, as somebody else's."""
+        """Stores an object as another user."""
         body = to_dict(obj) if isinstance(obj, KubeObject) else obj
         return self._store(apply_merge_patch(self._defaults.get(body["kind"], {}), body), {})
 
     def change(self, cls: type[KubeObject], name: str, namespace: str, patch: Mapping[str, Any]) -> None:
-        """Somebody else's merge patch."""
+        """Applies another user's merge patch."""
         old = self.objects[cls.KIND.kind, namespace, name]
         self._store(apply_merge_patch(old, patch), old)
 

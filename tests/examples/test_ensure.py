@@ -1,4 +1,4 @@
-"""Create-or-patch of a dependent object: what is sent, and what of others stays."""
+"""Create-or-patch of a dependent object: what is sent, and which fields of others remain."""
 
 from __future__ import annotations
 

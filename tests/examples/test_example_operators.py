@@ -1,5 +1,5 @@
-"""Four operators as users would write them live through what happens to operators: they are restarted, their watches
-are cut, others write the same objects, and objects are deleted. On the embedded API server and on a real one.
+"""Four operators as users would write them survive what happens to operators: they are restarted, their watches break,
+others write the same objects, and objects are deleted. Runs on the embedded API server and on a real one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def module(name: str) -> Any:
 
 
 class Place:
-    """A namespace of an API server. `client` is a user's, or a rival's."""
+    """A namespace of an API server. `client` belongs to a user, or to a rival."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
@@ -48,7 +48,7 @@ class Place:
 
     @asynccontextmanager
     async def running(self, *controllers: Any) -> AsyncIterator[None]:
-        """The operator, which ends in order."""
+        """Runs the operator and shuts it down gracefully."""
         async with Client(self.client.config) as operator:
             self._operators.append(operator)
             scope = Scope(frozenset({self.namespace, "default"}))
@@ -64,7 +64,7 @@ class Place:
                 self._operators.remove(operator)
 
     def cut(self) -> None:
-        """Every connection of the operator breaks, its watches with them."""
+        """Breaks every connection of the operator, including its watches."""
         for operator in self._operators:
             transport: Any = operator._connection.transport
             for number in transport._sockets.descriptors():
@@ -110,7 +110,7 @@ class Place:
 
     @asynccontextmanager
     async def rival(self, *edits: tuple[Any, str, Mapping[str, Any]]) -> AsyncIterator[None]:
-        """Somebody who makes these edits again and again while the block runs, and at least ten times."""
+        """A rival makes these edits again and again while the block runs, at least ten times."""
         done = asyncio.Event()
         rounds = 0
 
@@ -144,7 +144,7 @@ def place(kube_client: Client, namespace: str) -> Place:
 
 
 class Device:
-    """A sensor in the world outside."""
+    """A sensor outside the cluster."""
 
     def __init__(self) -> None:
         self.connections: list[asyncio.StreamWriter] = []
@@ -186,7 +186,7 @@ class Device:
 
     @asynccontextmanager
     async def sending(self, line: str) -> AsyncIterator[None]:
-        """It sends the same again and again while the block runs."""
+        """Sends the same reading again and again while the block runs."""
 
         async def repeat() -> None:
             while True:
@@ -230,7 +230,7 @@ async def test_sensors_are_listened_to_and_looked_after_whatever_happens_to_the_
             async with device.sending("21.5"):
                 await reads("21.5")
                 await place.sees(it.Sensor, "roof", heard_of("True"))
-            await place.sees(it.Sensor, "roof", heard_of("False"))  # it has fallen silent
+            await place.sees(it.Sensor, "roof", heard_of("False"))  # the sensor has become silent
         await device.until(lambda: not device.connections)  # the daemon ended with the process
         async with place.running(it.sensors, it.looks):
             await device.until(lambda: len(device.connections) == 1)
@@ -289,7 +289,7 @@ async def test_storefronts_have_what_they_ask_for_and_nothing_else_whatever_happ
         await place.sees(ConfigMap, home, colored("green"))
     await place.change(it.Storefront, "shop", {"spec": {"pages": ["home"]}})
     await place.delete(it.Service, "shop")
-    async with place.running(it.storefronts):  # it finds what happened while it was away
+    async with place.running(it.storefronts):  # the operator notices what happened while it was down
         await place.gone(ConfigMap, about)
         await place.sees(it.Service, "shop", lambda it: True)
         await place.sees(it.Storefront, "shop", lambda it: it.status.pages == 1)
@@ -442,7 +442,7 @@ async def test_apps_run_with_their_secret_and_leave_the_dns_whatever_happens_to_
         assert key not in it.DNS
 
 
-# -- what is said of them
+# -- the page about them
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -451,7 +451,7 @@ def test_an_operator_is_less_than_200_lines(name: str) -> None:
 
 
 def test_apps_are_60_lines_of_their_author_at_most() -> None:
-    """Without imports, the module's docstring, comments and empty lines."""
+    """Not counting imports, the module's docstring, comments and empty lines."""
     text = (EXAMPLES / "apps.py").read_text()
     docstring, *body = ast.parse(text).body
     assert isinstance(docstring, ast.Expr)

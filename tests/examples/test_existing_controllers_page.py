@@ -1,4 +1,4 @@
-"""docs/existing-controllers.md: the ring is the example's, and the kopf operator is a shard."""
+"""docs/existing-controllers.md: the ring is the one in the example, and the kopf operator is a shard."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def embedded() -> AsyncIterator[tuple[EmbeddedApi, Client]]:
 
 @pytest.mark.system
 async def test_the_kopf_operator_works_on_its_own_objects_and_lets_go_of_them(tmp_path: Path) -> None:
-    """The test plays the sharder."""
+    """The test acts as the sharder."""
     program = tmp_path / "sharded_pages.py"
     program.write_text(blocks("python")[1])
     async with embedded() as (api, client):
@@ -81,7 +81,7 @@ async def test_the_kopf_operator_works_on_its_own_objects_and_lets_go_of_them(tm
             await wait_for(client, Page, shown, name="mine", namespace="default", timeout=15)
             lease = await client.get(Lease, "kopf-0", "default")
             assert lease.spec.holder_identity == "kopf-0"
-            # Another object that the shard gets from a neighbour.
+            # Another object that the shard gets from a neighbor.
             await client.patch(
                 Page, "other", "default", MergePatch({"metadata": {"labels": {SHARD: "kopf-0"}}})
             )

@@ -1,4 +1,4 @@
-"""The example that is started with an argument."""
+"""The example that takes an argument."""
 
 import subprocess
 import sys

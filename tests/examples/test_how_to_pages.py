@@ -1,5 +1,5 @@
-"""The how-to pages, and those for who comes from elsewhere: the examples of each are a module that can be
-imported, as it stands, and whose tests pass.
+"""The how-to pages, and those for users of other frameworks: the examples of each page form a module that can be
+imported unchanged, and whose tests pass.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_the_examples_of_all_pages_pass(tmp_path: Path) -> None:
 
 
 def test_what_is_shown_of_kopf_is_kopf() -> None:
-    """Its decorators take it; nothing runs."""
+    """Its decorators accept the code; nothing is run."""
     (block,) = re.findall(r"^```py\n(.*?)^```", (DOCS / "coming-from" / "kopf.md").read_text(), re.M | re.S)
     ours, before = kopf.OperatorRegistry(), kopf.get_default_registry()
     kopf.set_default_registry(ours)

@@ -1,8 +1,9 @@
-"""The tutorial: each of its commands is run, each of its files is written, and what it shows is what one sees.
+"""The tutorial: all of its commands are run, all of its files are written, and their output is what the page shows.
 
-A block of `sh` with a title is a terminal of that name: it ends what runs there with Ctrl-C, and begins anew. Others
-run one after the other in one shell. A block with a file's name as its title is that file. A block of `text` is in what
-the block before has printed; the last command of a shell's block is repeated until it is, as its reader would.
+A block of `sh` with a title is a terminal of that name: Ctrl-C ends what runs there, and the block starts afresh. Other
+`sh` blocks run in order in one shell. A block whose title is a file name is that file. The content of a `text` block
+must be in the output of the block before it; the last command of a shell block is repeated until it is, as a reader
+would do.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Terminal:
         return self._log.read_text()
 
     def interrupt(self) -> None:
-        """Ctrl-C, which all programs of the terminal hear."""
+        """Sends Ctrl-C to all programs of the terminal."""
         if self._program.poll() is None:
             os.killpg(self._program.pid, signal.SIGINT)
         self._program.wait(60)
@@ -58,7 +59,7 @@ class Terminal:
 
 
 class Reader:
-    """Who does what the page says."""
+    """Does what the page says."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -86,7 +87,7 @@ class Reader:
         log = self.folder / f"{title}.{len(list(self.folder.glob('*.log')))}.log"
         terminal = Terminal(f"{self._before}{script}", self.folder, self.environment, log)
         self.terminals[title] = self._said = terminal
-        if "apiserver" in script:  # its reader waits for what it prints
+        if "apiserver" in script:  # the reader waits for its output
             self.sees(["export KUBECONFIG"])
 
     def write(self, name: str, content: str) -> None:
@@ -115,13 +116,13 @@ class Reader:
             text=True,
             timeout=PATIENCE,
         )
-        ready_later = done.returncode == 1 and "NotFound" in done.stdout  # it is looked at again
+        ready_later = done.returncode == 1 and "NotFound" in done.stdout  # the command is repeated
         assert done.returncode == 0 or ready_later, f"{script}\n{done.stdout}"
         return done.stdout
 
 
 def _plain(text: str) -> str:
-    """With single spaces: columns are as wide as what is in them."""
+    """Collapses spaces, because the width of columns depends on their content."""
     return re.sub(r"[ \t]+", " ", text)
 
 

@@ -64,7 +64,7 @@ class World:
         self.server.change(cls, name, NAMESPACE if cls.KIND.namespaced else "", patch)
 
     async def reconcile(self) -> list[tuple[str, str]]:
-        """What was written."""
+        """Returns the writes."""
         self.server.writes.clear()
         assert await self._reconciler.reconcile(self.run.context, self.website) is None
         return [(verb, kind) for verb, kind, _ in self.server.writes]

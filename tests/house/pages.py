@@ -1,6 +1,6 @@
-"""The code blocks of the documents, as the house tests and the type checker look at them.
+"""The code blocks of the documents, as the house tests and the type checker see them.
 
-A block that no test can run says why, in a comment before it that readers do not see: `<!-- not run: needs a mesh -->`.
+A block that no test can run says why, in a preceding comment that readers do not see: `<!-- not run: needs a mesh -->`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ BEFORE = {
     "docs/testing.md": "import asyncio\nfrom kubeshard.client import load_config",
     "docs/testing-your-operator.md": "OPERATOR = 'backups.py'",
 }
-"""What readers of a page have at hand when they come to its programs, and the page does not repeat."""
+"""Names that the reader of a page has when the programs begin, and that the page does not repeat."""
 
 ALONE = {"docs/work-queue.md"}
-"""Pages on which each program is one of its own; elsewhere one continues those before it."""
+"""Pages on which each program is independent; elsewhere each one continues the previous ones."""
 
 
 class Block(NamedTuple):
@@ -54,7 +54,7 @@ class Block(NamedTuple):
     title: str | None
     text: str
     excuse: str | None
-    """Why it is not run, if it says so."""
+    """Why the block is not run, if it says so."""
 
     @property
     def place(self) -> str:
@@ -62,7 +62,7 @@ class Block(NamedTuple):
 
     @property
     def commands(self) -> Iterator[list[str]]:
-        """The words of each simple command that a shell would start, without variables that are set for it."""
+        """Returns the words of each simple command that a shell would run, without the variables set for it."""
         text = self.text.replace("\\\n", " ")
         if self.language == "console":
             text = "\n".join(line[2:] for line in text.splitlines() if line.startswith("$ "))
@@ -102,8 +102,9 @@ def all_blocks() -> list[Block]:
 
 
 def programs(page: str, blocks: Iterable[Block]) -> Iterator[tuple[str, int]]:
-    """The Python of a page as an interpreter reads it, and by how many lines it stands further down than there: all of
-    it but files and what is not run. What starts a program, or waits outside of a function, is put into a function.
+    """Returns the Python of a page, and the number of lines by which it is shifted against the page: everything but
+    files and blocks that are not run. Code that starts a program, or awaits outside of a function, is put into a
+    function.
     """
     before = textwrap.dedent(BEFORE.get(page, "")).splitlines()
     parts = [

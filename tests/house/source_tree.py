@@ -1,4 +1,4 @@
-"""The project's files, as the house tests look at them."""
+"""The project's files, as the house tests see them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = (PACKAGE, ROOT / "apiserver" / "src" / "kubeshard_apiserver")
 
 @cache
 def tracked() -> tuple[Path, ...]:
-    """What git tracks; in a tree without git, everything outside hidden and build folders."""
+    """Returns the files that git tracks; without git, everything outside hidden and build folders."""
     try:
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -35,7 +35,7 @@ def tracked() -> tuple[Path, ...]:
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """(path from the root, content) of every tracked text file."""
+    """Yields (path from the root, content) of every tracked text file."""
     for path in tracked():
         try:
             yield str(path.relative_to(ROOT)), path.read_text()
@@ -44,7 +44,7 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def sources(*below: Path) -> list[Path]:
-    """Below these folders; by default, what both distributions install."""
+    """Returns the source files in these folders; by default, those that both distributions install."""
     folders = below or PACKAGES
     return [
         path
@@ -54,7 +54,7 @@ def sources(*below: Path) -> list[Path]:
 
 
 def installed(path: Path) -> str:
-    """Where a module is once it is installed: `kubeshard/core/names.py`."""
+    """Returns the path of a module after installation: `kubeshard/core/names.py`."""
     return str(next(path.relative_to(package.parent) for package in PACKAGES if path.is_relative_to(package)))
 
 
@@ -63,7 +63,7 @@ def parsed(path: Path) -> ast.Module:
 
 
 def proofs(text: str) -> Iterator[tuple[str, str]]:
-    """(file, test) of each test that a document names; one without a file is in the file named last."""
+    """Yields (file, test) for each test that a document names; a test without a file is in the last file named."""
     file = ""
     for named, test in _PROOF.findall(text):
         file = named or file
@@ -85,4 +85,4 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-tracked()  # now, while git may be started: a test starts no programs
+tracked()  # called now, while git may be started: tests start no programs

@@ -1,4 +1,4 @@
-"""Every code block of the documents is run, or read by what would run it, or says why not."""
+"""Every code block of the documents is run, or parsed by the program that would run it, or says why not."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PROVEN = {
         "examples/test_tutorial.py::test_the_tutorial_can_be_followed_from_its_first_command_to_its_last",
     ),
 }
-"""What another test runs, as it stands: blocks of these languages, and the `tests` in them."""
+"""Blocks that another test runs unchanged: those in these languages, and the `tests` in them."""
 
 BLOCKS = all_blocks()
 CONFIGS = {module.KIND: module for module in (sharder, webhosting)}
@@ -66,7 +66,7 @@ def proven(block: Block, what: str) -> bool:
 
 
 async def mistake(block: Block, client: Client) -> str:
-    """Why the block is wrong, or that nobody runs it; "" if all is well. Programs are run by the page."""
+    """Returns what is wrong with the block, or that nothing runs it; "" if all is well. Programs are run by page."""
     if block.excuse is not None:
         return "" if len(block.excuse) > 10 else "gives no reason for not being run"
     try:
@@ -92,7 +92,7 @@ async def mistake(block: Block, client: Client) -> str:
 
 
 def wrong(command: list[str]) -> str | None:
-    """What is wrong with a command line of ours, "" if nothing is; None for a program that is not ours."""
+    """Returns what is wrong with one of our command lines, or ""; None for a program that is not ours."""
     missing = [
         word for word in command if re.match(r"(examples|deploy)/\S", word) and not (ROOT / word).exists()
     ]
@@ -157,7 +157,7 @@ async def refused(text: str, client: Client) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def client() -> Any:
-    """Of an empty server that knows rings, and has the namespace in which the sharder is."""
+    """A client of an empty server that serves rings and has the sharder's namespace."""
     api = MemoryApi()
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sharding-system"}}
     await api.install(controller_ring_crd(), namespace)
@@ -173,7 +173,7 @@ async def test_every_block_is_run_or_read_by_what_would_run_it_or_says_why_not(c
 
 @pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if block.language == "python"}))
 def test_the_programs_of_a_page_run_one_after_the_other(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And so do tests that it shows, unless they ask for fixtures: then another test runs them."""
+    """So are the tests that it shows, unless they use fixtures: another test runs those."""
     blocks = [block for block in BLOCKS if block.page == page]
     for program, _ in programs(page, blocks):
         module = ModuleType("a_page")

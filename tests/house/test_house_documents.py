@@ -1,4 +1,4 @@
-"""What the documents promise is there, and nothing names the machine that it was written on."""
+"""Everything that the documents refer to exists, and nothing names the machine that it was written on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 def _anchors(text: str) -> set[str]:
-    """As GitHub makes them from headings."""
+    """Yields the anchors that GitHub derives from headings."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -64,7 +64,7 @@ def test_the_first_operator_of_the_readme_is_the_one_that_is_tested() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
 def test_programs_in_documents_import_what_is_public(document: Path) -> None:
-    """As docs/public-interface.md has it."""
+    """As documented in docs/public-interface.md."""
     page = (ROOT / "docs" / "public-interface.md").read_text()
     public = {"kubeshard", *re.findall(r"^\| `(kubeshard\w*(?:\.\w+)*)` \|", page, re.M)}
     imported = [
@@ -106,7 +106,7 @@ def test_nothing_names_the_machine_it_was_written_on() -> None:
 
 
 def test_nothing_names_a_package_registry() -> None:
-    """Where packages come from is the machine's business: its pip, uv and Go settings."""
+    """The source of packages is configured on the machine: in pip, uv and Go."""
     found = [
         f"{path}: {host}"
         for path, text in texts()
@@ -117,7 +117,7 @@ def test_nothing_names_a_package_registry() -> None:
 
 
 def test_nothing_says_to_install_from_an_index_what_is_not_released() -> None:
-    """Nobody holds our names there: whoever registers one first would be installed. Remove this with the release."""
+    """Nobody has registered our names there: anyone who did would get installed. Remove this with the release."""
     command = re.compile(
         r"(?:\bpip|\buv|\bpipx)[^\n`]*\b(?:install|add)\b[^\n`#]*(?<![/\w.-])kubeshard(?![\w/]|\.\w)"
     )

@@ -1,4 +1,4 @@
-"""What `import kubeshard` gives, and what it costs."""
+"""The names that `import kubeshard` provides, and its cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import kubeshard
 
 
 def _loaded_after(code: str) -> set[str]:
-    """Modules of an interpreter that ran the code."""
+    """Returns the modules of an interpreter after running the code."""
     program = f"{code}\nimport sys\nprint(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return set(ran.stdout.split())
@@ -74,7 +74,7 @@ def test_type_checkers_and_the_interpreter_are_told_the_same() -> None:
 
 
 def test_every_public_error_is_found_in_one_place() -> None:
-    """Of those that an operator's code meets."""
+    """Of the errors that an operator's code encounters."""
     classes = {
         each
         for package in map("kubeshard.{}".format, ("core", "client", "cache", "controller", "manager"))
@@ -101,7 +101,7 @@ PAGE = (ROOT / "docs" / "public-interface.md").read_text()
 
 
 def _rows(heading: str) -> list[str]:
-    """The first column of the table below a heading."""
+    """Returns the first column of the table below a heading."""
     section = PAGE.partition(f"## {heading}")[2].partition("\n## ")[0]
     return re.findall(r"^\| `([\w.]+)` \|", section, re.M)
 

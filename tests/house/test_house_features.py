@@ -1,4 +1,6 @@
-"""The page of features claims nothing: what is there has a name and a test, and what is not has a reason."""
+"""The page of features makes no unproven claim: every feature has a name and a test, and every missing one has a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ HEAD = "| capability | who | here | where | proof, or what is missing |"
 STATES = ("yes", "in part", "no")
 _NAME = re.compile(r"`([\w.]+)`")
 _REASON = 25
-"""Characters below which nothing is a reason."""
+"""The minimum length of a reason in characters."""
 
 
 class Row(NamedTuple):
@@ -28,14 +30,14 @@ class Row(NamedTuple):
 
 
 def rows(text: str) -> Iterator[Row]:
-    """Those of the tables of capabilities."""
+    """Yields the rows of the tables of capabilities."""
     for section, table in _tables(text, HEAD):
         for cells in table:
             yield Row(section, *cells)
 
 
 def mistakes(row: Row) -> Iterator[str]:
-    """What is wrong with a row, whatever it claims."""
+    """Yields what is wrong with a row, whatever it claims."""
     named, tests = _NAME.findall(row.where), list(proofs(row.said))
     _, _, lacking = row.said.partition("; lacks ")
     if not re.fullmatch(r"[Cc]?( ?[Rr])?( ?[Ll])?", row.who) or not row.who.strip():
@@ -59,7 +61,7 @@ def mistakes(row: Row) -> Iterator[str]:
 
 
 def is_there(name: str) -> bool:
-    """Whether it can be imported: a module, or what is in one, or in a class in one."""
+    """Whether the name can be imported: a module, or a member of a module or of a class."""
     module, parts = name, []
     while module:
         try:
@@ -114,7 +116,7 @@ def test_the_counts_are_those_of_the_rows() -> None:
 
 
 def test_every_statement_and_every_failure_has_its_test() -> None:
-    """`test_house_proofs` finds those that do not exist."""
+    """`test_house_proofs` finds tests that do not exist."""
     text = PAGE.read_text()
     tables = [
         *_tables(text, "| of | statement | test |"),

@@ -1,8 +1,8 @@
-"""One way to import inside the house: the module that defines a name.
+"""One way to import inside the project: from the module that defines a name.
 
-So a reader goes from a use to the definition in one step, a module loads only what it needs, and packages cannot
-import each other in circles through their `__init__`. Those hand names on to users, and only to them; the examples
-are written as users write, and take from `kubeshard` what it has.
+A reader then gets from a use to the definition in one step, a module loads only what it needs, and packages cannot
+import each other in circles through their `__init__`. Those re-export names for users only; the examples are written as
+users would write them, and take from `kubeshard` what it re-exports.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _file_of(module: str) -> Path:
 
 @cache
 def _handed_on(module: str) -> frozenset[str]:
-    """The names that a module has from another one of ours."""
+    """Returns the names that a module takes from another one of ours."""
     return frozenset(
         alias.asname or alias.name
         for node in ast.walk(parsed(_file_of(module)))
@@ -71,7 +71,7 @@ def test_examples_take_from_the_face_what_it_has() -> None:
         (f"kubeshard.{home}", public)
         for home, names in kubeshard._HOMES.items()
         for public in names
-        if public != "errors"  # a module: its parts may be had by name
+        if public != "errors"  # a module; its names may be imported from it
     }
     found = [
         f"{name(path)}: {alias.name}"
@@ -85,7 +85,7 @@ def test_examples_take_from_the_face_what_it_has() -> None:
 
 
 def test_no_package_hides_a_module_behind_a_name_that_it_hands_on() -> None:
-    """`kubeshard.controller.ensure` must not be a function for some and a module for others."""
+    """Otherwise `kubeshard.controller.ensure` would be a function in some places and a module in others."""
     found = [
         f"{name(path)}: {hidden}"
         for path in sources(PACKAGE)

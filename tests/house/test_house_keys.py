@@ -1,4 +1,4 @@
-"""No private key is in the repository (D9 in docs/defects.md): tests and programs make theirs on demand."""
+"""The repository contains no private key (D9 in docs/defects.md): tests and programs generate theirs on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things live, and how large they may be."""
+"""The location and the size of modules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_module_stays_below_400_lines() -> None:
 
 
 def test_no_module_is_a_drawer_for_anything() -> None:
-    """`tools/` at the root is where the repository's own programs are."""
+    """The repository's own programs are in `tools/` at the root."""
     drawers = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "shared"}
     programs = (ROOT / "tools", ROOT / "tests" / "tools")
     found = [
@@ -41,7 +41,7 @@ def test_no_module_is_a_drawer_for_anything() -> None:
 
 
 def test_a_package_says_what_it_is_for() -> None:
-    """A sentence or more: what it guarantees, and what not."""
+    """At least a sentence: what it guarantees, and what it does not."""
     packages = [path for path in sources() if path.name == "__init__.py"]
     assert not [name(path) for path in packages if len((ast.get_docstring(parsed(path)) or "").split()) < 5]
 
@@ -83,12 +83,12 @@ def test_the_floors_are_checked_by_make_lint() -> None:
     layers = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
     floors = {part.strip() for layer in layers for part in layer.split("|")}
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert packages - {"testing"} <= floors  # it stands beside
+    assert packages - {"testing"} <= floors  # it is not part of the layers
 
 
 NEED_AN_EXTRA = (
     "kubeshard/cli/demo/*",  # imported by the command when it runs
-    "kubeshard/cli/kubectl/screen.py",  # the same
+    "kubeshard/cli/kubectl/screen.py",  # likewise
     "kubeshard/cli/apiserver.py",  # imports it where it is installed
     "kubeshard_apiserver/testing/plugin.py",  # imported by pytest
 )
@@ -98,7 +98,7 @@ NEED_AN_EXTRA = (
     ("distribution", "package"), list(zip(DISTRIBUTIONS, PACKAGES, strict=True)), ids=NAMES
 )
 def test_the_core_install_is_enough_to_import_what_needs_no_extra(distribution: Path, package: Path) -> None:
-    """What only an extra brings is imported where it is used, or guarded and answered with the extra's name."""
+    """Modules of an extra are imported where they are used, or guarded and reported with the name of the extra."""
     core = _needs(distribution)
     modules = {
         path.name for path in PACKAGES[: DISTRIBUTIONS.index(distribution) + 1]
@@ -128,7 +128,7 @@ def _imports(tree: ast.Module, *, top_level_only: bool = False) -> list[tuple[st
 
 
 def _needs(distribution: Path) -> set[str]:
-    """What is installed with it."""
+    """Returns the packages that are installed with it."""
     own = tomllib.loads((distribution / "pyproject.toml").read_text())["project"]["dependencies"]
     found = {_normal(requirement) for requirement in own}
     return found | _needs(ROOT) if "kubeshard" in found else found

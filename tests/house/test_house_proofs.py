@@ -1,4 +1,4 @@
-"""Documents that name the test for a claim only name existing tests."""
+"""Documents that name the test for a claim name only existing tests."""
 
 from __future__ import annotations
 

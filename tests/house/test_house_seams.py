@@ -1,6 +1,6 @@
-"""Time, randomness, the network, threads and the environment come in by constructor: only `kubeshard.runtime` touches
-them, and only who makes the outermost object names the real world. So the production classes run in tests and
-simulations as they are.
+"""Time, randomness, the network, threads and the environment are passed in by constructor. Only `kubeshard.runtime`
+touches them, and only the code that creates the outermost object names the real world. Tests and simulations can thus
+run the production classes unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SEAMS = {
 METHODS = {"run_in_executor": "threads", "create_connection": "the network", "create_server": "the network"}
 
 BESIDE = ("kubeshard/runtime/*", "kubeshard*/testing/*")
-"""The seams themselves, and what only tests and the demo import."""
+"""The seams themselves, and modules that only tests and the demo import."""
 
 ALLOWED = {
     ("kubeshard/client/exec_plugin.py", "programs"): "credential plugins of a kubeconfig are programs",
@@ -48,9 +48,9 @@ REAL = {
         "environ.pod_namespace", "pod.boot_id", "pod.this_pod", "world.REAL_WORLD", "world.SystemHost",
     )
 }  # fmt: skip
-"""What a World is made of where there is a machine."""
+"""The parts of a World on a real machine."""
 IN_PLACE_OF_REAL = {"kubeshard.runtime.watchdog.NoWatchdog", "kubeshard.runtime.thread.SameLoop"}
-"""May be chosen, but not by leaving something out."""
+"""Parts that may be chosen, but must not be defaults."""
 
 OUTERMOST = {
     "kubeshard/client/client.py": {"Client.__init__", "Client.connect"},
@@ -58,7 +58,7 @@ OUTERMOST = {
     "kubeshard/sharder/app.py": {"run_sharder"},
     "kubeshard_apiserver/server.py": {"ApiServer.__init__"},
 }
-"""What users call. There the real world may be left out, and nowhere else."""
+"""Functions that users call. Only there may the world be omitted, which means the real one."""
 
 MAY_NAME_THE_REAL_WORLD = {
     "kubeshard/cli/*": "a command begins a process in the real world",
@@ -77,13 +77,13 @@ HANDED_ON = {
     "kubeshard.manager.manager.Manager": {"world", "client"},
     "kubeshard_apiserver.server.ApiServer": {"world"},
 }
-"""Where the real world may be left out, and by which arguments it is not."""
+"""Functions that default to the real world, and the arguments that prevent this."""
 
 BEGINS_A_WORLD = {"kubeshard_apiserver/serving/embedded.py": "on sockets, which only the real world has"}
 
 
 def fresh_starts(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """(line, what) is made there without the world of who makes it."""
+    """Yields (line, what) for objects that are created without the world of their creator."""
     known = _imported(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -94,11 +94,11 @@ def fresh_starts(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 class Defaults(ast.NodeVisitor):
-    """What of the real world a module falls back on, and what of it the module names otherwise."""
+    """The parts of the real world that a module defaults to, and those that it names otherwise."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.left_out: list[tuple[int, str, str]] = []
-        """(line, function, what it falls back on)"""
+        """(line, function, what it defaults to)"""
         self.named: list[tuple[int, str, str]] = []
         self._known = _imported(tree)
         self._inside: list[str] = []
@@ -161,7 +161,7 @@ class Defaults(ast.NodeVisitor):
 
 
 def uses(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
-    """(line, what is used, which seam it belongs to)"""
+    """Yields (line, what is used, the seam it belongs to)."""
     known = _imported(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -178,7 +178,7 @@ def uses(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
-    """What each name that an import binds stands for."""
+    """Returns what each imported name stands for."""
     known: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

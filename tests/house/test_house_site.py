@@ -1,4 +1,4 @@
-"""The reference of the documentation site has everything that is public."""
+"""The reference in the documentation site covers everything public."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ DESCRIBED = set(re.findall(r"^(?:::: |## `)([\w.]+)", "\n".join(PAGES.values()),
 
 
 def test_every_name_of_the_face_is_described() -> None:
-    described = DESCRIBED | {
-        f"kubeshard.{name}" for name in DESCRIBED
-    }  # those of msgspec stand without a path
+    described = DESCRIBED | {f"kubeshard.{name}" for name in DESCRIBED}  # msgspec's names have no path
     modules = {"kubeshard.errors", "kubeshard.until", "kubeshard.__version__"}
     assert {f"kubeshard.{name}" for name in kubeshard.__all__} - modules <= described
     assert {"kubeshard.core.errors", "kubeshard.core.until"} <= DESCRIBED
@@ -39,7 +37,7 @@ def test_every_public_package_has_a_page() -> None:
 
 
 def test_every_public_name_of_a_package_is_described_once() -> None:
-    """On the package's page, or with the face or the errors."""
+    """Either on the package's page, or with the top-level names or the errors."""
     missing = []
     for package in PACKAGES:
         module = import_module(f"kubeshard.{package}")

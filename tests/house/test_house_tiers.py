@@ -1,4 +1,4 @@
-"""Every test is in one tier, and `make test` starts no programs but those of the main job (docs/testing.md)."""
+"""Every test is in one tier, and `make test` starts only programs of the main job (docs/testing.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md has what the programs warn of: each text in the code, and no other."""
+"""docs/troubleshooting.md lists the warnings of the programs: exactly the texts in the code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMPONENTS = {
 
 
 def described() -> dict[str, set[str]]:
-    """The texts of the page, by its sections."""
+    """Returns the texts on the page, by section."""
     found: dict[str, set[str]] = {}
     for section in re.split(r"^## ", PAGE.read_text(), flags=re.M)[1:]:
         title, _, body = section.partition("\n")
@@ -38,7 +38,7 @@ def described() -> dict[str, set[str]]:
 
 
 def written(package: str) -> set[str]:
-    """The texts that a package logs as a warning or an error."""
+    """Yields the texts that a package logs as warnings or errors."""
     found = set()
     for path in sources(PACKAGE / package):
         if path != PACKAGE / "runtime" / "logs.py":  # the logger itself
@@ -56,7 +56,7 @@ def texts_of(tree: ast.Module) -> Iterator[str]:
         user = parents[node]
         if isinstance(user, ast.Call) and user.func is node:
             calls = [user]
-        else:  # the method gets a name, and is called by that
+        else:  # the method is bound to a name and called by it
             assert isinstance(user, ast.Assign), ast.unparse(user)
             (target,) = user.targets
             function = _function_around(user, parents)
@@ -85,7 +85,7 @@ def _texts(
             yield from _texts(node.orelse, call, parents, tree)
         case ast.JoinedStr():
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
-        case ast.Name():  # handed in by who calls the function
+        case ast.Name():  # passed in by the caller
             function = _function_around(call, parents)
             names = [each.arg for each in function.args.args if each.arg != "self"]
             place = names.index(node.id)

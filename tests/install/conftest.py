@@ -1,4 +1,4 @@
-"""A cluster whose Deployments get pods, embedded and real, with kubectl and Helm beside it."""
+"""A cluster whose Deployments get pods, embedded or real, with kubectl and Helm."""
 
 from __future__ import annotations
 

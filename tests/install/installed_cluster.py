@@ -1,4 +1,4 @@
-"""A cluster as somebody sees it who installs: through kubectl and Helm."""
+"""A cluster from the point of view of its installer: through kubectl and Helm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
 
 class Cluster(NamedTuple):
-    """As somebody sees it who installs."""
+    """A cluster accessed through kubectl and Helm."""
 
     kubeconfig: Path
     programs: Path
@@ -26,7 +26,7 @@ class Cluster(NamedTuple):
         return done.stdout
 
     def apply(self, *arguments: str | Path, given: str | None = None) -> str:
-        """As the documentation says it."""
+        """Applies manifests as the documentation says."""
         return self.kubectl("apply", "--server-side", "--validate=strict", *arguments, given=given)
 
     def remove(self, objects: Iterable[Any]) -> None:
@@ -34,7 +34,7 @@ class Cluster(NamedTuple):
         self.kubectl("delete", "--ignore-not-found", "-f", "-", given=documents(objects))
 
     def helm(self, *arguments: str | Path) -> str:
-        """What `helm template` prints."""
+        """Returns the output of `helm template`."""
         command = [self.programs / "helm", "template", "sharder", DEPLOY / "helm", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr

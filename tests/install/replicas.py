@@ -40,7 +40,7 @@ class Replica:
         self.pod = pods.start((namespace, NAME), container, {CONFIG: config})
 
     def _config(self, cluster: Cluster, namespace: str) -> dict[str, Any]:
-        """The ConfigMap's, with ports of its own."""
+        """Returns the configuration in the ConfigMap, with ports for this process."""
         found = cluster.get("-n", namespace, "configmap/sharder-config")["data"]["config"]
         config: dict[str, Any] = yaml.safe_load(found)
         config["health"] = {"bindAddress": f"127.0.0.1:{self._health}"}
@@ -48,7 +48,7 @@ class Replica:
         return config
 
     def passes(self, probe: str) -> bool:
-        """As the kubelet would see it."""
+        """Whether the probe succeeds for the kubelet."""
         try:
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self._health}{self._probes[probe]}", timeout=2
@@ -66,12 +66,12 @@ class Replica:
         assert self.passes("liveness")
 
     def stop(self) -> None:
-        """As the kubelet does it, within the pod's grace period."""
+        """Stops the process as the kubelet would, within the pod's grace period."""
         assert self.pod.stop(grace=30) == 0, self.pod.tail()
 
 
 class Rollout:
-    """The Deployment's replicas: a new one is ready before an old one is told to stop."""
+    """The Deployment's replicas: a new one is ready before an old one is stopped."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self._cluster, self._folder, self._pods = cluster, folder, Pods(cluster, folder)

@@ -1,4 +1,4 @@
-"""What is installed is accepted as it is, runs in a restricted namespace, and is the same whichever way it comes."""
+"""The manifests are accepted unchanged, run in a restricted namespace, and are the same from every source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def versions(cluster: Cluster, objects: Iterable[Any]) -> Mapping[Any, str]:
 def test_each_way_to_install_makes_the_same_and_a_second_time_nothing_changes(cluster: Cluster) -> None:
     folder = DEPLOY / "kustomize" / "sharder"
     cluster.apply("-k", folder)
-    # Pods come into being: the API server's Pod Security admission takes them.
+    # Pods are created, so the API server's Pod Security admission accepts them.
     cluster.kubectl("-n", "sharding-system", "rollout", "status", "deployment/sharder", "--timeout=60s")
     objects = sharder_objects(SharderValues())
     before = versions(cluster, objects)

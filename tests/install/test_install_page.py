@@ -1,4 +1,4 @@
-"""docs/install.md: its commands do what it says, in its order."""
+"""docs/install.md: its commands have the effect that it describes, in its order."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_it_is_installed_upgraded_and_removed_as_the_page_says(shell: Shell) -> 
 
 
 def test_from_a_clone_a_sharder_runs_after_three_commands(shell: Shell, tmp_path: Path) -> None:
-    """It prints for how long the commands took, from the first to a ring that is served."""
+    """It prints how long the commands took, from the first until a ring is served."""
     first, second, third = commands("Without a cluster", "console")
     began = time.monotonic()
     shell.run(first)
     shell.run(second)
-    # Port 9443 may be taken on this machine.
+    # Port 9443 may be in use on this machine.
     config = "examples/first_operator_sharder.yaml"
     text = (ROOT / config).read_text().replace("9443", str(free_port()))
     (tmp_path / "sharder.yaml").write_text(text)

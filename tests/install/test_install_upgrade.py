@@ -28,7 +28,7 @@ UNASSIGNED_AT_MOST = 2.0
 
 
 def values(port: int, **more: Any) -> Mapping[str, Any]:
-    """Of a cluster whose API server reaches no Service: the webhook is called at its address."""
+    """Values for a cluster whose API server cannot reach Services: it calls the webhook at its address."""
     address = f"127.0.0.1:{port}"
     webhook = {
         "server": {"bindAddress": address, "reusePort": True},
@@ -60,7 +60,7 @@ async def test_an_upgrade_and_a_rollback_under_load_move_nothing_and_leave_nothi
         file.write_text(json.dumps(values(port, **more)))
         cluster.apply("-f", "-", "--force-conflicts", given=cluster.helm("--values", file))
 
-    # Of an installation with other values: nobody prunes for who leaves something out.
+    # Left over from an installation with other values: nothing prunes objects that later manifests omit.
     for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
         cluster.kubectl("delete", kind, "--all")
     install()
@@ -110,7 +110,7 @@ def cluster_is_settled(cluster: Cluster, *, shards: int) -> bool:
 
 
 async def load(client: Client) -> None:
-    """Ten new Websites a second, until cancelled."""
+    """Creates ten Websites a second, until cancelled."""
     for number in itertools.count():
         metadata = ObjectMeta(name=f"site-{number}", namespace=PROJECT, labels={SKIP_WORKLOAD_LABEL: "true"})
         await client.create(Website(metadata=metadata, spec=WebsiteSpec(theme="lame")))

@@ -1,4 +1,4 @@
-"""Who had each object, and when nobody had."""
+"""Records which shard had each object, and when none had it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Witness:
 
     def __init__(self) -> None:
         self.owners: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
-        """By name: since when, and whose; "" for nobody's."""
+        """(since when, owner) by name of the object; the owner is "" while it has none."""
         self.drained: dict[str, float] = {}
-        """When it was last seen to be asked for."""
+        """When each object was last seen with the drain label."""
         self.synced = False
 
     async def run(self, client: Client) -> None:
@@ -36,7 +36,7 @@ class Witness:
                     seen.append((time.monotonic(), owner))
 
     def unassigned(self, since: float) -> float:
-        """The longest time that an object was nobody's."""
+        """Returns the longest time that an object was without a shard."""
         now, longest = time.monotonic(), 0.0
         for seen in self.owners.values():
             for (begun, owner), (ended, _) in zip(seen, [*seen[1:], (now, "")], strict=True):
@@ -45,7 +45,7 @@ class Witness:
         return longest
 
     def moves(self, since: float) -> list[str]:
-        """Objects that one shard lost to another."""
+        """Returns the objects that moved from one shard to another."""
         moved = []
         for name, seen in self.owners.items():
             owned = [(at, owner) for at, owner in seen if owner]

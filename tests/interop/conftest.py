@@ -1,4 +1,4 @@
-"""What the interop tests share: CRDs, a namespace per test, programs that end with the test."""
+"""Shared by the interop tests: CRDs, a namespace per test, programs that end with the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of a ring, and shards that renew their Leases and do nothing else."""
+"""Objects of a ring, and shards that only renew their Leases."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MAINS = [f"object-{number}" for number in range(150)]
 
 
 async def create_objects(ring: Ring) -> dict[str, str]:
-    """Secrets, controlled config maps with generated names, and a config map that nobody controls. Returns
-    who controls each config map.
+    """Creates Secrets, controlled ConfigMaps with generated names, and a ConfigMap without a controller. Returns the
+    controller of each ConfigMap.
     """
     client, namespace = ring.client, ring.namespace
     owners = {}
@@ -34,7 +34,7 @@ async def create_objects(ring: Ring) -> dict[str, str]:
 
 
 async def placed(ring: Ring, owners: dict[str, str], shards: tuple[str, ...]) -> None:
-    """Waits until every object is where the specification says."""
+    """Waits until every object is assigned as specified."""
     hashring = HashRing(shards)
     mains = {name: hashring.owner(f"/Secret/{ring.namespace}/{name}") for name in MAINS}
     controlled = {name: mains[owner] for name, owner in owners.items()}
@@ -48,7 +48,7 @@ async def placed(ring: Ring, owners: dict[str, str], shards: tuple[str, ...]) ->
 
 
 class Leases:
-    """Shards that renew their Leases and do nothing else."""
+    """Shards that only renew their Leases."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring

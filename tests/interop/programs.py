@@ -1,8 +1,8 @@
 """The processes of the interop tests: sharders and shards, each kubeshard's or the Go reference's.
 
-The reference's operator takes its shard's name from the host's and the Lease's namespace from a pod's
-ServiceAccount: it runs in UTS and mount namespaces of its own, which pretend both. Its sharder listens on a
-port that cannot be chosen, on all interfaces.
+The reference's operator takes its shard's name from the host name and the Lease's namespace from a pod's
+ServiceAccount, so it runs in its own UTS and mount namespaces, which fake both. Its sharder listens on a fixed port, on
+all interfaces.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ exec "$@"
 
 
 class Programs:
-    """Starts programs, and ends all that are left. A `go` path makes it the reference's."""
+    """Starts programs, and stops all that are left. With a `go` path it starts the reference's."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
         self._kubeconfig = kubeconfig
@@ -51,7 +51,7 @@ class Programs:
         self._identity: Identity | None = None
 
     def sharder(self, go: Path | None = None, *, replica_of: Service | None = None) -> Child:
-        """`replica_of`: one of several, which share a Lease and are called through a Service."""
+        """Starts a sharder. `replica_of`: it is one of several, which share a Lease and are behind a Service."""
         port = GO_WEBHOOK_PORT if go else free_port()
         if go:
             wait_until(_go_port_is_free, 60, f"port {port}, which the Go sharder needs: free")
@@ -92,7 +92,7 @@ class Programs:
         return self._start("sharder", [*program, "--config", config], LEADER_ELECT=elect)
 
     def operator(self, name: str, namespace: str, go: Path | None = None) -> Child:
-        """The webhosting operator as a shard. Its Lease lasts LEASE_SECONDS."""
+        """Starts the webhosting operator as a shard whose Lease lasts LEASE_SECONDS."""
         config = self._config(
             "config.webhosting.timebertt.dev/v1alpha1",
             "WebhostingOperatorConfig",
@@ -106,7 +106,7 @@ class Programs:
         return self._start(name, command, ENABLE_SHARDING="true")
 
     def checksums(self, name: str, ring: str, namespace: str, go: Path | None = None) -> Child:
-        """The checksum controller as a shard, its Lease beside its Secrets."""
+        """Starts the checksum controller as a shard whose Lease is in the namespace of its Secrets."""
         command = [str(go)] if go else [*_KUBESHARD, "checksum-controller"]
         command += ["--controllerring", ring, "--shard-name", name]
         command += ["--namespace", namespace, "--lease-namespace", namespace]
@@ -116,7 +116,7 @@ class Programs:
         return self._start(name, [sys.executable, str(path), *arguments])
 
     def check(self) -> None:
-        """Fails the test if a program has ended that nobody stopped."""
+        """Fails the test if a program has ended with an error."""
         for child in self._children:
             if not child.running and child.exit_code not in (0, -9):
                 pytest.fail(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
@@ -130,7 +130,7 @@ class Programs:
             "apiVersion": api_version,
             "kind": kind,
             "health": {"bindAddress": "0"},
-            "metrics": {"bindAddress": f"127.0.0.1:{free_port()}"},  # "0" means port 8080 to the reference
+            "metrics": {"bindAddress": f"127.0.0.1:{free_port()}"},  # to the reference, "0" means port 8080
             **fields,
         }
         file = self._folder / f"{kind}-{len(self._children)}.json"

@@ -1,4 +1,4 @@
-"""A shard as a process of its own that takes its Lease back as the Go sharder needs it: the checksum controller
+"""A shard in its own process that reacquires its Lease in the way that the Go sharder needs: the checksum controller
 with short Leases.
 
 Arguments: ring, shard name, namespace, seconds of the Lease.

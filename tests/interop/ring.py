@@ -1,4 +1,4 @@
-"""A ring as the interop tests see it: through the API server only."""
+"""A ring from the point of view of the interop tests: only through the API server."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kubeshard.sharding import ControllerRing, drain_label, shard_label, webhook
 
 Placement = Mapping[str, Mapping[str, str]]
 SETTLING = 3.0
-"""Seconds without a change after which nothing more is expected to happen."""
+"""Seconds without a change after which none is expected any more."""
 
 
 class Ring:
-    """`main` and `controlled` kinds of one ring in one namespace."""
+    """The `main` and `controlled` kinds of one ring in one namespace."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Ring:
         )
 
     async def remove(self) -> None:
-        """Nobody collects garbage here."""
+        """Removes all objects, because there is no garbage collector here."""
         with suppress(NotFound):
             await self.client.delete(ControllerRing, self.name)
         with suppress(NotFound):
@@ -66,14 +66,14 @@ class Ring:
         return await self.client.get(Lease, shard, self.namespace)
 
     async def holder(self, shard: str) -> str:
-        """Of the shard's Lease; empty also without a Lease."""
+        """Returns the holder of the shard's Lease; empty also without a Lease."""
         try:
             return (await self.lease(shard)).spec.holder_identity or ""
         except NotFound:
             return ""
 
     async def labels(self, kind: type[KubeObject] | None = None) -> dict[str, dict[str, str]]:
-        """The ring's labels of all objects of a kind, as `shard` and `drain`."""
+        """Returns the ring's labels of all objects of a kind, as `shard` and `drain`."""
         form = metadata_only(kind or self.main)
         return {obj.metadata.name: self.of(obj) async for obj in self.client.list(form, self.namespace)}
 
@@ -82,8 +82,8 @@ class Ring:
 
     @asynccontextmanager
     async def history(self, kind: type[KubeObject] | None = None) -> AsyncIterator[dict[str, list[Any]]]:
-        """What the ring's labels of each object become while the block runs, and until nothing changes any
-        more. Writes that leave them as they are do not show, nor does the mark of a shard that begins.
+        """Yields the changes of the ring's labels of each object while the block runs, and until nothing changes any
+        more. Excludes writes that leave the labels unchanged, and the mark of a starting shard.
         """
         form = metadata_only(kind or self.main)
         stream = self.client.list(form, self.namespace)
@@ -102,7 +102,7 @@ class Ring:
                         continue
                     name, labels = event.object.metadata.name, self.of(event.object)
                     if labels.get("drain") == MARK:
-                        continue  # a shard that has just begun makes sure of what has reached it
+                        continue  # a shard that has just started marks the objects that it has
                     if event.type == "MODIFIED" and labels != last.get(name):
                         seen.setdefault(name, []).append(labels)
                         changed = time.monotonic()
@@ -116,13 +116,13 @@ class Ring:
         task.cancel()
 
     def of(self, obj: Any) -> dict[str, str]:
-        """The ring's labels of an object, as `shard` and `drain`."""
+        """Returns the ring's labels of an object, as `shard` and `drain`."""
         labels = obj.metadata.labels or {}
         return {self._short[key]: value for key, value in labels.items() if key in self._short}
 
 
 async def eventually(condition: Callable[[], Awaitable[Any]], seconds: float = 30.0) -> float:
-    """Waits until the condition holds; how long that took."""
+    """Waits until the condition holds; returns how long that took."""
     begin = time.monotonic()
     while not (last := await condition()):
         assert time.monotonic() - begin < seconds, f"not within {seconds:g} s: {condition} (last: {last!r})"
@@ -131,7 +131,7 @@ async def eventually(condition: Callable[[], Awaitable[Any]], seconds: float = 3
 
 
 def on(shards: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Labels of objects that rest on these shards."""
+    """Returns the labels of objects that stay on these shards."""
     return {name: {"shard": shard} for name, shard in shards.items()}
 
 

@@ -14,7 +14,7 @@ class Service:
         self.namespace = namespace
         self.port = 0
         self.backends: list[int] = []
-        """Ports of replicas, also of those that have ended."""
+        """Ports of replicas, including those that have ended."""
 
     async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with closing(writer), suppress(OSError):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.interop
 
 SHARDS = ("shard-0", "shard-1", "shard-2", "checksum-controller-c95c4fdb6-7jb2v", "node.example.com")
 WINDOW = 4.0
-"""Seconds in which nothing may move: more than a sharder's start and its first pass take."""
+"""Seconds in which nothing may move: longer than a sharder's start and its first full scan."""
 PROBE = "probe"
 
 
@@ -44,7 +44,7 @@ async def test_both_sharders_assign_every_object_alike_and_swapping_them_moves_n
 
 
 async def swapped(ring: Ring, programs: Programs, old: Child, go: Path | None) -> Child:
-    """Another sharder takes over; fails if anything moves."""
+    """Replaces the sharder; fails if anything moves."""
     await asyncio.to_thread(old.stop)
     async with ring.history() as mains, ring.history(ConfigMap) as controlled:
         started = time.monotonic()
@@ -57,7 +57,7 @@ async def swapped(ring: Ring, programs: Programs, old: Child, go: Path | None) -
 
 
 async def assigns(ring: Ring, programs: Programs) -> bool:
-    """Whether a sharder is at work."""
+    """Whether a sharder is working."""
     programs.check()
     client = ring.client
     made = await client.create(Secret(metadata=ObjectMeta(name=PROBE, namespace=ring.namespace)))

@@ -39,7 +39,7 @@ async def create(ring: Ring, name: str) -> None:
 
 
 async def written(ring: Ring, placement: dict[str, str]) -> bool:
-    """Whether every Secret is in its place, and its checksum in a ConfigMap beside it."""
+    """Whether every Secret is on its shard, and its checksum is in a ConfigMap next to it."""
     label = shard_label(ring.name)
     found = {
         config_map.metadata.name.removeprefix("checksums-"): (
@@ -85,7 +85,7 @@ async def test_both_checksum_controllers_share_a_ring_and_take_over_from_each_ot
 async def test_a_shard_that_comes_back_after_the_go_sharder_seized_its_lease_waits_for_the_record(
     ring: Ring, programs: Programs, go_sharder: Path
 ) -> None:
-    """The Go sharder acts on what its cache says of the Lease, so it must have had the time."""
+    """The Go sharder acts on its cache of the Lease, so the cache must have had time to update."""
 
     def start(name: str) -> None:
         shard = programs.script(

@@ -1,4 +1,4 @@
-"""The webhosting operator's ring with sharder and shards of both implementations, in every mixture."""
+"""The webhosting operator's ring with sharders and shards of both implementations, in every combination."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Fleet:
         self._processes: dict[str, Child] = {}
 
     async def start(self, *shards: str) -> None:
-        """Returns when objects are born on a shard: the sharder's webhook works, and knows a shard."""
+        """Returns once new objects get a shard: the sharder's webhook works, and knows a shard."""
         self._programs.sharder(self._sharder)
         await self.ring.create()
         for shard in shards:
@@ -73,13 +73,13 @@ class Fleet:
         return await self.ring.client.create(website, dry_run=dry_run)
 
     def placement(self, *shards: str) -> dict[str, str]:
-        """Where the sites belong."""
+        """Returns the shards to which the sites belong."""
         ring = HashRing(shards)
         prefix = f"webhosting.timebertt.dev/Website/{self.ring.namespace}/"
         return {site: ring.owner(prefix + site) for site in SITES}
 
     async def rest(self, placement: dict[str, str]) -> bool:
-        """Whether every site and all its children are where they belong, and its status was written."""
+        """Whether every site and all its children are on the right shard, and its status was written."""
         self._programs.check()
         sites = await self.ring.client.list_all(Website, self.ring.namespace)
         phases = {site.metadata.name: site.status.phase for site in sites}
@@ -117,12 +117,12 @@ async def fleet(
     try:
         yield Fleet(ring, programs, sharder, shards, go)
     finally:
-        programs.stop()  # a living shard would make its Lease anew
+        programs.stop()  # a running shard would re-create its Lease
         await ring.remove()
 
 
 async def test_a_joining_shard_gets_its_share_by_drain_and_acknowledgement(fleet: Fleet) -> None:
-    """Two events for each site that moves, none for the others; children follow in one."""
+    """Each site that moves has two events, and the others none; children follow in one."""
     await fleet.start("a")
     for site in SITES:
         await fleet.create(site)

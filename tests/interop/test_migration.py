@@ -1,4 +1,4 @@
-"""A ring changes its sharder, to kubeshard's and back to the Go reference's, while it is used."""
+"""A ring switches its sharder to kubeshard's and back to the Go reference's, while it is in use."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ pytestmark = pytest.mark.interop
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
 SHARDS = ("shard-0", "shard-1", "shard-2")
 WINDOW = 7.0
-"""Seconds in which nothing may move: more than the sync period of both sharders."""
+"""Seconds in which nothing may move: longer than the sync period of both sharders."""
 LONGEST_GAP = 1.0
-"""Seconds without an answer of the webhook."""
+"""The maximum number of seconds without a response of the webhook."""
 
 
 async def test_a_settled_ring_goes_to_kubeshard_and_back_without_a_label_changed_or_a_webhook_unanswered(
     ring: Ring, programs: Programs, go_sharder: Path
 ) -> None:
-    """The next replica begins before the last one stops, as with a Deployment."""
+    """The next replica starts before the last one stops, as with a Deployment."""
     owners = await create_objects(ring)
     async with shards(ring, *SHARDS), service(ring.namespace) as replicas:
         await ring.create()
@@ -94,7 +94,7 @@ class Probes:
 
 @asynccontextmanager
 async def probing(ring: Ring) -> AsyncIterator[Probes]:
-    """Creates objects all the time. One that comes back without a shard was not answered by the webhook."""
+    """Creates objects all the time. If one has no shard afterwards, the webhook did not respond."""
     probes, numbers = Probes(), count()
 
     async def probe() -> None:
@@ -113,13 +113,13 @@ async def probing(ring: Ring) -> AsyncIterator[Probes]:
         await asyncio.wait([task])
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error
-    probes.answer(True)  # what was unanswered up to the end counts, too
+    probes.answer(True)  # a gap that lasts until the end counts too
 
 
 async def leading(
     ring: Ring, programs: Programs, replicas: Service, go: Path | None, *, instead_of: Child | None = None
 ) -> Child:
-    """A replica more. With `instead_of` that one stops as soon as the new one accepts connections."""
+    """Starts another replica. `instead_of` stops as soon as the new one accepts connections."""
     before = await leader_of(ring)
     child = programs.sharder(go, replica_of=replicas)
     port = replicas.backends[-1]

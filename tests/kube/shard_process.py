@@ -1,4 +1,4 @@
-"""A shard as a process of its own, for `test_shard_kube`: reconciles Widgets, each of which takes a second.
+"""A shard in its own process, for `test_shard_kube`: reconciles Widgets, each of which takes a second.
 
 Arguments: kubeconfig, ring, shard name, namespace, seconds of the lease.
 """

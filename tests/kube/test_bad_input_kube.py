@@ -1,6 +1,4 @@
-"""Bad input where the API server matters: one bad ring, Lease or object beside good
-ones.
-"""
+"""Bad input that depends on the API server: one bad ring, Lease or object next to good ones."""
 
 from __future__ import annotations
 
@@ -138,7 +136,7 @@ async def test_a_spec_that_is_edited_all_the_time_is_looked_at_less_often_than_e
 async def test_leases_that_are_no_shards_do_not_disturb_those_that_are(
     kube_client: Client, rings: tuple[Ring, Ring]
 ) -> None:
-    """Everything that the API server lets pass, beside one good shard."""
+    """Every Lease that the API server accepts, next to one good shard."""
     _, good = rings
     await good.create(resources=[SECRETS])
     await good.join("a")
@@ -165,7 +163,7 @@ async def test_leases_that_are_no_shards_do_not_disturb_those_that_are(
 
 
 async def test_objects_of_any_sort_get_their_shard(kube_client: Client, rings: tuple[Ring, Ring]) -> None:
-    """Large objects, full names, foreign labels; deleted ones that finalizers keep are still drained."""
+    """Large objects, full names, foreign labels; deleted objects that finalizers keep are still drained."""
     _, good = rings
     controlled = {**SECRETS, "controlledResources": [{"group": "", "resource": "configmaps"}]}
     await good.create(resources=[controlled])
@@ -203,7 +201,7 @@ async def test_objects_of_any_sort_get_their_shard(kube_client: Client, rings: t
 async def test_a_sharder_without_the_right_to_watch_works_by_passes_alone_and_names_the_missing_rule(
     kube_client: Client, rings: tuple[Ring, Ring]
 ) -> None:
-    """Here everything that the reference's role grants, and list, get, patch on the ring's resources."""
+    """The sharder has all rights of the reference's role, and list, get and patch on the ring's resources."""
     _, ring = rings
     await _grant(
         kube_client,

@@ -1,4 +1,4 @@
-"""The cache against a real API server, over a transport that shows what is asked and can be cut."""
+"""The cache against a real API server, over a transport that records requests and can be cut."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Late(KubeObject, group="cache.kubeshard.test", version="v1"):
 
 
 class Young(KubeObject, group="cache.kubeshard.test", version="v1"):
-    """A kind that the server has known for a moment only."""
+    """A kind that the server has served only for a moment."""
 
 
 class CutWire:
-    """Passes everything on, notes the targets, rewrites them on request, and can break all open streams."""
+    """Forwards everything, records the targets, rewrites them on request, and can break all open streams."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -234,7 +234,7 @@ async def test_a_version_the_server_has_forgotten_leads_to_a_full_read(
     namespace: str,
     install_crd: Callable[[dict[str, Any]], None],
 ) -> None:
-    # The server's memory of a new kind begins now, so it cannot serve a watch from version 1.
+    # The server's watch cache of a new kind begins now, so it cannot serve a watch from version 1.
     await asyncio.to_thread(install_crd, _crd(Young))
 
     async def create(name: str) -> Young:

@@ -109,7 +109,7 @@ async def test_without_a_service_two_instances_share_the_secrets_and_a_singleton
     data = {"key": base64.b64encode(b"1").decode()}
 
     async def owners(place: str) -> dict[str, set[str]]:
-        """Shard labels of the Secrets and of their ConfigMaps, by name."""
+        """Returns the shard labels of the Secrets and of their ConfigMaps, by name."""
         found: dict[str, set[str]] = {}
         for kind in (Secret, ConfigMap):
             for obj in await kube_client.list_all(kind, place):

@@ -1,4 +1,4 @@
-"""The real command against a real API server: samples, and mistakes that only a server can tell."""
+"""The real command against a real API server: samples, and mistakes that only a server can detect."""
 
 from __future__ import annotations
 

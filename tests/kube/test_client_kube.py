@@ -1,4 +1,4 @@
-"""The client against a real API server: every verb, every form, every proof of a fence."""
+"""The client against a real API server: every verb, every form, and every proof of a fence."""
 
 import asyncio
 import json
@@ -246,7 +246,7 @@ async def test_a_fence_lets_our_writes_through(fenced, namespace):
 
 
 async def move(client, namespace, name="a", to="other"):
-    """What the sharder does."""
+    """Does what the sharder does."""
     labels = MergePatch({"metadata": {"labels": {LABEL: to}}})
     return await client.patch(ConfigMap, name, namespace, labels, field_manager="sharder")
 

@@ -1,4 +1,4 @@
-"""What `kubeshard.testing.ControlPlane` promises, on the real programs."""
+"""The guarantees of `kubeshard.testing.ControlPlane`, with the real programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHARDER = str(Path(__file__).resolve().parents[2] / "deploy" / "kustomize" / "sh
 
 @pytest.fixture(scope="module")
 def busy_plane() -> Iterator[ControlPlane]:
-    """With controllers and pretended pods."""
+    """A control plane with controllers and simulated pods."""
     with ControlPlane(pods=True, feature_gates=["ShardedListAndWatch=true"]) as kube:
         yield kube
 
@@ -146,7 +146,7 @@ async def test_the_api_server_calls_webhooks_on_loopback(
 
 
 async def create_config_maps(client: Client, namespace: str) -> None:
-    """One after the other, until the API server has noticed the configuration of the webhook."""
+    """Creates ConfigMaps one after the other, until the API server has noticed the webhook's configuration."""
     async with asyncio.timeout(30):
         for number in itertools.count():
             await client.create(ConfigMap(metadata=ObjectMeta(name=f"wanted-{number}", namespace=namespace)))

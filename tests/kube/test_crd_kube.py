@@ -1,4 +1,6 @@
-"""Definitions from classes on an API server: it takes them, holds objects to them, and gives back what was sent."""
+"""Definitions from classes on an API server: it accepts them, validates objects against them, and returns what was
+sent.
+"""
 
 from __future__ import annotations
 

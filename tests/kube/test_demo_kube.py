@@ -1,4 +1,4 @@
-"""`kubeshard demo` as people run it: it comes to its end, can be stopped at any moment, and leaves nothing behind."""
+"""`kubeshard demo` as users run it: it finishes, can be stopped at any moment, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Demo:
         return self.process.returncode
 
     def processes(self) -> list[int]:
-        """All that run for this demo."""
+        """Returns all processes of this demo."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:

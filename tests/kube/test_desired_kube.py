@@ -1,4 +1,4 @@
-"""Desired sets on the kinds of the API server itself, and what kubectl makes of them."""
+"""Desired sets of the API server's built-in kinds, and how kubectl handles them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ Act = Callable[[Context], Awaitable[Applied]]
 
 
 class Desk:
-    """A controller in a manager that does what a test says, once each time."""
+    """A controller in a manager that does what the test says, once each time."""
 
     def __init__(self, client: Client, namespace: str, *applies: type[KubeObject]) -> None:
         self.client = client
@@ -160,7 +160,7 @@ class Desk:
 
 
 async def test_what_a_website_owns_is_applied_once(kube_client: Client, namespace: str) -> None:
-    """With all that the API server adds and rewrites, and with what other controllers write."""
+    """Despite everything that the API server adds and rewrites, and that other controllers write."""
     async with Desk(kube_client, namespace, ServerFiles, Service, Ingress, Deployment).working() as desk:
         desired = website(namespace)
         assert len((await desk.apply(*desired)).plan.creates) == 4
@@ -207,7 +207,7 @@ async def test_fields_that_the_server_does_not_change_are_refused_or_the_object_
 async def test_a_port_whose_number_somebody_else_changed_has_its_own_again(
     kube_client: Client, namespace: str
 ) -> None:
-    """The server merges ports by number and protocol, so that an apply alone would add one of the same name."""
+    """The server merges ports by number and protocol, so an apply alone would add a second port of the same name."""
 
     def service(**ports: int) -> Service:
         spec = ServiceSpec(
@@ -245,7 +245,7 @@ async def test_a_port_whose_number_somebody_else_changed_has_its_own_again(
 
 
 class Kubectl:
-    """Of the assets, where there are some: its ApplySets are an alpha feature."""
+    """kubectl from the control plane's programs. Its ApplySets are an alpha feature."""
 
     def __init__(self, kubeconfig: Path, namespace: str, folder: Path) -> None:
         try:
@@ -293,7 +293,8 @@ async def test_kubectl_finds_the_set_respects_its_tool_and_can_take_it_over(
         refused = await kubectl(*pruning, given=manifest)
         assert refused.returncode != 0
         assert 'is managed by tooling "kubeshard" instead of "kubectl"' in refused.stderr
-        # Somebody hands the set over: kubectl accepts id and kinds, and prunes what its manifests do not name.
+        # The set is handed over: kubectl accepts its ID and kinds, and prunes objects that its manifests do not
+        # contain.
         tooling = {"metadata": {"annotations": {"applyset.kubernetes.io/tooling": "kubectl/v1.36"}}}
         await kube_client.patch(Shop, "shop", namespace, MergePatch(tooling))
         accepted = await kubectl(*pruning, "--force-conflicts", given=manifest)
@@ -301,6 +302,6 @@ async def test_kubectl_finds_the_set_respects_its_tool_and_can_take_it_over(
         assert "configmap/unwanted pruned" in accepted.stdout
         with pytest.raises(ApiError):
             await kube_client.get(ConfigMap, "unwanted", namespace)
-        # And now it is kubectl's.
+        # Now it belongs to kubectl.
         with pytest.raises(Exception, match="is the parent of an ApplySet of kubectl"):
             await desk.apply(*desired)

@@ -1,4 +1,4 @@
-"""`ensure` on the kinds of the API server itself: what it adds and rewrites is not sent for ever."""
+"""`ensure` on the API server's built-in kinds: fields that the server adds or rewrites are not sent over and over."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.regression
 
 
 class Process:
-    """As much of a controller's process as `ensure` needs. It reads the server itself and counts its writes."""
+    """The part of a controller's process that `ensure` needs. It reads from the server and counts its writes."""
 
     def __init__(self, client: Client) -> None:
         self.writes: list[str] = []
@@ -39,7 +39,7 @@ class Process:
 
 
 async def settles(client: Client, desired: KubeObject) -> None:
-    """Created once; nothing is sent again, neither by the process that created it nor by the next one."""
+    """Creates the object once; nothing is sent again, neither by the same process nor by the next one."""
     process = Process(client)
     assert await process.ensure(desired) is Ensured.CREATED
     assert await process.ensure(desired) is Ensured.UNCHANGED
@@ -195,7 +195,7 @@ class EmptyStrings(KubeObject, version="v1", kind="Service"):
 async def test_a_value_that_the_server_rewrites_is_sent_once_by_a_process(
     kube_client: Client, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`""` for a field with a default: the author should have said None, and is told so."""
+    """The value is `""` in a field with a default: the author should have used None, and a warning says so."""
     desired = EmptyStrings(
         metadata=ObjectMeta(name="a", namespace=namespace),
         spec=ServiceSpec(selector=LABELS, ports=(Port(port=80),)),
@@ -205,11 +205,11 @@ async def test_a_value_that_the_server_rewrites_is_sent_once_by_a_process(
     assert await process.ensure(desired) is Ensured.UNCHANGED
     told = {vars(record)["fields"]["field"] for record in caplog.records}
     assert told == {"/spec/type", "/spec/ports", "/spec/sessionAffinity"}
-    # Another process has to ask once.
+    # Another process has to send it once.
     process = Process(kube_client)
     assert await process.ensure(desired) is Ensured.PATCHED
     assert await process.ensure(desired) is Ensured.UNCHANGED
-    # And what was learned hides no real difference.
+    # And what was learned does not hide a real difference.
     await kube_client.patch(
         EmptyStrings, "a", namespace, MergePatch({"spec": {"sessionAffinity": "ClientIP"}})
     )

@@ -1,4 +1,4 @@
-"""The operator of the README on a real API server, alone and as a shard."""
+"""The README's operator on a real API server, alone and as a shard."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def example(install_crd: InstallCrd) -> ModuleType:
 
 @asynccontextmanager
 async def running(manager: Manager) -> AsyncIterator[None]:
-    """The manager beside the block; its failure fails the block."""
+    """Runs the manager next to the block; if it fails, the block fails."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(manager.run())
         try:
@@ -52,7 +52,7 @@ async def running(manager: Manager) -> AsyncIterator[None]:
 
 
 async def text_of(client: Client, name: str, namespace: str, other_than: str = "") -> str:
-    """The page's HTML, as soon as there is one that is not `other_than`."""
+    """Waits until the page's HTML exists and differs from `other_than`; returns it."""
     while True:
         try:
             config_map = await client.get(ConfigMap, name, namespace)

@@ -1,4 +1,4 @@
-"""kubectl runs the plugin, and asks it how a command line goes on."""
+"""kubectl runs the plugin, and gets completions from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RING = {
 
 @pytest.fixture
 def kubectl(kube_control_plane: ControlPlane, tmp_path: Path) -> Callable[..., str]:
-    """Runs kubectl where the plugin's programs are on the path, as pip puts them there."""
+    """Runs kubectl with the plugin's programs on the path, where pip installs them."""
     for name, entry in (("kubectl-shard", "shard_main"), ("kubectl_complete-shard", "shard_completions")):
         program = tmp_path / name
         program.write_text(f"#!{sys.executable}\nfrom kubeshard.cli import {entry}\n{entry}()\n")

@@ -1,5 +1,5 @@
-"""A complete small controller against a real API server: every ConfigMap with the label `role=parent` has a child
-that shouts what the parent says.
+"""A complete small controller against a real API server: every ConfigMap with the label `role=parent` has a child with
+the parent's text in upper case.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ async def test_a_complete_controller_reconciles_and_hands_over(kube_client: Clie
             assert 'result="success"' in metrics
             assert 'rest_client_requests_total{code="201"' in metrics
 
-            # graceful stop: the reconcile under way ends, then the Lease is given back, then the other one leads
+            # graceful stop: the running reconcile finishes, then the Lease is released, then the other one leads
             assert await holder() == "one"
             first.hold = asyncio.Event()
             await kube_client.patch(ConfigMap, "a", namespace, parent("last"))

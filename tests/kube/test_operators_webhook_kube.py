@@ -1,4 +1,4 @@
-"""An operator's own webhooks: registered, called over TLS, with whole objects, and failing."""
+"""An operator's own webhooks: registered, called over TLS, with complete objects, and failing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def only_grows(request: AdmissionRequest) -> AdmissionAnswer:
 
 
 class Dry:
-    """Remembers what was asked for in earnest, and what was not."""
+    """Records which requests were dry runs and which were not."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, bool]] = []
@@ -78,7 +78,7 @@ class Given:
 
 @pytest.fixture
 async def dry(kube_client: Client, namespace: str) -> AsyncIterator[Dry]:
-    """Webhooks of ConfigMaps: `/default` and `/grows` of all, the failing ones of those labelled so."""
+    """Webhooks for ConfigMaps: `/default` and `/grows` for all, the failing ones for those with a certain label."""
     dry, given = Dry(), Given()
     routes = {
         "/default": default_size,

@@ -1,4 +1,4 @@
-"""The admission policies of `kubeshard manifests`: what they let through and what they refuse."""
+"""The admission policies of `kubeshard manifests`: what they allow and what they deny."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARD, DRAIN = shard_label(RING), drain_label(RING)
 SYSTEM = "sharding-system"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 ENFORCED_WITHIN = 30.0
-"""A policy works a moment after it was created."""
+"""A policy is in force a moment after it was created."""
 
 Write = Callable[[Client], Awaitable[object]]
 
@@ -68,14 +68,14 @@ def path_of(manifest: Mapping[str, Any]) -> str:
 
 
 def as_user(client: Client, name: str, pod: str = "") -> Client:
-    """A client of this user, whom RBAC allows everything; of an account whose token is bound to a pod."""
+    """Returns a client of this user, whom RBAC allows everything; or of an account whose token is bound to a pod."""
     extra = {"Impersonate-Extra-Authentication.kubernetes.io%2Fpod-name": pod} if pod else {}
     who = {"Impersonate-User": name, "Impersonate-Group": "system:masters", **extra}
     return Client(dataclasses.replace(client.config, impersonate=who))
 
 
 def lease(name: str, holder: str = "", ring: str = RING, seconds: int = 15) -> Write:
-    """Creates it."""
+    """Creates the Lease."""
     now = micro_time(time.time())
     spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time=now, acquire_time=now)
     labels = {RING_LABEL: ring} if ring else {}
@@ -92,7 +92,7 @@ def delete_lease(name: str) -> Write:
 
 
 def patch(name: str, body: Mapping[str, Any]) -> Write:
-    """Of a ConfigMap."""
+    """Patches a ConfigMap."""
     return lambda client: client.patch(ConfigMap, name, client.namespace, MergePatch(body), dry_run=True)
 
 
@@ -120,7 +120,7 @@ def webhook(name: str, service: str = "sharder", url: str = "") -> Write:
 
 
 async def refused(write: Awaitable[object]) -> bool:
-    """By a policy. Raises what else goes wrong."""
+    """Whether a policy denies the request. Raises any other error."""
     try:
         await write
     except ApiError as error:
@@ -198,7 +198,7 @@ def client_of(client: Client, namespace: str, user: str, pod: str) -> Client:
 
 
 async def fill(client: Client, namespace: str) -> None:
-    """Objects of two shards and of nobody, a shard's Lease, and one that is no shard's."""
+    """Creates objects of two shards and of none, a shard's Lease, and a Lease that is not a shard's."""
     owners: Mapping[str, Mapping[str, str]] = {
         "of-a": {SHARD: "a"},
         "of-b": {SHARD: "b", "other": "y"},

@@ -1,4 +1,4 @@
-"""The rights that `kubeshard rbac` prints are enough for the operator."""
+"""The rights that `kubeshard rbac` prints are sufficient for the operator."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def operator(client: Any, namespace: str) -> Manager:
 
 
 async def written(client: Client, name: str, namespace: str, webhook: str) -> None:
-    """Until the operator has done everything that it does."""
+    """Waits until the operator has performed all its actions."""
     async with asyncio.timeout(30):
         while True:
             with suppress(NotFound):

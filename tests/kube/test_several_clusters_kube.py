@@ -1,5 +1,5 @@
-"""Clusters over real connections: home is each of the API servers, the others are an embedded one and places where
-nobody answers.
+"""Clusters over real connections: home is each kind of API server, the others are an embedded one and addresses where
+nothing responds.
 """
 
 from __future__ import annotations

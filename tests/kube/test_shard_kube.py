@@ -1,4 +1,4 @@
-"""A shard against a real API server; the test plays the sharder and puts labels by hand."""
+"""A shard against a real API server; the test acts as the sharder and sets labels by hand."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def crds(install_crd: Callable[[Any], None]) -> None:
 
 
 class Script(Reconciler[Widget]):
-    """Writes down its runs; `body` says what a run does."""
+    """A reconciler that records its runs; `body` is what a run does."""
 
     def __init__(self) -> None:
         self.runs: list[str] = []
@@ -90,7 +90,7 @@ WITHOUT_WATCHDOG = dataclasses.replace(REAL_WORLD, watchdog=NoWatchdog)
 
 
 class Ring:
-    """One ring in one namespace, and the sharder's part in it."""
+    """One ring in one namespace, and the sharder's role in it."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
@@ -135,7 +135,7 @@ class Ring:
         )
 
     async def labels(self, name: str, **labels: str | None) -> Widget:
-        """Sets `shard` and `drain`; None removes."""
+        """Sets `shard` and `drain`; None removes the label."""
         keys = {"shard": self.label, "drain": self.drain}
         patch = MergePatch({"metadata": {"labels": {keys[name]: value for name, value in labels.items()}}})
         return await self.client.patch(Widget, name, self.namespace, patch)
@@ -358,7 +358,7 @@ async def test_every_kind_of_write_is_fenced_on_the_live_object(ring: Ring) -> N
         await fenced.delete_object(moved)
     with pytest.raises(ValueError, match="base="):
         await fenced.patch(Widget, "w", ring.namespace, patch)
-    # Only a forged base gets through, and the admission policy of the ring is for that.
+    # Only a forged base gets through, which the ring's admission policy prevents.
     await fenced.patch(Widget, "w", ring.namespace, patch, base=stale)
 
 
@@ -366,7 +366,7 @@ async def test_every_kind_of_write_is_fenced_on_the_live_object(ring: Ring) -> N
 async def process(
     ring: Ring, kubeconfig: Path, *, lease: float = 15
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A shard as a process of its own, in the middle of a reconcile that takes a second."""
+    """Starts a shard in its own process, in the middle of a reconcile that takes a second."""
     await ring.create("w", "shard-p")
     script = str(Path(__file__).with_name("shard_process.py"))
     arguments = [str(kubeconfig), ring.name, "shard-p", ring.namespace, str(lease)]

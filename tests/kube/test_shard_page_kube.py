@@ -1,4 +1,4 @@
-"""`docs/shard-in-any-language.md` does what it says: its commands and its program are run as they stand."""
+"""The commands and the program in `docs/shard-in-any-language.md` are run unchanged."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_the_pages_commands_run_in_order_and_leave_nothing(
         "-c",
         script,
         env={
-            "HOME": str(control_plane.folder),  # kubectl's cache
+            "HOME": str(control_plane.folder),  # the directory of kubectl's cache
             "PATH": f"{control_plane.kubectl_path.parent}:/usr/bin:/bin",
             "KUBECONFIG": str(control_plane.kubeconfig),
         },

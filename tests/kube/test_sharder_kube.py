@@ -39,7 +39,7 @@ NO_WEBHOOK = WebhookSettings(server=WebhookServerConfig(bind_address="0"))
 
 
 class Ring:
-    """A ring of secrets and their config maps in one namespace, and shards that renew their Leases."""
+    """A ring of Secrets and their ConfigMaps in one namespace, and shards that renew their Leases."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self.client = client
@@ -122,12 +122,12 @@ class Ring:
         await self.client.create(Secret(metadata=meta))
 
     async def labels(self, kind: Any = Secret) -> dict[str, dict[str, str]]:
-        """The ring's labels of all objects, without the label keys' prefixes."""
+        """Returns the ring's labels of all objects, without the prefix of the label keys."""
         objects = await self.client.list_all(kind, self.namespace)
         return {obj.metadata.name: self._short(obj.metadata.labels) for obj in objects}
 
     async def config_map(self, owner: str) -> None:
-        """A config map of the same name, controlled by the secret."""
+        """Creates a ConfigMap of the same name, controlled by the Secret."""
         secret = await self.client.get(Secret, owner, self.namespace)
         meta = ObjectMeta(
             name=owner, namespace=self.namespace, owner_references=(controller_reference(secret),)
@@ -135,7 +135,7 @@ class Ring:
         await self.client.create(ConfigMap(metadata=meta))
 
     async def acknowledge(self, name: str) -> None:
-        """What the shard of a secret does on the drain label."""
+        """Does what the shard of a Secret does when it sees the drain label."""
         labels = {self.shard_label: None, self.drain_label: None}
         await self.client.patch(Secret, name, self.namespace, MergePatch({"metadata": {"labels": labels}}))
 
@@ -144,7 +144,7 @@ class Ring:
 
     @asynccontextmanager
     async def history(self, kind: Any) -> AsyncIterator[dict[str, list[dict[str, str]]]]:
-        """The ring's labels of each object of the kind after each change while the block runs."""
+        """Yields the ring's labels of each object of the kind after each change while the block runs."""
         seen: dict[str, list[dict[str, str]]] = {}
         stream = self.client.list(kind, self.namespace)
         async for _ in stream:
@@ -160,7 +160,7 @@ class Ring:
 
             task = asyncio.create_task(note())
             yield seen
-            await asyncio.sleep(0.2)  # what was written has been seen; anything more would be too much
+            await asyncio.sleep(0.2)  # all expected writes have been seen; any further one would be an error
             task.cancel()
 
     def _short(self, labels: Mapping[str, str] | None) -> dict[str, str]:
@@ -168,7 +168,7 @@ class Ring:
         return {short[key]: value for key, value in (labels or {}).items() if key in short}
 
     def placement(self, *shards: str, names: list[str]) -> dict[str, dict[str, str]]:
-        """Where these secrets belong."""
+        """Returns the shards to which these Secrets belong."""
         ring = HashRing(shards)
         return {name: {"shard": ring.owner(f"/Secret/{self.namespace}/{name}")} for name in names}
 
@@ -185,7 +185,7 @@ class Ring:
 
 
 async def eventually(condition: Callable[[], Awaitable[Any]], seconds: float = 10.0) -> float:
-    """Waits until the condition holds; how long that took."""
+    """Waits until the condition holds; returns how long that took."""
     begin = time.monotonic()
     while not await condition():
         assert time.monotonic() - begin < seconds, "it did not happen in time"
@@ -195,7 +195,7 @@ async def eventually(condition: Callable[[], Awaitable[Any]], seconds: float = 1
 
 @asynccontextmanager
 async def sharder(client: Client, **config: Any) -> AsyncIterator[None]:
-    """A sharder in this process, leading; its webhook cannot be reached."""
+    """A leading sharder in this process; its webhook cannot be reached."""
     settings = msgspec.structs.replace(SharderConfig(), health=OFF, metrics=OFF, webhook=NO_WEBHOOK, **config)
     election = msgspec.structs.replace(settings.leader_election, leader_elect=False)
     settings = msgspec.structs.replace(settings, leader_election=election)
@@ -262,7 +262,7 @@ async def test_scale_up_drains_and_moves_only_what_changes_its_owner(kube_client
             await eventually(lambda: _equal(ring.labels(ConfigMap), after))
         assert set(events) == set(children) == moving
         for name in moving:
-            # Without a webhook the acknowledgement shows an unassigned object in between.
+            # Without a webhook the acknowledgement leaves the object unassigned in between.
             assert events[name] == [draining[name], {}, after[name]]
             assert children[name] == [after[name]]
 

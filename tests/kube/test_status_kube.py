@@ -1,4 +1,4 @@
-"""Statuses, finalizers and waiting where the server's own rules decide: on the embedded server and on a real one."""
+"""Statuses, finalizers and waiting, where the server's own rules decide: on the embedded server and on a real one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def kinds(install_crd: Any) -> None:
 
 @asynccontextmanager
 async def running(client: Client, namespace: str, *controllers: Controller[Any]) -> AsyncIterator[list[str]]:
-    """With the list of the writes."""
+    """Runs a manager; yields the list of its writes."""
     writes: list[str] = []
     observing = Client(client.config, world=client.world)
     observing.observers.append(lambda method, *_: writes.append(method) if method != "GET" else None)
@@ -153,7 +153,7 @@ async def test_a_status_is_applied_on_change_beside_those_of_others(
         for number in range(3):
             await others_state(kube_client, namespace, url=f"theirs {number}", conditions=[theirs])
             await seen(lambda: len(runs) > count + number)  # noqa: B023 - called in this turn only
-        assert len(writes) - before <= 1  # what others say may have been said by an earlier process
+        assert len(writes) - before <= 1  # fields of others may have been written by an earlier process
 
 
 async def test_an_error_is_a_condition_until_the_next_success_and_all_else_stays(

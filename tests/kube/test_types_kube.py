@@ -1,4 +1,4 @@
-"""`kubeshard types` of the kinds that an API server serves: classes that read its objects."""
+"""`kubeshard types` for the kinds that an API server serves: classes that can read its objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def written(kube_api: KubeApi, *arguments: str) -> ModuleType:
 
 
 def described_soon(kube_api: KubeApi, kind: str) -> ModuleType:
-    """A kind is described a moment after it is served."""
+    """Waits until the kind is in the OpenAPI document, a moment after it is served."""
     deadline = time.monotonic() + 30
     while True:
         try:

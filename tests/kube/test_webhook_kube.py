@@ -1,4 +1,4 @@
-"""The webhook as a real API server calls it: over TLS with the certificate that the sharder makes itself."""
+"""The webhook as called by a real API server: over TLS, with the certificate that the sharder creates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DRAIN_LABEL = f"drain.alpha.sharding.timebertt.dev/{RING}"
 
 
 class View:
-    """What a sharder knows that nobody tells anything new, but of its shards."""
+    """The view of a sharder that learns nothing new, except about its shards."""
 
     learned = 0
 
@@ -113,7 +113,7 @@ async def view(kube_client: Client, namespace: str) -> AsyncIterator[View]:
 
 
 async def called(client: Client, namespace: str) -> None:
-    """The API server learns of a new configuration by its own watch."""
+    """Waits until the API server, which watches configurations, calls a new webhook."""
     async with asyncio.timeout(20):
         while True:
             probe = ConfigMap(metadata=ObjectMeta(name="probe", namespace=namespace))

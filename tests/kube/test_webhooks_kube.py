@@ -1,4 +1,4 @@
-"""Typed webhooks as an API server calls them: registered by themselves, with a certificate of their own."""
+"""Typed webhooks as called by an API server: registered by the manager, with its own certificate."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MutatingWebhookConfiguration(
 
 @asynccontextmanager
 async def serving(client: Client, webhooks: Webhooks) -> AsyncIterator[Manager]:
-    """A manager that serves the webhooks; what it registers goes at the end."""
+    """Runs a manager that serves the webhooks; its registrations are removed at the end."""
     manager = Manager(servers=[webhooks], client=client, metrics_address=None, health_address=None)
     task = asyncio.create_task(manager.run())
     try:
@@ -54,7 +54,7 @@ async def serving(client: Client, webhooks: Webhooks) -> AsyncIterator[Manager]:
 
 
 async def until(what: Callable[[], Any]) -> None:
-    """The API server learns of configurations by its own watch."""
+    """Polls, because the API server learns of configurations through its own watch."""
     async with asyncio.timeout(30):
         while not await what():  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.05)
@@ -153,7 +153,7 @@ async def test_defaults_and_validators_of_a_built_in_kind_work_together(
             await kube_client.delete(ConfigMap, "two", namespace)
         await kube_client.delete(ConfigMap, "one", namespace)
 
-    # The next version of the operator has no validators any more: those of this name must not be called in vain.
+    # The next version of the operator has no validators; those registered under this name must not be called in vain.
     await kube_client.apply(
         Webhooks(webhooks.name, [only_grows], url="https://127.0.0.1:1").manifests()[0],
         field_manager=f"{webhooks.name}-webhooks",
@@ -171,7 +171,7 @@ async def test_defaults_and_validators_of_a_built_in_kind_work_together(
 async def test_a_service_is_registered_with_the_authority_of_a_shared_secret(
     kube_client: Client, namespace: str
 ) -> None:
-    """Nobody can call here: what is registered, and what is kept, is what counts."""
+    """The webhook cannot be called here, so the test checks what is registered and stored."""
 
     @validates(ConfigMap, namespaces=LabelSelector(match_labels={"never": "matches"}))
     def never(it: ConfigMap) -> None: ...

@@ -51,13 +51,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 class World:
-    """A running operator, and a namespace and theme of the test's own."""
+    """A running operator, and a namespace and theme for the test."""
 
     def __init__(self, client: Client, manager: Manager, writes: list[str], namespace: str) -> None:
         self.client = client
         self.manager = manager
         self.writes = writes
-        """Methods of the operator's requests that change something; events are not counted."""
+        """The methods of the operator's requests that change something; Events are not counted."""
         self.namespace = namespace
         self.theme = f"theme-{namespace}"
 
@@ -149,7 +149,7 @@ async def test_a_website_becomes_ready_with_its_pods(world: World) -> None:
 
 
 async def test_reconciles_that_find_nothing_to_do_send_nothing(world: World) -> None:
-    """Server defaults are no difference."""
+    """Server defaults do not count as differences."""
     await world.create(**{"skip-workload": "true"})
     await world.becomes("Ready")
     await quiet(world)
@@ -167,7 +167,7 @@ async def test_reconciles_that_find_nothing_to_do_send_nothing(world: World) -> 
 
 
 async def quiet(world: World) -> None:
-    """Returns when no reconcile has happened for half a second."""
+    """Returns once no reconcile has happened for half a second."""
     seen = -1.0
     while seen != (seen := world.reconciles()):  # noqa: ASYNC110 - a counter's value
         await asyncio.sleep(0.5)

@@ -1,4 +1,4 @@
-"""A headless browser, by the WebDriver protocol: as much of it as a page needs to be looked at."""
+"""A headless browser, controlled through the WebDriver protocol, with just enough features to check a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BROWSER = ("chromium", "chromium-browser", "google-chrome")
 
 
 def missing() -> str:
-    """What there is not; "" where both are."""
+    """Returns which of the programs is missing; "" if both are installed."""
     if not any(map(shutil.which, BROWSER)):
         return "no chromium"
     return "" if any(map(shutil.which, DRIVER)) else "no chromedriver"
@@ -36,7 +36,7 @@ class Browser:
         self._post("/url", {"url": url})
 
     def run(self, script: str) -> Any:
-        """What a script in the page returns."""
+        """Returns the result of a script in the page."""
         return self._post("/execute/sync", {"script": script, "args": []})
 
     def until(self, condition: str, within: float = 20.0) -> None:
@@ -46,7 +46,7 @@ class Browser:
             time.sleep(0.1)
 
     def complaints(self) -> list[str]:
-        """What the browser says about the page: errors, and what the page may not load."""
+        """Returns what the browser reports about the page: errors, and resources that the page may not load."""
         return [entry["message"] for entry in self._post("/se/log", {"type": "browser"})]
 
     def screenshot(self, file: Path) -> None:

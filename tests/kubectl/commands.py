@@ -1,4 +1,4 @@
-"""`kubectl shard` as a user calls it, in this process."""
+"""`kubectl shard` as a user would call it, in this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KubectlShard:
         self._captured = captured
 
     def at(self, kubeconfig: Path) -> KubectlShard:
-        """The cluster."""
+        """Selects the cluster."""
         self._patch.setenv("KUBECONFIG", str(kubeconfig))
         return self
 

@@ -1,4 +1,4 @@
-"""The ring that docs/kubectl-shard.md looks at."""
+"""The ring that docs/kubectl-shard.md shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHARDS = [f"{RING}-{number}" for number in range(3)]
 
 
 async def build(client: Client) -> None:
-    """Secrets with a ConfigMap each. Of one the drain is pending, one has no shard, one child was left behind."""
+    """Creates Secrets with a ConfigMap each. One is being drained, one has no shard, and one child was left behind."""
     cluster = RingCluster(client, RING)
     await cluster.install()
     await cluster.conditions(("Ready", "True", "ControllerRing was successfully reconciled"))
@@ -56,7 +56,7 @@ def webhook() -> dict[str, object]:
 
 
 def pod(name: str) -> dict[str, object]:
-    """Of a StatefulSet."""
+    """Creates a pod of a StatefulSet."""
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": RING, "uid": "u", "controller": True}
     return {
         "apiVersion": "v1",

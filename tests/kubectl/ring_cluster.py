@@ -1,4 +1,4 @@
-"""A ring of secrets and the config maps that they control, written by hand: no sharder, no shard."""
+"""A ring of Secrets and the ConfigMaps that they control, written by hand: there is no sharder and no shard."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECRETS = [
 
 
 class RingCluster:
-    """A ring which selects the namespace `team`."""
+    """A ring that selects the namespace `team`."""
 
     def __init__(self, client: Client, name: str = RING) -> None:
         self.client = client
@@ -55,7 +55,7 @@ class RingCluster:
         )
 
     async def conditions(self, *conditions: tuple[str, str, str], generation: int = 1) -> None:
-        """What a sharder wrote: (type, status, message)."""
+        """Writes conditions as a sharder would: (type, status, message)."""
         written = [
             {
                 "type": type_,
@@ -84,7 +84,7 @@ class RingCluster:
         told: str = "",
         namespace: str = "team",
     ) -> None:
-        """A Lease of 15 s, renewed `age` seconds ago; held by the shard unless somebody else is named."""
+        """Creates a Lease of 15 s, renewed `age` seconds ago; held by the shard unless another holder is named."""
         renewed = micro_time(time.time() - age)
         labels = {RING_LABEL: self.name} | ({STATE_LABEL: told} if told else {})
         spec = LeaseSpec(
@@ -122,12 +122,12 @@ class RingCluster:
 
 
 def owner_of(name: str, *shards: str) -> str:
-    """The hash ring's choice for a secret of the team."""
+    """Returns the hash ring's choice for a Secret of the team."""
     return HashRing(shards).owner(f"/Secret/team/{name}")
 
 
 def name_on(shard: str, *shards: str, prefix: str = "s") -> str:
-    """The first name of a secret that the hash ring of the shards gives to one of them."""
+    """Returns the first name of a Secret that the hash ring assigns to a given shard."""
     return next(
         name for name in (f"{prefix}{number}" for number in range(1000)) if owner_of(name, *shards) == shard
     )

@@ -1,4 +1,4 @@
-"""The page of `kubectl shard web` moves with the ring, and a browser has nothing to complain about."""
+"""The page of `kubectl shard web` follows the ring, and the browser reports no errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOVING = name_on("b", "a", "b")
 
 @pytest.fixture
 def page(written: KubeApi) -> Iterator[str]:
-    """The address of the page, of a ring with objects on a, one of which should be on b."""
+    """The address of a page about a ring with objects on a, one of which should be on b."""
 
     async def fill(client: Client) -> None:
         cluster = RingCluster(client)
@@ -70,7 +70,7 @@ def relabel(api: KubeApi, **labels: str | None) -> None:
 
 
 def shown(chromium: Browser) -> dict[str, list[str]]:
-    """The cells of each shard, beside its bar."""
+    """Returns the cells of each shard, next to its bar."""
     rows: list[list[str]] = chromium.run(
         "return [...document.querySelectorAll('#shards tr')]"
         ".map(row => [...row.cells].map(cell => cell.innerText.trim()))"

@@ -1,4 +1,4 @@
-"""What `kubectl shard` prints, for people and for programs, and how it ends."""
+"""The output of `kubectl shard`, for people and for programs, and its exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ current-context: a
 
 @pytest.fixture
 def filled(written: KubeApi) -> KubeApi:
-    """With an object on a and a child of it, and one that nobody has."""
+    """A server with an object on a and its child, and an object without a shard."""
 
     async def fill(client: Client) -> None:
         cluster = RingCluster(client)
@@ -188,7 +188,7 @@ def test_text_from_the_cluster_does_not_steer_the_terminal(
 
 @pytest.fixture
 def bare(kubectl_shard: KubectlShard) -> Iterator[KubectlShard]:
-    """A server with nothing on it."""
+    """An empty server."""
     api = EmbeddedApi(controllers=False, pods=False)
     yield kubectl_shard.at(api.kubeconfig)
     api.stop()

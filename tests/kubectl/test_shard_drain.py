@@ -1,4 +1,4 @@
-"""`kubectl shard drain` says what it will do, asks, and writes nothing but an eviction."""
+"""`kubectl shard drain` says what it will do, asks for confirmation, and writes nothing but an eviction."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def owned_by(kind: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedApi]:
-    """Where nobody ends pods, and nobody misses their owners."""
+    """A server without a garbage collector or a kubelet: nothing ends pods, and they need no owners."""
     api = EmbeddedApi(controllers=False, pods=False)
 
     async def begin(client: Client) -> None:
@@ -62,7 +62,7 @@ def server() -> Iterator[EmbeddedApi]:
 
 @pytest.fixture
 def manned(server: EmbeddedApi, kubectl_shard: KubectlShard) -> Iterator[Callable[..., None]]:
-    """Makes the pod of the shard b; it ends with the test."""
+    """Creates the pod of the shard b, which is removed after the test."""
 
     def make(**metadata: Any) -> None:
         server.install(pod("b", **metadata))
@@ -127,7 +127,7 @@ def test_it_asks_before_it_does_anything(
 def test_a_shard_that_does_not_leave_in_time(
     manned: Callable[..., None], kubectl_shard: KubectlShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody moves its object here."""
+    """Nothing moves its object here."""
     monkeypatch.setattr(leaving, "LOOK", 0.1)
     manned()
     done = kubectl_shard("drain", "b", "--yes", "--timeout", "1")
@@ -169,7 +169,7 @@ def test_a_budget_may_refuse_it(
     server.install(budget)
     running = json.dumps(
         {"status": {"phase": "Running"}}
-    ).encode()  # what has not begun may always be evicted
+    ).encode()  # a pod that has not started may always be evicted
     path, merge = "/api/v1/namespaces/team/pods/b/status", "application/merge-patch+json"
     server.call(lambda client: client.raw("PATCH", path, running, content_type=merge))
     done = kubectl_shard("drain", "b", "--yes", "--timeout", "1")

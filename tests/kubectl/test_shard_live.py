@@ -1,4 +1,4 @@
-"""A live picture follows the API server, through every gap, and says what it cannot see."""
+"""A live picture follows the API server across every gap, and says what it cannot see."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ async def test_who_waits_for_the_first_picture_gets_that_of_a_ring_that_is_edite
     look = Lookout(cluster.client, ring)
     replaced = look.live
     reading = asyncio.create_task(look.read())
-    await asyncio.sleep(0)  # it waits for the ring that is none any more, which nobody has begun to read
+    await asyncio.sleep(0)  # it waits for the ring, which is gone and which nobody has begun to read
     task = asyncio.create_task(look.run())
     try:
         async with asyncio.timeout(10):

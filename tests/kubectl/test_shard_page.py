@@ -1,4 +1,4 @@
-"""docs/kubectl-shard.md: what it shows is what is printed, and the role that it names is enough and not too much."""
+"""docs/kubectl-shard.md shows what is printed, and its role is sufficient and minimal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def api() -> Iterator[EmbeddedApi]:
 
 
 def timeless(text: str) -> str:
-    """What takes a second more or less on another day is the same; so is the width of its column."""
+    """Replaces times, which differ by a second from run to run, and the width of their column."""
     return re.sub(r" +", " ", re.sub(r"\b\d+ ?s\b", "0s", text)).strip()
 
 
@@ -88,7 +88,7 @@ class Reader:
         self.kubeconfig.write_text(yaml.safe_dump(document))
 
     def may(self, rules: list[dict[str, Any]]) -> None:
-        """Exactly this."""
+        """Grants exactly these rules."""
         self._api.install(*rules)
 
 
@@ -97,7 +97,7 @@ def bound() -> list[dict[str, Any]]:
 
 
 def without(rules: list[dict[str, Any]], number: int, verb: str) -> list[dict[str, Any]]:
-    """The roles with one verb of one rule, counted over all roles, less."""
+    """Returns the roles without one verb of one rule, counted over all roles."""
     rules, counted = json.loads(json.dumps(rules)), -1
     for role in rules:
         for rule in role.get("rules", ()):

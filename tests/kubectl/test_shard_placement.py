@@ -1,4 +1,4 @@
-"""Why an object is where it is, told for each state that the protocol knows."""
+"""The reason why an object is on its shard, for each state in the protocol."""
 
 from __future__ import annotations
 

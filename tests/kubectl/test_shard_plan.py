@@ -1,4 +1,4 @@
-"""What `kubectl shard plan` counts, and the names that it takes for shards that are not there yet."""
+"""The counts in `kubectl shard plan`, and the names that it uses for shards that do not exist yet."""
 
 from __future__ import annotations
 

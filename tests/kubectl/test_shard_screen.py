@@ -1,4 +1,4 @@
-"""What a ring looks like on a terminal and in a pipe."""
+"""How a ring is displayed on a terminal and in a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a ring is what Leases and labels say, and what is wrong is told with what to do."""
+"""The status of a ring follows from Leases and labels, and every problem comes with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts that follow changes are those that counting everything anew would give."""
+"""Counts that are updated with each change equal those of a complete recount."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ steps = st.one_of(
 
 
 def counted(objects: dict[str, dict[str, Thing]], live: dict[str, bool]) -> Picture:
-    """What the tally should say, counted from the beginning."""
+    """Returns what the tally should say, counted from scratch."""
     ring = HashRing([name for name, lives in live.items() if lives])
     unassigned = stranded = misplaced = 0
     for of in objects.values():
@@ -148,7 +148,7 @@ def test_names_that_anybody_writes_into_labels_are_bounded() -> None:
 
 @pytest.mark.parametrize("count", [10_000, 40_000])
 def test_memory_for_each_object_is_that_of_a_number(count: int) -> None:
-    """However long names and labels are: what is kept of an object has one size."""
+    """However long names and labels are, the data kept per object has the same size."""
     tally = tally_of("a", "b")
     for number in range(count):
         tally.put("secrets", f"uid-{number}", f"/Secret/team/{number}" * 50, "a", False, 0.0)

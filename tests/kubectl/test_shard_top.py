@@ -1,4 +1,4 @@
-"""`kubectl shard top`: one line where nobody watches, a picture on a terminal, and a quiet end."""
+"""`kubectl shard top`: one line if the output is not a terminal, a picture on a terminal, and a clean exit."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_picture_on_a_terminal_until_it_is_interrupted(filled: KubeApi, stop: 
         seen = read_until(master, "every object is where it belongs")
         assert "█" in seen
         process.send_signal(stop)
-        rest = read_until(master, "\x1b[?1049l")  # the screen that was there before
+        rest = read_until(master, "\x1b[?1049l")  # the previous screen
         assert process.wait(timeout=10) == 130
         assert "Traceback" not in seen + rest
     finally:

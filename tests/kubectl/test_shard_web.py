@@ -1,4 +1,4 @@
-"""`kubectl shard web`: a page that follows the ring, can only be read, and by no page of somebody else's."""
+"""`kubectl shard web`: a read-only page that follows the ring and that no other site's page can access."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Answer:
 async def asking(
     ring: Ring, path: str, *, method: str = "GET", host: str = f"127.0.0.1:{PORT}", port: int = PORT
 ) -> AsyncIterator[tuple[Answer, asyncio.Event, asyncio.Task[None]]]:
-    """The answer as it comes, what has the browser leave, and the application's task."""
+    """Yields the response as it arrives, a function that disconnects the browser, and the application's task."""
     answer, leave = Answer(), asyncio.Event()
 
     async def receive() -> dict[str, Any]:

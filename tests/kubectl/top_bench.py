@@ -1,9 +1,9 @@
-"""What `kubectl shard top` costs at a large ring: memory and CPU time of its process.
+"""The cost of `kubectl shard top` with a large ring: memory and CPU time of its process.
 
-    python tests/kubectl/top_bench.py --objects 100000 --changes 200
+python tests/kubectl/top_bench.py --objects 100000 --changes 200
 
-The API server is the embedded one, in a process of its own. Printed are, of the process that looks: resident memory
-before, after everything was read and after ten seconds of changes; CPU seconds of reading, and per second after it.
+The API server is the embedded one, in its own process. The figures are for the process of the command: resident memory
+before, after everything was read and after ten seconds of changes; CPU seconds for reading, and per second after it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECONDS = 10
 
 
 def serve(pipe: Connection, objects: int, changes: int) -> None:
-    """Fills a server, tells where it is, and changes objects when told to."""
+    """Fills a server, reports its address, and changes objects on request."""
     api = EmbeddedApi(controllers=False, pods=False)
     api.call(lambda client: fill(client, objects))
     pipe.send(str(api.kubeconfig))
@@ -64,7 +64,7 @@ async def create(client: Client, numbers: Iterator[int]) -> None:
 
 
 async def change(client: Client, objects: int, changes: int) -> None:
-    """As evenly as the server can."""
+    """Sends changes as evenly as the server allows."""
     began = time.monotonic()
     for number in range(changes * SECONDS):
         await asyncio.sleep(max(0.0, began + number / changes - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Several API servers in one event loop, each with a line to it that breaks and hangs; a manager with all of them."""
+"""Several API servers in one event loop, each over a line that can break and hang, and a manager for all of them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ TOKEN = "right"
 
 
 class Line:
-    """The way to one API server. `down`: nothing gets there. `hangs`: requests whose method is among these get there,
-    and no answer comes back.
+    """The line to one API server. `down`: nothing gets through. `hangs`: requests with these methods get through, but
+    no response comes back.
     """
 
     def __init__(self, front: Front) -> None:
@@ -65,7 +65,7 @@ class Line:
         self._inner.abort()
 
     async def close(self) -> None:
-        """The next client takes the same line."""
+        """The next client uses the same line."""
         self.closed += 1
         self._inner.abort()
 
@@ -87,7 +87,7 @@ class Line:
 
 
 class Place:
-    """A cluster, and a client of it for the test itself."""
+    """A cluster, and the test's own client of it."""
 
     def __init__(self, name: str, world: World) -> None:
         self.name = name
@@ -134,7 +134,7 @@ class Places:
 
     @asynccontextmanager
     async def manager(self, *controllers: Any, **options: Any) -> AsyncIterator[Running]:
-        """Runs until the block ends; nothing has been waited for."""
+        """Runs a manager until the block ends, without waiting for it to start."""
         options = {"client": self.home.config, "clusters": self.others} | options
         manager = Manager(controllers, world=self.world, metrics_address=None, health_address=None, **options)
         manager._pages.health = health = Opened()  # type: ignore[assignment]
@@ -161,7 +161,7 @@ class Running:
 
 
 class Seen:
-    """A reconciler that notes the keys of the objects that tests make, and takes `seconds`."""
+    """A reconciler that records the keys of the objects that tests create, and takes `seconds`."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -180,5 +180,5 @@ class Seen:
 
 
 def refused(place: Place) -> ClusterConfig:
-    """With a token that nobody knows."""
+    """Uses a token that the server does not know."""
     return replace(place.config, auth=BearerToken("wrong"))

@@ -1,4 +1,4 @@
-"""Parts around a manager that a test controls: caches that are full at once, Leases in memory, a membership."""
+"""Parts around a manager that a test controls: caches that sync at once, Leases in memory, a ring membership."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def item(name: str = "a", version: int = 1) -> Item:
 
 
 class FilledCache(Cache):
-    """Holds `objects` as soon as it runs, and never hears of anything else."""
+    """A cache that contains `objects` as soon as it runs, and gets no events."""
 
     def __init__(self, client: Client, objects: Sequence[KubeObject]) -> None:
         super().__init__(client)
@@ -41,7 +41,7 @@ class FilledCache(Cache):
         self.order: list[str] = []
 
     async def tell(self, obj: KubeObject) -> None:
-        """The object came or changed."""
+        """Reports the object as added or changed."""
         self.informer(type(obj)).apply(Apply(obj), "")
         await settle()
 
@@ -58,7 +58,7 @@ class FilledCache(Cache):
 
 
 class Leases:
-    """An API server that knows Leases."""
+    """An API server that serves Leases."""
 
     def __init__(self) -> None:
         self.leases: dict[str, dict[str, Any]] = {}
@@ -94,7 +94,7 @@ def _status(code: int, reason: str) -> HttpResponse:
 
 
 class Act(Reconciler[Item]):
-    """Each reconcile takes `seconds`."""
+    """A reconciler that takes `seconds`."""
 
     def __init__(self, seconds: float = 0.0, order: list[str] | None = None) -> None:
         self.seconds = seconds
@@ -129,7 +129,9 @@ class FakeTenure:
 
 
 class FakeMembership:
-    """A ring that shards controllers whose name begins with `sharded`. `wait`: seconds until the Lease is held."""
+    """The membership of a ring that shards controllers whose names begin with `sharded`. `wait`: seconds until the
+    Lease is acquired.
+    """
 
     objects_in = ""
 
@@ -190,6 +192,7 @@ class ManagerBench:
         options.setdefault("metrics_address", None)
         options.setdefault("health_address", None)
         manager = Manager(controllers, client=self.client, **options)
-        # Sharding decides the scopes of a cache, so a manager takes no cache beside it. This one has no scopes.
+        # Sharding determines the scopes of a cache, so a manager accepts no prepared cache with it. This one has no
+        # scopes.
         manager._given_cache = self.cache
         return manager

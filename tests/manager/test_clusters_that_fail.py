@@ -1,4 +1,4 @@
-"""A cluster that does not answer, refuses us or hangs costs its own objects their reconciles, and no others."""
+"""A cluster that does not respond, rejects us or hangs delays the reconciles of its own objects, and no others."""
 
 from __future__ import annotations
 

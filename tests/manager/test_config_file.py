@@ -1,4 +1,4 @@
-"""Configuration files of components: what is accepted, what is refused and in which words."""
+"""Configuration files of components: what is accepted, what is rejected, and with which message."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a process is doing, as a page and as text."""
+"""The current activity of a process, as a page and as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a manager shows of its informers and hands to them, with a whole API server in memory."""
+"""What a manager exposes about its informers and passes to them, with a complete API server in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kubeshard_apiserver.testing.memory import MemoryApi
 
 
 class Opened:
-    """In place of a listener."""
+    """Takes the place of a listener."""
 
     port = 0
     app: AsgiApp

@@ -1,4 +1,4 @@
-"""Start order, stop order, and the rights to work, on virtual time."""
+"""Start order, stop order, and the right to work, on virtual time."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_graceful_stop_lets_reconciles_end_and_gives_the_right_back() ->
     run = await started(manager)
     manager.stop()
     await run
-    assert act.ended == ["done"]  # the second key was never begun
+    assert act.ended == ["done"]  # the second key was never started
     assert asyncio.get_running_loop().time() == 20
     assert bench.order[-3:] == ["stopped cleanly", "left", "cache stopped"]
 

@@ -1,4 +1,4 @@
-"""Health, metrics and who may read them, as HTTP answers."""
+"""Health, metrics and access to them, as HTTP responses."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Opened:
 
 
 class Telling:
-    """A server with business at the API server; its name is that of its readiness check."""
+    """A server that makes requests to the API server; its name is that of its readiness check."""
 
     name = "webhooks"
     problem: str | None = "nobody listens yet"
@@ -231,7 +231,7 @@ async def test_a_loop_that_does_not_turn_shows_from_another_thread() -> None:
 
 
 class Jumping(VirtualClock):
-    """Goes on by itself when something blocks the loop."""
+    """A clock that advances when something blocks the loop."""
 
     blocked = 0.0
 
@@ -370,11 +370,11 @@ def test_endings_are_counted_apart() -> None:
     assert value("active_workers") == 0
 
 
-# -- who may read metrics
+# -- access to metrics
 
 
 class Reviews:
-    """An API server that answers reviews. Tokens: `reader` may, `user` may not, `broken` cannot be asked."""
+    """An API server that answers reviews. Tokens: `reader` may read, `user` may not; for `broken` the review fails."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

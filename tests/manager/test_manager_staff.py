@@ -1,4 +1,4 @@
-"""Controllers come and go while a manager runs, on the embedded server's rules and virtual time."""
+"""Controllers are added and removed while a manager runs, with the embedded server's rules on virtual time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ELECTION = LeaderElection(name="leader", namespace=DEFAULT, identity="me")
 
 
 class Seen:
-    """A reconciler that notes, and takes `seconds`."""
+    """A reconciler that records its keys, and takes `seconds`."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -169,7 +169,7 @@ def test_a_silent_version_holds_back_only_what_it_may_have(
 
 
 def managers_own_task(manager: Manager) -> str:
-    """The one that the test has made for `manager.run()`."""
+    """The task in which the test runs `manager.run()`."""
     return next(
         task.get_name()
         for task in asyncio.all_tasks()
@@ -249,7 +249,7 @@ async def test_a_removed_controller_may_come_back_under_its_name() -> None:
 
 @virtual_time
 async def test_a_controller_that_comes_back_has_its_indexes() -> None:
-    """Its informer is another one, which may stand where the former one was in memory."""
+    """Its new informer may have the memory address of the former one."""
     found: list[int] = []
 
     async def count(ctx: Context, obj: ConfigMap) -> None:
@@ -268,7 +268,7 @@ async def test_a_controller_that_comes_back_has_its_indexes() -> None:
 
 @virtual_time
 async def test_the_indexes_of_a_removed_controller_go_and_those_that_others_share_stay() -> None:
-    """Also those by which desired sets are found."""
+    """Including those by which desired sets are found."""
     shared = Index(ConfigMap, "shared", lambda obj: [obj.metadata.name])
     found: list[int] = []
 

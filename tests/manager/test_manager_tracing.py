@@ -18,7 +18,7 @@ from kubeshard.testing.virtual_time import settle, virtual_time
 
 
 async def spans_of(reconcile: ReconcileFunction[Item]) -> tuple[ReadableSpan, ...]:
-    """Of the first run."""
+    """Returns the spans of the first run."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     controller = Controller(

@@ -1,4 +1,4 @@
-"""The metrics that are plain numbers say what those of prometheus_client would."""
+"""The metrics that are plain numbers are exposed as prometheus_client would expose them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ seconds = st.floats(0, 1e5) | st.sampled_from([*QUEUE_BUCKETS, *RECONCILE_BUCKET
 
 
 def page(registry: CollectorRegistry) -> list[str]:
-    """Without what is not exposed (`_created`)."""
+    """Returns the page without series that we do not expose (`_created`)."""
     lines = generate_latest(registry).decode().splitlines()
     return [line for line in lines if "_created" not in line]
 

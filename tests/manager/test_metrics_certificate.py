@@ -18,7 +18,7 @@ from kubeshard.webhook.certificates import ServingCertificate
 
 
 def certificate_shown(context: ssl.SSLContext, name: str | None) -> bytes:
-    """By a handshake in memory."""
+    """Returns the certificate from a handshake in memory."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname = False
@@ -41,7 +41,7 @@ async def test_a_certificate_is_made_for_the_first_client_and_shown_to_all(
     made: list[object] = []
     real = selfsigned.renewed
     monkeypatch.setattr(selfsigned, "renewed", lambda *given: made.append(given) or real(*given))
-    context = self_signed(virtual_world(clock=SystemClock()))  # OpenSSL looks at the machine's
+    context = self_signed(virtual_world(clock=SystemClock()))  # OpenSSL uses the machine's clock
     assert not made
     first = certificate_shown(context, None)
     assert certificate_shown(context, "metrics.example") == first

@@ -1,4 +1,4 @@
-"""The rights that a manager asks for: by declaration, in the namespaces where it works, and no more."""
+"""The rights that a manager needs: those of its declarations, in the namespaces where it works, and no more."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def sites(**options: Any) -> Controller[Site]:
 
 
 def granted(manager: Manager, **options: Any) -> dict[str, str]:
-    """Verbs by role and resource: `Role n leases.coordination.k8s.io own`."""
+    """Yields verbs by role and resource: `Role n leases.coordination.k8s.io own`."""
     found = {}
     for role in roles(manager.grants(), "op", **options):
         if role["kind"].endswith("Binding"):

@@ -1,4 +1,4 @@
-"""One manager works in several clusters, on the embedded server's rules and virtual time."""
+"""One manager works in several clusters, with the embedded server's rules on virtual time."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def test_a_cluster_that_is_not_there_is_an_error_that_says_which_are() -> 
 
 @virtual_time
 async def test_a_key_with_a_cluster_is_of_that_cluster_whoever_gives_it() -> None:
-    """Themes at home concern the objects of both clusters; a source, which runs at home, triggers anywhere."""
+    """Themes at home affect the objects of both clusters; a source, which runs at home, can trigger any of them."""
     seen, source = Seen(), ChannelSource()
 
     def everywhere(_: Reader, theme: Secret) -> Iterable[Key]:
@@ -273,7 +273,7 @@ async def test_a_removal_that_is_cancelled_again_while_it_waits_closes_the_clust
     async with Places("eu") as places:
         await places["eu"].put("one")
         async with places.manager(controller(Seen(1000.0)), clusters={}) as process:
-            for steps in range(60):  # of the loop: from the end of its runs to that of its task
+            for steps in range(60):  # iterations of the loop from the end of its runs to the end of its task
                 process.manager.add_cluster("eu", places["eu"].config)
                 await asyncio.sleep(5)
                 removal = asyncio.create_task(process.manager.remove_cluster("eu"))
@@ -422,7 +422,7 @@ async def test_a_changed_spec_begins_the_backoff_anew_in_every_cluster() -> None
 
 @virtual_time
 async def test_a_write_elsewhere_of_unknown_outcome_keeps_its_object_busy() -> None:
-    """The run has given it up, and it may land for a while."""
+    """The run has given up on the write, which may still take effect for a while."""
     given_up: list[float] = []
     async with Places("eu") as places:
         await places.home.put("one")

@@ -1,4 +1,4 @@
-"""`deploy/` is what the typed source makes, and is never edited."""
+"""`deploy/` is generated from the typed source and never edited."""
 
 from __future__ import annotations
 

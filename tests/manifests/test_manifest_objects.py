@@ -1,4 +1,4 @@
-"""What the objects are held to, whatever the values."""
+"""Requirements that the objects meet with any values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def of(objects: list[Object], kind: str) -> Iterator[Object]:
 
 
 def test_pods_fit_into_a_restricted_namespace(objects: list[Object]) -> None:
-    """The fields that the level demands, of Pod Security Standards."""
+    """Checks the fields that this level of the Pod Security Standards requires."""
     (deployment,) = of(objects, "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True

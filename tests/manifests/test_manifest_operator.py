@@ -22,7 +22,7 @@ class Page(KubeObject, group="pages.example.com", version="v1"):
 
 
 class Borrowed(KubeObject, group="others.example.com", version="v1"):
-    """Somebody else's kind: without the mark its definition is not the operator's."""
+    """A kind of another project: it is not marked, so its definition is not part of the operator's objects."""
 
 
 async def reconcile(ctx: Context, page: Page) -> None: ...
@@ -38,7 +38,7 @@ def manager(**more: Any) -> Manager:
 
 
 def made(manager: Manager, *settings: str) -> dict[tuple[str, str], Any]:
-    """By kind and name."""
+    """Returns the objects by kind and name."""
     values = chosen(OperatorValues, None, ["image=example.com/pages:v1", *settings])
     objects = operator_objects(manager, "my_pages:manager", "pages", values)
     return {(each["kind"], each["metadata"]["name"]): each for each in objects}

@@ -1,4 +1,4 @@
-"""Helm, kustomize and `kubeshard manifests` say the same, object for object. Needs the programs of `make kube`."""
+"""Helm, kustomize and `kubeshard manifests` produce the same objects. Needs the programs of `make kube`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SETS: Mapping[str, Values] = {
 }
 
 ELSEWHERE: Values = {"namespace": "elsewhere", "certManager": {"enabled": True}}
-"""What kustomize would have to replace in texts."""
+"""Values that kustomize would have to replace inside of strings."""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_helm_makes_the_objects_that_are_printed(values: Values, programs: Path,
 
 @pytest.mark.parametrize("values", SETS.values(), ids=SETS)
 def test_kustomize_makes_the_objects_that_are_printed(values: Values, programs: Path, tmp_path: Path) -> None:
-    """With the components that there are, and patches for the values without one."""
+    """Uses the existing components, and patches for values without one."""
     switched: Values = {}
     names = []
     for name, setting in COMPONENTS.items():

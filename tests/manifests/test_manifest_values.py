@@ -1,4 +1,4 @@
-"""Values: defaults, files, settings, and mistakes that say what to do."""
+"""Values: defaults, files, settings, and error messages that say what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs of a ring in which one thing goes wrong, each by the alert that tells of it, and one in which nothing does."""
+"""Runs of a ring in which one thing goes wrong, each named after the alert that reports it, and one in which nothing
+does.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ Scene = Callable[[World], Awaitable[None]]
 
 
 SHARDERS = dict.fromkeys(("x0", "x1", "x2"), SHARDER)
-"""Users of the worlds in which sharders have the rights that they need, and no more."""
+"""The users of worlds in which sharders have exactly the rights that they need."""
 
 REST: Sequence[Rule] = (
     ("events.k8s.io", "events", "create patch"),
@@ -29,7 +31,7 @@ REST: Sequence[Rule] = (
     ("coordination.k8s.io", "leases", "create"),
     ("", "secrets", "get create update"),
 )
-"""What kubeshard's sharder uses beyond the Go project's role."""
+"""The rights that kubeshard's sharder uses in addition to the Go project's role."""
 
 READ_THINGS: Rule = ("sim.example", "things", "get list watch")
 PATCH_THINGS: Rule = ("sim.example", "things", "patch")
@@ -37,14 +39,14 @@ CHILDREN: Rule = ("", "configmaps", "get list watch patch")
 
 
 async def grant_rights(world: World, *ring: Rule) -> None:
-    """Those of the sharders, and these on the resources of the ring; what they had before is gone."""
+    """Grants the sharders' rights, and these on the resources of the ring; earlier grants are removed."""
     await grant(world, "sharder", (*SHARDER_ROLE, *REST))
     await grant(world, "election", LEADER_ELECTION, "sharding-system")
     await grant(world, "ring", ring)
 
 
 async def begin(world: World) -> None:
-    """Two sharders, two shards, ten objects, at rest."""
+    """Starts two sharders, two shards and ten objects, and waits until they have settled."""
     await world.install()
     await grant_rights(world, READ_THINGS, PATCH_THINGS, CHILDREN)
     await world.make_ring()
@@ -77,7 +79,7 @@ async def a_leader_leaves(world: World) -> None:
 
 
 def refuse(process: Process, methods: str, *parts: str) -> None:
-    """The process has no right to such requests any more: those whose target has all the parts."""
+    """From now on the process is denied requests whose target contains all of these parts."""
 
     async def before(request: HttpRequest) -> HttpResponse | None:
         asked = request.method in methods.split() and all(part in request.target for part in parts)
@@ -103,7 +105,7 @@ async def create_things(world: World, count: int, every: float, prefix: str = "m
 
 
 async def nothing(world: World) -> None:
-    """A shard more, one less, another leader, and objects that come: all in order."""
+    """A shard joins, one leaves, the leader changes and objects are created: all is well."""
     world.shard("s2", Touch())
     await create_things(world, 10, 12.0)
     await world.processes["s0"].stop()
@@ -127,7 +129,7 @@ async def all_shards_die(world: World) -> None:
 
 
 class Keeping(Touch):
-    """Never ends."""
+    """A reconciler that never finishes."""
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
         await asyncio.get_running_loop().create_future()
@@ -154,7 +156,7 @@ async def nobody_may_assign(world: World) -> None:
     await grant_rights(world, READ_THINGS, CHILDREN)
     world.caller.reachable = False
     await world.make_things(3, prefix="new")
-    await asyncio.sleep(16 * MINUTE)  # the second periodic look sees for how long they have waited
+    await asyncio.sleep(16 * MINUTE)  # the second periodic full scan sees how long they have waited
 
 
 async def the_webhook_is_not_reached(world: World) -> None:
@@ -188,7 +190,7 @@ async def no_sharder_runs(world: World) -> None:
 
 
 async def a_shard_may_not_renew(world: World) -> None:
-    """It ends when its time is over, and is started again."""
+    """The shard ends when its time is over, and is restarted."""
     refuse(world.processes["s0"], "PUT", "/leases/s0")
     await world.until(lambda: world.processes["s0"].dead, within=MINUTE)
     world.shard("s0", Touch(), process="s0~2")
@@ -197,7 +199,7 @@ async def a_shard_may_not_renew(world: World) -> None:
 
 
 async def the_event_loop_is_blocked(world: World) -> None:
-    """All processes of a world share one loop: a callback takes three seconds."""
+    """All processes of a world share one loop, which a callback blocks for three seconds."""
     assert isinstance(world.loop, VirtualTimeLoop)
     world.loop._now += 3.0
     await asyncio.sleep(5 * MINUTE)

@@ -1,4 +1,4 @@
-"""Prometheus in a world on virtual time: scrapes all processes, and promtool evaluates rules over what came."""
+"""Prometheus in a world on virtual time: it scrapes all processes, and promtool evaluates rules on the samples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def scraped(process: Process) -> list[Metric]:
-    """What `/metrics` of the process says now."""
+    """Returns the current content of the process's `/metrics`."""
     assert process.manager is not None
     page = process.manager.metrics.page(Request("/metrics", ""))
     assert page is not None
@@ -37,13 +37,13 @@ def scraped(process: Process) -> list[Metric]:
 
 
 def named(text: str) -> set[str]:
-    """The metrics' series that an expression names."""
+    """Returns the names of the series in an expression."""
     words = set(re.findall(r"[a-z_][a-z0-9_]+", re.sub(r'"[^"]*"', "", text)))
     return words & {sample for metric in METRICS for sample in metric.samples}
 
 
 class Prometheus:
-    """`samples` are the names of the series that it keeps."""
+    """`samples` are the names of the series to keep."""
 
     def __init__(self, world: World, samples: Collection[str]) -> None:
         self._world = world
@@ -78,7 +78,7 @@ class Prometheus:
 
     @property
     def input_series(self) -> list[dict[str, str]]:
-        """In the words of promtool."""
+        """Returns the samples in promtool's format."""
         return [
             {
                 "series": f"{name}{{{','.join(f'{label}={_quoted(value)}' for label, value in labels)}}}",
@@ -101,8 +101,8 @@ def promtool() -> str:
 
 
 def evaluated(series: list[dict[str, str]], scrapes: int, expectations: dict[str, bool], folder: Path) -> str:
-    """What promtool says when it evaluates the rules over the scrapes: "" if an alert fired at some time exactly where
-    that is expected. `expectations`: by name of the alert; `""`: any alert at all.
+    """Returns promtool's errors from evaluating the rules on the scrapes: "" if exactly the expected alerts fired at
+    some time. `expectations`: by name of the alert; `""` stands for any alert at all.
     """
     window = f"{scrapes * INTERVAL // 60}m"
     found = {_fired(alert, window, told=not fires): fires for alert, fires in expectations.items()}
@@ -110,8 +110,8 @@ def evaluated(series: list[dict[str, str]], scrapes: int, expectations: dict[str
 
 
 def unlike(series: list[dict[str, str]], scrapes: int, found: dict[str, bool], folder: Path) -> str:
-    """What promtool says when it evaluates the rules and expressions over the scrapes: "" if those that are expected to
-    find something are 1, and the others find nothing.
+    """Returns promtool's errors from evaluating the rules and expressions on the scrapes: "" if those that are expected
+    to find something are 1, and the others find nothing.
     """
     assert series
     minutes = f"{scrapes * INTERVAL // 60}m"

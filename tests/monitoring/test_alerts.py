@@ -1,4 +1,4 @@
-"""Every alert fires when the very thing goes wrong, and none when all is in order; Prometheus' own engine judges, over
+"""Every alert fires when its problem occurs, and none when all is well, as evaluated by Prometheus' own engine on
 scrapes of the production classes.
 """
 
@@ -78,7 +78,7 @@ def test_no_alert_fires_where_operators_are_their_own_sharder(tmp_path: Path) ->
 
 def test_the_alert_of_the_certificate_fires_before_it_ends(tmp_path: Path) -> None:
     def samples(lifetime: float) -> str:
-        """promtool's time begins at zero, so what is left is what it sees."""
+        """promtool's time begins at zero, so it sees only the remaining samples."""
         now, registry = time.time(), CollectorRegistry()
         serving = ServingCertificate("sharder", clock=SystemClock(), registry=registry)
         authority = new_authority("a", now, 2 * lifetime)
@@ -103,7 +103,7 @@ def test_every_panel_shows_something_as_soon_as_there_is_something_to_count(tmp_
     prometheus = scrapes_of(nothing, {sample for expression in expressions for sample in named(expression)})
     counted = {series["series"].partition("{")[0] for series in prometheus.input_series}
     assert len(counted) > 30
-    at_some_time = f"[{prometheus.scrapes * INTERVAL}s:2m]"  # promtool holds no more samples
+    at_some_time = f"[{prometheus.scrapes * INTERVAL}s:2m]"  # promtool keeps no more samples
     found = {
         f"count(max_over_time(({expr}){at_some_time})) > bool 0": named(expr) <= counted
         for expr in sorted(expressions)

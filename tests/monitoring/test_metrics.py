@@ -1,4 +1,6 @@
-"""The table of metrics is what a running pair exposes, and everything that is rendered names the table only."""
+"""The table of metrics lists what a running sharder and shard expose, and everything generated uses only names in the
+table.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ class Exposed(NamedTuple):
     type: str
     about: str
     labels: frozenset[str]
-    """Of all its series; none where there is no series yet."""
+    """The labels of all its series; empty while it has no series."""
 
 
 @cache
 def pair() -> dict[str, dict[str, Exposed]]:
-    """What a sharder that leads and a shard expose, after an object was handed over, by sample or family."""
+    """Returns what a leading sharder and a shard expose after an object was handed over, by sample or family."""
 
     async def run() -> dict[str, dict[str, Exposed]]:
         async with World(1) as world:
@@ -59,10 +61,10 @@ ELSEWHERE = {
     "certwatcher_read_certificate_errors_total",
     "cert_not_after",
 }
-"""Exposed by a webhook server that speaks TLS, which the one of a world on virtual time does not."""
+"""Exposed only by a webhook server with TLS, which worlds on virtual time do not have."""
 
 PYTHONS = re.compile(r"(process|python)_")
-"""Where the machine has no /proc some of these are missing."""
+"""On a machine without /proc some of these are missing."""
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -99,7 +101,7 @@ def test_what_the_webhook_server_adds_is_in_the_table() -> None:
 
 
 def words(text: str) -> set[str]:
-    """What an expression names, but for values of labels and windows."""
+    """Returns the names in an expression, without label values and windows."""
     return set(re.findall(r"[a-zA-Z_][a-zA-Z0-9_]*", re.sub(r'"[^"]*"|\[[^]]*\]', "", text)))
 
 

@@ -1,4 +1,4 @@
-"""A mistake that does not go away by itself is told once, with what to do, and not again and again."""
+"""A mistake that does not go away by itself is reported once, with a remedy, and not over and over."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.testing.virtual_time import run_virtual
 
 MINUTES = 9
-"""For how long each mistake stands."""
+"""How long each mistake lasts."""
 
 LIMITED = "x-limited"
-"""A sharder that is no administrator."""
+"""A sharder that is not an administrator."""
 
 Start = Callable[[World], Awaitable[Process]]
 
 
 def undeclared_shard(world: World, ring: str = "r") -> Process:
-    """A shard whose ring is a ControllerRing's business."""
+    """A shard that does not declare its ring, which needs a ControllerRing."""
     process = Process(world, "s0")
     controller = Controller(name="thing", reconciler=Touch(), primary=Thing)
     sharding = Sharding(ring, "s0", "ops")
@@ -47,7 +47,7 @@ def undeclared_shard(world: World, ring: str = "r") -> Process:
 
 
 def distrust(process: Process) -> Process:
-    """The certificate authority of its kubeconfig is another one."""
+    """The API server's certificate is signed by another authority than the one in the kubeconfig."""
 
     async def before(request: HttpRequest) -> HttpResponse | None:
         raise TransportError("SSL certificate problem: unable to get local issuer certificate", sent=False)

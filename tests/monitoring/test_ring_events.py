@@ -1,4 +1,4 @@
-"""Kubernetes events tell what becomes of the shards of a ring, and nothing waits for them."""
+"""Kubernetes Events report what happens to the shards of a ring, and nothing waits for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubeshard.testing.virtual_time import virtual_time
 
 
 def told(world: World, kind: str = "ControllerRing") -> list[dict[str, Any]]:
-    """About things of the kind."""
+    """Returns the Events about objects of the kind."""
     events = world.objects("events.k8s.io", "events").values()
     return [event for event in events if event["regarding"]["kind"] == kind]
 

@@ -1,4 +1,4 @@
-"""What a shard tells of its Lease, of hand-overs and of writes that are refused."""
+"""A shard's metrics about its Lease, hand-overs and rejected writes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_the_time_of_a_hand_over_begins_when_the_shard_is_asked_though_it_
 
 
 class Writes(Touch):
-    """Writes an object that another shard has, with proof and without."""
+    """Writes an object that another shard owns, with proof and without."""
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
         if obj.metadata.name != "t0":

@@ -1,4 +1,4 @@
-"""One number for all that happens in a run: the same seed gives the same one, in every process.
+"""A digest of everything that happens in a run: the same seed gives the same digest in every process.
 
     python tests/regression/digest.py --seed 1 --minutes 30 --objects 100 --events /tmp/a
 
@@ -33,7 +33,7 @@ from kubeshard.runtime.logs import TextFormatter
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
 
 CALM = 5.0
-"""In the swarm everything follows faster, and costs more."""
+"""In the swarm events follow each other faster, which costs more."""
 
 
 class Digest(NamedTuple):
@@ -42,7 +42,7 @@ class Digest(NamedTuple):
 
 
 class Recorder:
-    """Takes the digest of a world. `copy`: where the events go too."""
+    """Computes the digest of a world. `copy`: where the events are also written."""
 
     def __init__(self, copy: TextIO | None = None) -> None:
         self._hash = hashlib.sha256()
@@ -55,7 +55,7 @@ class Recorder:
 
     @contextmanager
     def recording(self, world: World) -> Iterator[None]:
-        """Records what happens in the world from now on, to the end of the block. Faults must be in place."""
+        """Records what happens in the world from now until the end of the block. Faults must be installed before."""
         self._world = world
         world.observers.append(self._exchanged)
         world.server.store.subscribe(self._stored)
@@ -101,7 +101,7 @@ class Recorder:
 
 
 class _Heard(StreamAround):
-    """A stream whose pieces are recorded when the reader gets them."""
+    """A stream whose chunks are recorded when the reader gets them."""
 
     def __init__(self, recorder: Recorder, process: Process, request: HttpRequest, inner: HttpStream) -> None:
         super().__init__(inner)
@@ -115,7 +115,7 @@ class _Heard(StreamAround):
 
 
 class _Lines(logging.Handler):
-    """Lines without their (real) time."""
+    """Log lines without their (real) time."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""The faults of the swarm, by name. Each is a coroutine that inflicts one and returns when it is over, at the latest
-when all are (`Weather.over`).
+"""The faults of the swarm, by name. Each is a coroutine that inflicts one fault and returns when it is over, at the
+latest when all faults are (`Weather.over`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from swarm import Oracles, Swarm
 
 LATEST = 40.0
-"""Seconds that a write is held back at most."""
+"""The maximum number of seconds by which a write is delayed."""
 
 
 class Weather:
-    """What the networks of all processes do to requests: chances of each misfortune, from 0 to 1. `silent` names
-    processes whose watches say nothing; what they would have said they say later.
+    """What the networks of all processes do to requests: the probability of each misfortune, from 0 to 1. `silent`
+    names processes whose watches are stalled; their events are delivered later.
     """
 
     def __init__(self, world: World, oracles: Oracles, rng: random.Random) -> None:
@@ -96,7 +96,7 @@ class Weather:
 
 
 class _Silenced(StreamAround):
-    """A watch that waits while its process is to hear nothing."""
+    """A watch that delivers nothing while its process must not hear anything."""
 
     def __init__(self, weather: Weather, process: Process, network: Network, inner: HttpStream) -> None:
         super().__init__(Travelling(network, inner))
@@ -136,7 +136,7 @@ async def kill(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def replace(swarm: Swarm, weather: Weather) -> None:
-    """A shard dies, and one with another name comes in its place."""
+    """A shard dies, and one with another name takes its place."""
     if process := one(swarm, "s"):
         name = name_of(process)
         process.kill()
@@ -146,7 +146,7 @@ async def replace(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def restart(swarm: Swarm, weather: Weather) -> None:
-    """A shard dies, and is back at once."""
+    """A shard dies and is restarted at once."""
     if process := one(swarm, "s"):
         process.kill()
         swarm.start(name_of(process))
@@ -154,7 +154,7 @@ async def restart(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def twin(swarm: Swarm, weather: Weather) -> None:
-    """A second process under the name of one that lives."""
+    """A second process starts under the name of a running one."""
     if process := one(swarm, "s"):
         swarm.start(name_of(process))
 
@@ -168,7 +168,7 @@ async def terminate(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def scale(swarm: Swarm, weather: Weather) -> None:
-    """One shard more; and one less the next time."""
+    """The number of shards is increased by one, and decreased the next time."""
     if "s9" in swarm.names:
         swarm.names.remove("s9")
         for process in swarm.live("s9~"):
@@ -234,7 +234,7 @@ async def failing(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def lost(swarm: Swarm, weather: Weather) -> None:
-    """Writes land, and the answers are lost."""
+    """Writes take effect, but their responses are lost."""
     weather.lost = 0.3
     await weather.lasts(5, 40)
     weather.lost = 0.0
@@ -242,7 +242,7 @@ async def lost(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def late(swarm: Swarm, weather: Weather) -> None:
-    """Writes get no answer, and land later."""
+    """Writes get no response, and take effect later."""
     weather.late = 0.2
     await weather.lasts(5, 40)
     weather.late = 0.0
@@ -271,7 +271,7 @@ async def compaction(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def restore(swarm: Swarm, weather: Weather) -> None:
-    """etcd is what it was a while ago."""
+    """etcd is restored to an earlier state."""
     back = swarm.world.backup()
     await weather.lasts(5, 60)
     swarm.oracles.restored()
@@ -280,7 +280,7 @@ async def restore(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def webhook(swarm: Swarm, weather: Weather) -> None:
-    """The API server does not reach it."""
+    """The API server cannot reach the webhook."""
     swarm.world.caller.reachable = False
     await weather.lasts(1, 40)
     swarm.world.caller.reachable = True
@@ -288,7 +288,7 @@ async def webhook(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def lease(swarm: Swarm, weather: Weather) -> None:
-    """Somebody deletes a shard's Lease."""
+    """A user deletes a shard's Lease."""
     if process := one(swarm, "s"):
         target = f"/apis/coordination.k8s.io/v1/namespaces/ops/leases/{name_of(process)}"
         with suppress(Exception):
@@ -303,7 +303,7 @@ async def skew(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def put_without_labels(swarm: Swarm, weather: Weather) -> None:
-    """A user replaces objects by what has no labels: one that is being drained, if there is one."""
+    """A user replaces objects by versions without labels: up to three that are being drained, or else any one."""
     for name in sorted(swarm.world.draining())[:3] or [f"t{swarm.rng.randrange(swarm.count)}"]:
         with suppress(Exception):
             thing = await swarm.admin.get(Thing, name, "team")
@@ -313,7 +313,7 @@ async def put_without_labels(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def drain(swarm: Swarm, weather: Weather) -> None:
-    """A user puts the drain label on."""
+    """A user sets the drain label."""
     patch = MergePatch({"metadata": {"labels": {drain_label(swarm.world.ring): "true"}}})
     with suppress(Exception):
         await swarm.admin.patch(Thing, f"t{swarm.rng.randrange(swarm.count)}", "team", patch)
@@ -321,7 +321,7 @@ async def drain(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def recreate(swarm: Swarm, weather: Weather) -> None:
-    """A user deletes objects with their children, and makes some of them anew."""
+    """A user deletes objects with their children, and re-creates some of them."""
     for _ in range(3):
         name = f"t{swarm.rng.randrange(swarm.count)}"
         with suppress(Exception):
@@ -345,7 +345,7 @@ async def _ring(swarm: Swarm, **spec: object) -> None:
 
 @fault
 async def ring_without_children(swarm: Swarm, weather: Weather) -> None:
-    """The controlled resources leave the ring, and come back."""
+    """The controlled resources are removed from the ring, and added again."""
     await _ring(swarm, resources=(msgspec.structs.replace(MAIN, controlled_resources=()),))
     await weather.lasts(1, 30)
     await _ring(swarm, resources=(MAIN,))
@@ -361,7 +361,7 @@ async def ring_without_namespace(swarm: Swarm, weather: Weather) -> None:
 
 @fault
 async def ring_anew(swarm: Swarm, weather: Weather) -> None:
-    """The ring is deleted, and made anew."""
+    """The ring is deleted and re-created."""
     with suppress(Exception):
         await swarm.admin.delete(ControllerRing, swarm.world.ring)
     await weather.lasts(0.1, 30)
@@ -370,7 +370,7 @@ async def ring_anew(swarm: Swarm, weather: Weather) -> None:
 
 
 async def ring_as_it_was(swarm: Swarm) -> None:
-    """Whatever a restore made of it."""
+    """The ring is put back to its proper state, whatever a restore did to it."""
     with suppress(AlreadyExists):
         await swarm.world.make_ring()
     await _ring(swarm, resources=(MAIN,), namespace_selector=None)

@@ -1,6 +1,6 @@
-"""Processes on virtual time: a manager's task, with networks and a clock of its own, and faults in all three.
+"""Processes on virtual time: a manager's task, with its own networks and clock, and faults in all three.
 
-A process is dead once it is killed or its watchdog has bitten it: nothing that it does from then on reaches the server.
+A process is dead once it is killed or its watchdog has fired: nothing that it does from then on reaches the server.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from world import World
 
 Before = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
-"""Sees a request before it reaches the server; what it returns is the answer instead of the server's."""
+"""Sees a request before it reaches the server; if it returns a response, the server does not get the request."""
 
 
 def refusal(code: int, reason: str) -> HttpResponse:
-    """An error in the API server's words."""
+    """Returns an error response of an API server."""
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code}
     return HttpResponse(code, {"content-type": "application/json"}, msgspec.json.encode(status))
 
 
 class Network:
-    """The way of one process to the API server.
+    """The connection of one process to the API server.
 
-    `down`: nothing gets through, in either direction; what is under way waits, and lands late. `leaving` is called
-    when the process sends, `before` ahead of the server, `after` behind it; `through` may stand between the server
-    and a stream's reader.
+    `down`: nothing gets through in either direction; requests in flight wait, and take effect late. `leaving` is called
+    when the process sends, `before` ahead of the server, `after` behind it; `through` may wrap the server's stream
+    before its reader gets it.
     """
 
     def __init__(self, process: Process, front: Front, server: str = "http://sim") -> None:
@@ -103,8 +103,8 @@ class Network:
         return answer
 
     def hold(self) -> None:
-        """The process is stopped: what it was about to send it sends first of all when it goes on, whatever has
-        become of those who asked for it.
+        """Stops the process: requests that it was about to send are sent first when it resumes, even if their callers
+        have given up.
         """
         self._in_hand |= self._exchanges
 
@@ -156,7 +156,7 @@ class Answered:
 
 
 class StreamAround:
-    """A stream that passes another one on; to be derived from."""
+    """A base class for streams that wrap another one."""
 
     def __init__(self, inner: HttpStream) -> None:
         self._inner = inner
@@ -191,7 +191,7 @@ class Travelling(StreamAround):
 
 
 class Process:
-    """A manager's task with networks and a clock of its own. `dead` says why it ended, once it has."""
+    """A manager's task with its own networks and clock. `dead` says why it ended, once it has."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -204,7 +204,7 @@ class Process:
             watchdog=lambda: VirtualWatchdog(self),
             host=VirtualHost(name),
         )
-        """What the process takes for the world."""
+        """The process's view of the world."""
         self.networks: list[Network] = []
         self.dead = ""
         self.manager: Manager | None = None
@@ -244,7 +244,7 @@ class Process:
             self.world.note(f"{self.name} {why}")
 
     def kill(self, why: str = "killed") -> None:
-        """As SIGKILL: nothing that it does from now on reaches the server."""
+        """Acts like SIGKILL: nothing that it does from now on reaches the server."""
         if self.dead:
             return
         self._end(why)
@@ -255,15 +255,15 @@ class Process:
             self._task.cancel()
 
     async def stop(self) -> None:
-        """As SIGTERM; returns when the process has ended."""
+        """Acts like SIGTERM; returns when the process has ended."""
         assert self.manager is not None
         assert self._task is not None
         self.manager.stop()
         await asyncio.wait([self._task])
 
     def pause(self) -> None:
-        """As SIGSTOP: its requests stay where they are until `resume`, and leave then. Its timers go on: hold those by
-        the clock.
+        """Acts like SIGSTOP: requests stay in the process until `resume`, and are then sent. Its timers go on; hold
+        those through the clock.
         """
         self._running.clear()
         for network in self.networks:
@@ -277,7 +277,7 @@ class Process:
         return self._running.is_set()
 
     def cut_off(self, down: bool = True, *, cluster: str = "") -> None:
-        """From all clusters, or from one: `sim` or `home`."""
+        """Cuts the process off from all clusters, or from one: `sim` or `home`."""
         for network in self.networks:
             if network.server.endswith(cluster):
                 network.down = down
@@ -287,7 +287,7 @@ class Process:
         self.check()
 
     def check(self) -> None:
-        """Raises where the process is dead: a dead process sends nothing."""
+        """Raises if the process is dead: a dead process sends nothing."""
         if self.dead.startswith(("killed", "watchdog")):
             raise TransportError("the process is dead", sent=False)
 

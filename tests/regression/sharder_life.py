@@ -79,12 +79,12 @@ OLD_EVENTS = {Right("", "events", verb) for verb in ("create", "patch")}
 
 
 def manifests(values: SharderValues | None = None) -> list[dict[str, Any]]:
-    """Of sharder and ring."""
+    """Returns the manifests of the sharder and of a ring."""
     return [*sharder_objects(values or SharderValues()), *ring_objects(RING, (NAMESPACE, NAME))]
 
 
 def granted(objects: Iterable[Mapping[str, Any]]) -> set[Right]:
-    """What the roles among these objects allow."""
+    """Returns the rights that the roles among these objects grant."""
     return {
         Right(group, resource, verb)
         for obj in objects
@@ -97,7 +97,7 @@ def granted(objects: Iterable[Mapping[str, Any]]) -> set[Right]:
 
 
 def without(objects: Iterable[Mapping[str, Any]], right: Right) -> list[Any]:
-    """The objects, and this right in none of their roles."""
+    """Returns the objects with this right removed from their roles."""
     found = copy.deepcopy(list(objects))
     for obj in found:
         rules = obj.pop("rules", None)
@@ -123,7 +123,7 @@ def refusals(records: Iterable[logging.LogRecord]) -> list[str]:
 
 
 class Recorder:
-    """An authorizer that remembers what it said to the sharder."""
+    """An authorizer that records its decisions about the sharder."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
@@ -145,11 +145,13 @@ class Life(NamedTuple):
     allowed: set[Right]
     refused: set[Right]
     said: list[str]
-    """To people, beside the log: why the sharder would have ended, and the ring's condition about rights."""
+    """Messages to people in addition to the log: the reason for which the sharder would have ended, and the ring's
+    condition about rights.
+    """
 
 
 async def live(objects: Iterable[Mapping[str, Any]]) -> Life:
-    """What a sharder is allowed and refused under the roles of these objects."""
+    """Runs a sharder with the roles among these objects; returns what it was allowed and denied."""
     async with World(users={"x0": SHARDER}) as world:
         gate: Any = world.front.gate
         recorder = gate.authorizer = Recorder(gate.authorizer)
@@ -174,13 +176,13 @@ async def _live(world: World, admin: Client) -> list[str]:
     await _within(lambda: world.all_owned("s0", "s1", "s2"), 20)
     said = await certificate(process.client(), admin, ("sharder.sharding-system.svc",))
     await metrics(process.client(), "x0")
-    with suppress(NotFound):  # where it may not be made, there is nothing to change
+    with suppress(NotFound):  # if it could not be created, there is nothing to change
         await admin.patch(MutatingWebhookConfiguration, "controllerring-r", "", MergePatch({"webhooks": []}))
     await admin.create(lease("x" * 64, world.clock.wall(), 5))
     world.processes["s0"].kill()
     world.processes["s1"].kill()
     await admin.delete(Lease, "s1", "ops")
-    await asyncio.sleep(150)  # what is left of the dead shards is orphaned by now
+    await asyncio.sleep(150)  # by now the Leases of the dead shards are orphaned
     return [*said, *conditions(*world.objects("sharding.timebertt.dev", "controllerrings").values())]
 
 
@@ -217,7 +219,7 @@ def config_in(config_maps: Iterable[Mapping[str, Any]]) -> SharderConfig:
 
 
 async def _within(condition: Any, seconds: float) -> None:
-    """As long as it takes, or a while: what is missing keeps it from happening."""
+    """Waits for the step, but not forever: a missing right may prevent it."""
     for _ in range(int(seconds * 10)):
         if condition():
             return
@@ -255,7 +257,7 @@ async def certificate(client: Client, admin: Client, names: Sequence[str]) -> li
 
 
 class _Installed:
-    """Takes any certificate: on virtual time OpenSSL finds them all expired."""
+    """Accepts any certificate: on virtual time OpenSSL considers all of them expired."""
 
     def __init__(self) -> None:
         self.reads = self.errors = Counter("certificates", "", registry=CollectorRegistry())

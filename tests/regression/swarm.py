@@ -1,22 +1,22 @@
-"""A swarm: shards and sharders at work while everything around them fails at random, and what must hold all the same.
+"""A swarm: shards and sharders work while everything around them fails at random, and invariants are checked.
 
     python tests/regression/swarm.py --seeds 1-20 --minutes 30
     python tests/regression/swarm.py --seeds 7 --faults kill,late --events
     python tests/regression/swarm.py --sharder in-manager
 
-Prints a line per seed (virtual minutes, seconds of CPU) and exits with 1 if one broke, with its last events. What must
-hold (`Oracles`):
+Prints a line per seed (virtual minutes, seconds of CPU). If one fails, it prints its last events and exits with 1. The
+invariants are (`Oracles`):
 
-- A write by a shard to a main object or to a child lands only while the main object's label names that shard. Counted
-  apart are writes to children that something on the way held back for longer than a request may take: the API server
+- A write by a shard to a main object or to a child takes effect only while the main object's label names that shard.
+  Writes to children that the network delayed for longer than a request may take are counted separately: the API server
   has nothing to compare them with (docs/design/fencing-by-label.md).
-- No two processes are inside reconcile of one object, unless the kernel ended one of them.
-- Nobody ends with an error, and nothing is logged with a traceback.
-- 60 s after the last fault every object is owned by a shard that lives, and none is being drained; soon after, each is
-  where the ring wants it, its child too, and the last change of its spec has been seen.
+- No two processes reconcile the same object at once, unless the kernel ended one of them.
+- No process ends with an error, and nothing is logged with a traceback.
+- 60 s after the last fault every object is owned by a live shard, and none is being drained; soon after, each object
+  and its child are on the shard that the ring chooses, and the last change of its spec has been seen.
 
-Not asked for what nobody can promise: for a minute after etcd was restored, labels may name former owners; and an
-object whose label a user took away while the webhook was unreachable has none.
+Two exceptions cannot be avoided: for a minute after etcd was restored, labels may name former owners; and an object
+whose label a user removed while the webhook was unreachable has no owner.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ CHILDREN = GroupResource("", "configmaps")
 OWNED_WITHIN = 60.0
 SETTLED_WITHIN = 120.0
 SHARDERS = {"service": ["x0", "x1"], "in-manager": [], "both": ["x0"]}
-"""Where the sharders are: in processes of these names, in the shards."""
+"""Where the sharders are: in processes of these names, or in the shards."""
 
 AMNESTY = 60.0
-"""Seconds after a restore."""
+"""The length of the grace period after a restore, in seconds."""
 
 LANDS_WITHIN = 9.0
-"""Seconds after its time limit for which a request may still land: 4 in the kernel, 5 in the server."""
+"""How many seconds after its time limit a request may still take effect: 4 in the kernel, 5 in the server."""
 
 
 @dataclass
 class Outcome:
-    """What became of a seed."""
+    """The result of a seed."""
 
     breaks: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -72,7 +72,7 @@ class Outcome:
 
 
 class Oracles:
-    """Watches a world for what must not happen."""
+    """Checks a world for violations of the invariants."""
 
     def __init__(self, world: World, outcome: Outcome) -> None:
         self._world = world
@@ -81,7 +81,7 @@ class Oracles:
         self._sent: dict[int, tuple[HttpRequest, float]] = {}
         self._at_work: dict[str, list[str]] = {}
         self._taken: dict[str, float] = {}
-        """Objects whose label a user took away, and when."""
+        """Objects whose label a user removed, and when."""
         self._restored = -AMNESTY
         self._label = shard_label(world.ring)
         world.observers.append(self._arriving)
@@ -95,14 +95,14 @@ class Oracles:
         self._outcome.events.append(f"{self._world.loop.time():9.2f} {what}")
 
     def restored(self) -> None:
-        """etcd has just been restored."""
+        """Called when etcd has just been restored."""
         self._restored = self._world.loop.time()
 
     def sending(self, request: HttpRequest) -> None:
         self._sent[id(request)] = request, self._world.loop.time()
 
     def begins(self, process: str, name: str) -> None:
-        """A reconcile of the object."""
+        """Called when a reconcile of the object begins."""
         at_work = self._at_work.setdefault(name, [])
         self.event(f"{process} begins {name}")
         others = [other for other in at_work if other != process and not self._world.processes[other].dead]
@@ -119,7 +119,7 @@ class Oracles:
         return self._world.loop.time() - since < AMNESTY
 
     def arriving(self, process: Process, request: HttpRequest) -> None:
-        """What this task does from now on is done by the API server for the request."""
+        """From now on this task acts for the API server, on behalf of the request."""
         self._sender.set((process, request))
 
     def _arriving(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
@@ -164,23 +164,23 @@ class Oracles:
         return "" if obj is None else (obj["metadata"].get("labels") or {}).get(self._label, "")
 
     def _asked(self, obj: Any) -> bool:
-        """Whether it is being drained."""
+        """Whether the object has the drain label."""
         return obj is not None and drain_label(self._world.ring) in (obj["metadata"].get("labels") or {})
 
     def _but_drain(self, obj: Any) -> Any:
-        """What of the object a shard that comes back does not touch: it puts a drain label on and takes it off."""
+        """Returns the object without what a restarting shard changes: it sets a drain label and removes it."""
         labels = {**obj["metadata"]["labels"]}
         labels.pop(drain_label(self._world.ring), None)
         return labels, obj["metadata"].get("annotations"), obj.get("data"), obj.get("spec")
 
 
 def is_sharders(process: Process, request: HttpRequest) -> bool:
-    """Whether the request is a sharder's: of one in a process of its own, or of one inside a shard's."""
+    """Whether the request comes from a sharder: in its own process, or inside a shard."""
     return process.name.startswith("x") or request.headers["User-Agent"].endswith("/sharder")
 
 
 class Work(Reconciler[Thing]):
-    """Takes its time, keeps a child, and notes in the Thing what it has seen."""
+    """Takes some time, maintains a child, and records in the Thing what it has seen."""
 
     def __init__(self, world: World, oracles: Oracles, process: str) -> None:
         self._world = world
@@ -205,7 +205,7 @@ class Work(Reconciler[Thing]):
 
 
 class Look(Reconciler[Thing]):
-    """A second controller of the kind: works on objects while the first one does."""
+    """A second controller of the kind, which works on objects at the same time as the first."""
 
     def __init__(self, world: World, oracles: Oracles, process: str) -> None:
         self._world = world
@@ -222,7 +222,7 @@ class Look(Reconciler[Thing]):
 
 
 class Crashes(logging.Handler):
-    """Lines with a traceback."""
+    """Log lines with a traceback."""
 
     def __init__(self, oracles: Oracles) -> None:
         super().__init__(logging.ERROR)
@@ -234,8 +234,8 @@ class Crashes(logging.Handler):
 
 
 class Swarm:
-    """The shards `names`, the sharders `sharders`, and `count` objects that change all the time. Who died is started
-    again under its name, a moment later.
+    """The shards `names`, the sharders `sharders`, and `count` objects that change all the time. A process that dies is
+    restarted under its name, a moment later.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Swarm:
         self._judged: set[str] = set()
 
     def start(self, name: str) -> None:
-        """One more process under the name: a sharder's if it begins with an x."""
+        """Starts another process under the name: a sharder if it begins with an x."""
         self._started[name] += 1
         process = f"{name}~{self._started[name]}"
         self.oracles.event(f"{process} starts")
@@ -334,7 +334,7 @@ class Swarm:
         return found
 
     async def end(self) -> None:
-        """All faults are over."""
+        """Checks the cluster after all faults are over."""
         began = self.world.loop.time()
         while self.unowned() or self.world.draining() or (self.sharders and not self.living("x")):
             if self.world.loop.time() - began > OWNED_WITHIN:
@@ -349,7 +349,7 @@ class Swarm:
             await asyncio.sleep(1)
 
     async def season(self, weather: faults.Weather, kinds: list[str], minutes: float) -> None:
-        """All of it: the beginning, so many minutes of faults, and the end."""
+        """Runs the whole scene: the start, this many minutes of faults, and the end."""
         crashes = Crashes(self.oracles)
         logging.getLogger().addHandler(crashes)
         await self.begin()
@@ -385,9 +385,9 @@ def run(
     sharder: str = "service",
     recording: Callable[[World], AbstractContextManager[None]] = nullcontext,
 ) -> Outcome:
-    """A seed, for so many virtual minutes of faults. `kinds`: of faults; all where none are given. `calm`: how many
-    times as long it is from one fault to the next, and from one change of an object to the next. `sharder`: where the
-    sharders are: `service`, in processes of their own; `in-manager`, in the shards, without a ControllerRing; `both`.
+    """Runs a seed, with this many virtual minutes of faults. `kinds`: the kinds of faults; all by default. `calm`: the
+    factor by which faults, and changes of an object, are further apart than usual. `sharder`: where the sharders are:
+    `service`, in their own processes; `in-manager`, in the shards, without a ControllerRing; `both`.
     """
     outcome = Outcome()
     kinds = kinds or sorted(faults.KINDS)
@@ -446,7 +446,7 @@ def main() -> int:
 
 
 def _before(outcome: Outcome, count: int) -> list[str]:
-    """The events up to the first break."""
+    """Returns the events up to the first violation."""
     events = list(outcome.events)
     first = next((n for n, event in enumerate(events) if "BROKEN" in event), len(events) - 1)
     return events[max(0, first + 1 - count) : first + 1]

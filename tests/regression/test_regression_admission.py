@@ -1,4 +1,4 @@
-"""What passes the sharder's webhook during a handover."""
+"""Writes that pass the sharder's webhook during a handover."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from kubeshard_apiserver.admission.caller import WebhookCall, WebhookReply
 
 
 class Busy(Reconciler[Thing]):
-    """Goes on with each object until it may end."""
+    """A reconciler that keeps each object busy until it may end."""
 
     def __init__(self) -> None:
         self.may_end = asyncio.Event()
@@ -102,7 +102,7 @@ async def test_where_shards_are_listed_by_their_users_a_drain_is_acknowledged_by
 
 
 class Counted:
-    """How often the API server of a world asks its webhooks."""
+    """Counts the webhook calls of a world's API server."""
 
     def __init__(self, world: World) -> None:
         self.calls = 0
@@ -140,7 +140,7 @@ def webhooks(world: World) -> list[dict[str, object]]:
 
 
 class OldServer:
-    """What stands before a sharder: an API server that drops or refuses match conditions of webhooks."""
+    """The API server in front of a sharder, which drops or rejects match conditions of webhooks."""
 
     def __init__(self, world: World, sharder: Process, refusal: int) -> None:
         self._inner = InMemoryTransport(world.front)

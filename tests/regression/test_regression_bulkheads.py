@@ -1,4 +1,4 @@
-"""A resource that hangs holds up nothing but itself: other rings, and the other resources of its ring, go on."""
+"""A resource that hangs blocks nothing but itself: other rings, and the other resources of its ring, continue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.regression
 
 OTHERS = RingResource(group="sim.example", resource="others")
 PARITY = 32.0
-"""Seconds from a crash to the last moved object, as the reference has it on a good day."""
+"""Seconds from a crash to the last moved object, for the reference on a good day."""
 
 
 async def hang(request: HttpRequest) -> HttpResponse | None:
@@ -27,7 +27,7 @@ async def hang(request: HttpRequest) -> HttpResponse | None:
 
 
 async def flap(world: World, ring: str) -> None:
-    """A shard of the ring comes and goes, as one that crashes in a loop."""
+    """A shard of the ring comes and goes, as if it were in a crash loop."""
     async with world.admin() as client:
         for number in range(10_000):
             now = micro_time(world.clock.wall())
@@ -51,7 +51,7 @@ async def flap(world: World, ring: str) -> None:
 
 
 async def hung(world: World, sharder: Process) -> None:
-    """When all is well, lists of `others` begin to hang; longer than one list may take passes."""
+    """Lists of `others` begin to hang while all is well; returns after longer than a list may take."""
     await world.until(lambda: world.all_owned("s0", "s1", "s2"), within=60)
     for network in sharder.networks:
         network.before = hang
@@ -119,6 +119,6 @@ async def test_a_shard_that_is_lost_during_a_long_look_at_everything_is_not_kept
             network.before = slow
         world.processes["s1"].kill()
         await world.until(lambda: "s1" not in world.owners().values(), within=60)
-        world.shard("s1", Touch(), process="s1-again")  # a look at everything begins, and takes a minute
+        world.shard("s1", Touch(), process="s1-again")  # a full scan begins, and takes a minute
         await asyncio.sleep(5)
         assert await failover(world) <= PARITY

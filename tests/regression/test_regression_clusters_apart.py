@@ -1,5 +1,5 @@
-"""A ring whose Leases are in a control cluster and whose objects are in another one: what holds in one cluster holds in
-two, and either may be lost.
+"""A ring whose Leases are in a control cluster and whose objects are in another one: the guarantees are the same as in
+one cluster, and either cluster may become unreachable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEASES, MAPS, THINGS = "/leases", "/configmaps", "/things"
 
 
 def asked_of(world: World, path: str) -> set[str]:
-    """Of which clusters requests with this path are asked, from now on."""
+    """Returns the clusters that get requests with this path from now on."""
     servers: set[str] = set()
     for process in world.processes.values():
         for network in process.networks:
@@ -38,7 +38,7 @@ def asked_of(world: World, path: str) -> set[str]:
 
 
 def read_by_shards(world: World) -> set[str]:
-    """The names of Things that shards read one by one, from now on."""
+    """Returns the names of Things that shards read one by one from now on."""
     names: set[str] = set()
 
     def see(_: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
@@ -104,7 +104,7 @@ def test_a_shard_that_stops_hands_over_at_once() -> None:
 
 
 def test_a_shard_that_loses_the_control_cluster_ends_and_others_take_its_objects() -> None:
-    """Though it could write in the other one: nobody works together with it."""
+    """Although it could still write to the other cluster: no two shards work on an object at once."""
 
     async def scene() -> None:
         async with working(apart=True) as team:
@@ -118,7 +118,7 @@ def test_a_shard_that_loses_the_control_cluster_ends_and_others_take_its_objects
 
 
 def test_a_shard_that_alone_loses_the_cluster_with_the_objects_gives_them_up() -> None:
-    """It does not hear that it shall let go of an object, so it does not keep its Lease."""
+    """It cannot see that it should release an object, so it does not keep its Lease."""
 
     async def scene() -> None:
         async with working(apart=True) as team:
@@ -167,7 +167,9 @@ def test_a_shard_that_starts_while_the_cluster_with_the_objects_is_down_takes_no
 
 
 def test_a_paused_shards_late_write_is_refused_by_the_cluster_with_the_objects() -> None:
-    """It goes on when its objects are others': its writes leave then, and the label that they carry is no proof."""
+    """It resumes when its objects belong to others: its writes are sent then, and the label that they expect proves
+    nothing any more.
+    """
 
     async def scene() -> None:
         async with working(apart=True, seed=3) as team:
@@ -223,7 +225,7 @@ def test_an_object_is_not_handed_over_before_a_write_of_unknown_outcome_can_land
 
 
 def test_namespaces_are_selected_by_their_labels_in_the_cluster_with_the_objects() -> None:
-    """At home there is no namespace of that name at all."""
+    """The control cluster has no namespace of that name at all."""
 
     async def scene() -> None:
         async with working(apart=True) as team:

@@ -1,4 +1,6 @@
-"""The same seed is the same run, event by event, whatever the order of sets and the moments of garbage collections."""
+"""The same seed results in the same run, event by event, whatever the order of sets and the times of garbage
+collections.
+"""
 
 import os
 import random
@@ -16,7 +18,7 @@ pytestmark = pytest.mark.regression
 PROGRAM = Path(digest.__file__)
 
 SURROUNDINGS = [("0", "700"), ("1", "50"), ("4711", "0")]
-"""PYTHONHASHSEED, and after how many new objects the collector runs; 0: never."""
+"""PYTHONHASHSEED, and the number of new objects after which the collector runs; 0: never."""
 
 
 @pytest.mark.system

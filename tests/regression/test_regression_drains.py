@@ -1,4 +1,4 @@
-"""Whatever state an object is in, its shard gives it back when it is asked to."""
+"""Whatever state an object is in, its shard releases it when asked to."""
 
 import asyncio
 from contextlib import suppress
@@ -18,11 +18,11 @@ from kubeshard.testing.virtual_time import virtual_time
 pytestmark = pytest.mark.regression
 
 SPLIT = (0.015, 0.03)
-"""Seconds one way: an object that changes every 20 ms has changed before an answer to a read is back."""
+"""Latency one way in seconds: an object that changes every 20 ms has changed before the response to a read arrives."""
 
 
 def name_that_takes(*things: str) -> str:
-    """A shard that owns all these Things in a ring with s0."""
+    """Returns a shard name that owns all these Things in a ring with s0."""
     keys = [f"sim.example/Thing/team/{thing}" for thing in things]
     names = (f"n{number}" for number in range(3000))
     return next(n for n in names if all(HashRing(["s0", n]).owner(key) == n for key in keys))
@@ -88,7 +88,7 @@ async def test_an_object_that_does_not_fit_the_controllers_class_is_handed_over(
 
 
 class Hesitant(Touch):
-    """Keeps each object until it may go on, and makes its child then."""
+    """Keeps each object busy until it may continue, and then creates its child."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Hesitant(Touch):
 
 
 def children_apart(world: World) -> set[str]:
-    """Things whose ConfigMap is not with them."""
+    """Returns the Things whose ConfigMap is on another shard."""
     children = world.owners("", "configmaps")
     return {name for name, owner in world.owners().items() if children.get(f"c-{name}", owner) != owner}
 
@@ -121,7 +121,7 @@ async def test_a_child_that_the_former_shard_makes_in_its_last_run_follows_its_o
         await world.until(lambda: world.all_owned("s0"), within=10)
         other = name_that_takes("t0", "t1")
         world.shard(other, Touch())
-        await asyncio.sleep(100)  # whatever a new shard brings about is over
+        await asyncio.sleep(100)  # the effects of a new shard are over
         asked = world.draining()
         assert {"t0", "t1"} <= asked
         former.may_go_on.set()

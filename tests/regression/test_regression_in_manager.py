@@ -1,5 +1,5 @@
-"""A ring whose elected instance is the sharder: no service, no webhook, no ControllerRing; and the same ring while a
-sharder service works on it, too.
+"""A ring whose elected instance is the sharder, without a service, a webhook or a ControllerRing; and the same ring
+while a sharder service also works on it.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ WEBHOOKS = GroupResource("admissionregistration.k8s.io", "mutatingwebhookconfigu
 
 
 class Team:
-    """Shards that take their time over each object, and who worked together on one."""
+    """Shards that take some time over each object, and a record of shards that worked on an object together."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.working: dict[str, set[str]] = {}
         self.together: list[tuple[float, str, str]] = []
         self.assigned: list[str] = []
-        """Of each write of a sharder to an object that took effect: in which process."""
+        """The process of each sharder's write to an object that took effect."""
         self.watched: set[str] = set()
-        """What sharders watched of sharded kinds."""
+        """The watches of sharders on sharded kinds."""
         world.observers.append(self._see)
 
     def shard(self, name: str, process: str = "", *, mode: str = "both", **more: Any) -> Process:
@@ -62,12 +62,12 @@ class Team:
 
     @property
     def leader(self) -> str:
-        """Who holds the Lease of the ring's sharder; "" for nobody."""
+        """The holder of the Lease of the ring's sharder; "" if there is none."""
         lease = self.world.objects("coordination.k8s.io", "leases").get(Key("ops", "sharder-r"))
         return str(lease["spec"]["holderIdentity"]).rpartition("_")[0] if lease else ""
 
     def settled(self, *shards: str) -> bool:
-        """Whether every Thing and its child are where the ring of these shards wants them."""
+        """Whether every Thing and its child are on the shard that the ring of these shards chooses."""
         ring, children = HashRing(sorted(shards)), self.world.owners("", "configmaps")
         owners = self.world.owners()
         return not self.world.draining() and all(
@@ -120,7 +120,7 @@ class Slow(Reconciler[Thing]):
 
 @asynccontextmanager
 async def working(seed: int = 1, count: int = 24, *, apart: bool = False) -> AsyncIterator[Team]:
-    """Three shards, of which one is the sharder, and so many Things that are where they belong."""
+    """Three shards, one of which is the sharder, and this many Things on the right shards."""
     async with World(seed=seed, apart=apart) as world:
         team = Team(world)
         await world.install()
@@ -171,7 +171,7 @@ def test_all_objects_are_looked_at_as_often_as_the_operator_says(
             await asyncio.sleep(60)
             world.observers.append(see)
             await asyncio.sleep(60)
-            # Each time the Things are read for themselves, and as the owners of ConfigMaps.
+            # Each time the Things are read for their own sake, and as the owners of ConfigMaps.
             assert at_least <= len(looks) <= at_most
 
     simulate(scene)
@@ -242,8 +242,8 @@ def test_a_sharder_that_dies_while_objects_drain_is_succeeded_and_nothing_is_lef
 
 
 def test_children_follow_a_long_drain_also_when_a_shard_is_lost_meanwhile() -> None:
-    """What is known of drains is known of other shards than there are now; that must not wait for the next periodic
-    look.
+    """What is known about drains is based on a former set of shards; correcting it must not wait for the next periodic
+    scan.
     """
 
     async def scene() -> None:
@@ -274,7 +274,9 @@ def test_children_follow_a_long_drain_also_when_a_shard_is_lost_meanwhile() -> N
 
 
 def test_a_sharder_that_was_stopped_for_a_while_does_no_harm_when_it_goes_on() -> None:
-    """In the middle of a hand-over. Its shard's Lease is over long before it goes on, and so is its process."""
+    """It is stopped in the middle of a hand-over. Its shard's Lease expires long before it resumes, and so does its
+    process.
+    """
 
     async def scene() -> None:
         async with working(seed=5, count=40) as team:
@@ -298,7 +300,7 @@ def test_a_sharder_that_was_stopped_for_a_while_does_no_harm_when_it_goes_on() -
 def test_a_sharder_without_shard_that_was_stopped_sends_what_it_had_in_hand_when_others_lead_and_nothing_breaks(
     seed: int,
 ) -> None:
-    """No kernel's watchdog ends it: it holds no shard's Lease."""
+    """No kernel watchdog ends it, because it does not hold a shard's Lease."""
 
     async def scene() -> None:
         async with World(seed=seed) as world:
@@ -326,7 +328,7 @@ def test_a_sharder_without_shard_that_was_stopped_sends_what_it_had_in_hand_when
 
 
 def test_who_loses_the_leadership_only_goes_on_as_a_shard_and_becomes_the_sharder_again() -> None:
-    """Its leader's Lease cannot be written, its shard's Lease can."""
+    """Its leader's Lease cannot be written, but its shard's Lease can."""
 
     async def scene() -> None:
         async with working() as team:
@@ -356,7 +358,7 @@ def test_who_loses_the_leadership_only_goes_on_as_a_shard_and_becomes_the_sharde
 
 
 def test_a_process_that_ends_in_the_moment_in_which_it_loses_the_leadership_does_end() -> None:
-    """Both Leases are lost at once where the network is gone: it must not be a candidate for ever."""
+    """Both Leases are lost at once if the network is down; it must not remain a candidate forever."""
 
     async def scene() -> None:
         async with World(seed=21) as world:
@@ -377,7 +379,7 @@ def test_a_process_that_ends_in_the_moment_in_which_it_loses_the_leadership_does
 
 
 def test_two_leaders_at_once_move_nothing_twice_and_no_object_is_in_two_hands() -> None:
-    """Somebody deletes the leader's Lease, and another instance takes it before the leader has noticed."""
+    """A user deletes the leader's Lease, and another instance acquires it before the leader has noticed."""
 
     async def scene() -> None:
         async with working(seed=6) as team:
@@ -453,7 +455,7 @@ def test_a_service_that_comes_and_goes_moves_nothing_of_a_settled_ring() -> None
             versions = {key: obj["metadata"]["resourceVersion"] for key, obj in things(world)}
             await world.make_ring()
             service = world.sharder("x0")
-            await asyncio.sleep(310)  # one look at all objects more
+            await asyncio.sleep(310)  # one more full scan
             await service.stop()
             async with world.admin() as admin:
                 await admin.delete(ControllerRing, "r")
@@ -466,7 +468,7 @@ def test_a_service_that_comes_and_goes_moves_nothing_of_a_settled_ring() -> None
 
 
 def test_a_controllerring_that_appears_counts_and_the_declaration_does_when_it_goes() -> None:
-    """Also where the kind ControllerRing is installed only later."""
+    """Even if the kind ControllerRing is installed only later."""
 
     async def scene() -> None:
         async with World() as world, world.admin() as admin:
@@ -566,7 +568,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 def role_of_the_guide() -> dict[str, Any]:
-    """For the kinds of the world's ring."""
+    """Returns the guide's role for the kinds of the world's ring."""
     (text,) = re.findall(r"^```yaml\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
     role: dict[str, Any] = yaml.safe_load(text.replace("example.kubeshard.dev", "sim.example"))
     for rule in role["rules"]:
@@ -582,7 +584,7 @@ def role(name: str, group: str, resource: str, verbs: str, namespace: str = "") 
 
 
 def bound(role: dict[str, Any]) -> dict[str, Any]:
-    """The binding of the role to the operator."""
+    """Binds the role to the operator."""
     return {
         "apiVersion": role["apiVersion"],
         "kind": f"{role['kind']}Binding",

@@ -1,5 +1,5 @@
-"""A write whose outcome nobody knows may land for a while yet. Until then its object counts as worked on: it is not
-handed over, and the right to work is not given back.
+"""A write whose outcome is unknown may still take effect for a while. Until then its object counts as being worked on:
+it is not handed over, and the right to work is not released.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from kubeshard.testing.virtual_time import virtual_time
 pytestmark = pytest.mark.regression
 
 LATE = 8.0
-"""Seconds after which a held-up write reaches the server: longer than the client waits for it."""
+"""Seconds after which a delayed write reaches the server: longer than the client waits for it."""
 
 
 def name_that_takes(thing: str) -> str:
-    """A shard that owns the Thing in a ring with s0."""
+    """Returns a shard name that owns the Thing in a ring with s0."""
     names = (f"n{number}" for number in range(3000))
     return next(n for n in names if HashRing(["s0", n]).owner(f"sim.example/Thing/team/{thing}") == n)
 
 
 class LateWrites:
-    """Writes of children by one process, from now on, reach the server late."""
+    """From now on, writes of children by one process reach the server late."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._sending: list[asyncio.Task[None]] = []
         self.landed: list[tuple[str, str | None]] = []
-        """Owner of the main object and holder of the Lease of s0, as each landed."""
+        """The owner of the main object and the holder of the Lease of s0 when each write took effect."""
         self.armed = False
         for network in process.networks:
             network.before = self._before(network._inner.request)
@@ -62,7 +62,7 @@ class LateWrites:
 
 
 class Creates(Touch):
-    """Also creates a child under a new name in every run of a Thing with `spec.v`."""
+    """Also creates a child with a new name in every run of a Thing with `spec.v`."""
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
         if obj.spec.get("v"):
@@ -72,7 +72,7 @@ class Creates(Touch):
 
 
 class Gives(Touch):
-    """Gives its writes up after a moment."""
+    """Gives up on its writes after a moment."""
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
         with suppress(TimeoutError):
@@ -82,7 +82,7 @@ class Gives(Touch):
 
 
 class Leaves(Touch):
-    """Leaves its writes to tasks."""
+    """Leaves its writes to background tasks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Leaves(Touch):
 
 
 async def begin(world: World, reconciler: Reconciler[Thing]) -> LateWrites:
-    """s0 owns t0, and has just sent a write that is late."""
+    """s0 owns t0, and has just sent a write that will arrive late."""
     await world.install()
     await world.make_ring()
     world.sharder("x0")
@@ -146,6 +146,6 @@ def test_a_graceful_stop_keeps_the_lease_while_a_write_may_land(reconciler: type
             assert {holder for _, holder in late.landed} == {"s0"}
             async with world.admin() as client:
                 lease = await client.get(Lease, "s0", "ops")
-            assert not lease.spec.holder_identity  # and then it is given back
+            assert not lease.spec.holder_identity  # and then it is released
 
     run()

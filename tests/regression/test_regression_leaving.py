@@ -1,5 +1,5 @@
-"""What takes a shard's objects away from it, and what does not, with the production sharder and shards: why
-`kubectl shard drain` evicts a pod, and writes no label.
+"""Ways in which a shard's objects are moved away from it, and ways that do not work, with the production sharder and
+shards: why `kubectl shard drain` evicts a pod instead of writing labels.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def make_pod(client: Client, name: str) -> None:
 
 
 async def kubelet(world: World, client: Client, name: str) -> None:
-    """What ends a pod: SIGTERM once it is being deleted, and nothing of it is left after its process has ended."""
+    """Ends a pod: sends SIGTERM once it is being deleted, and removes it after its process has ended."""
     while not (await client.get(Pod, name, "ops")).metadata.deleting:  # noqa: ASYNC110 - as a kubelet's watch
         await asyncio.sleep(0.5)
     await world.processes[name].stop()
@@ -89,7 +89,9 @@ async def kubelet(world: World, client: Client, name: str) -> None:
 
 
 async def evict(world: World, then: Callable[[Client], Awaitable[None]] | None = None) -> list[str]:
-    """What is told while the pod of s0 is evicted and everything of it goes elsewhere; `then` follows its end."""
+    """Evicts the pod of s0 and waits until all its objects are elsewhere; returns what was reported meanwhile. `then`
+    runs after its end.
+    """
     async with world.admin() as client:
         await make_pod(client, "s0")
         ring = await see(client, await read_cluster(client), world.ring)

@@ -1,4 +1,4 @@
-"""A kind that is missing, and an API server that does not answer, stop what needs them and nobody else."""
+"""A kind that is missing, or an API server that does not respond, stops only what needs it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def holder(world: World, name: str) -> str:
 
 
 def waiting(process: Process) -> dict[tuple[str, str], float]:
-    """The metric about kinds that controllers wait for."""
+    """Returns the metric about kinds that controllers wait for."""
     assert process.manager is not None
     families = process.manager.metrics.registry.collect()
     return {
@@ -153,7 +153,7 @@ def test_what_came_while_an_owned_kind_was_missing_is_reconciled_when_it_is_back
     simulate(scene)
 
 
-# -- and shards
+# -- with shards
 
 
 def test_a_shard_keeps_its_lease_and_acknowledges_drains_while_a_kind_that_it_merely_owns_is_missing() -> (
@@ -223,7 +223,7 @@ def test_a_shard_starts_and_keeps_its_lease_though_a_main_kind_is_not_installed(
 
 
 class _Muted:
-    """A stream of which nothing is read any more once `mute` is set: its reader hangs."""
+    """A stream that delivers nothing once `mute` is set, so its reader hangs."""
 
     def __init__(self, stream: HttpStream, mute: asyncio.Event) -> None:
         self.status, self.headers = stream.status, stream.headers
@@ -517,7 +517,7 @@ def test_an_outage_of_ten_minutes_restarts_nobody_who_need_not_and_who_starts_in
     outages = [
         record for record in lines if record.message == "The API server does not respond; waiting for it"
     ]
-    assert len(outages) == 3  # a process that waits for its ring says so in other words
+    assert len(outages) == 3  # a process that waits for its ring words it differently
     assert "certificate authority" in outages[0].__dict__["fields"]["advice"]
     assert len(lines) < 30, [
         record.message for record in lines

@@ -1,5 +1,5 @@
-"""Objects of a namespace that is new to a ring are assigned at once, without the webhook, in whatever order the
-watches show namespace and object.
+"""Objects in a namespace that is new to a ring are assigned at once, without the webhook, in whatever order the watches
+show the namespace and the object.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def in_(world: World, namespace: str) -> Callable[[], bool]:
 
 
 def lists_of_things(world: World) -> list[str]:
-    """Whatever lists of things are asked for from now on."""
+    """Returns the list requests for Things from now on."""
     seen: list[str] = []
 
     def look(_: object, request: HttpRequest, answer: HttpResponse | None) -> None:
@@ -54,7 +54,7 @@ def lists_of_things(world: World) -> list[str]:
 
 
 async def quiet(world: World, selector: LabelSelector | None = None) -> None:
-    """A ring of two shards without webhook, long after everything has settled."""
+    """A ring of two shards without a webhook, long after everything has settled."""
     await world.install()
     await world.make_ring(selector=selector)
     world.sharder("x0", webhook=False)
@@ -78,7 +78,7 @@ async def test_an_object_created_with_its_namespace_is_assigned_whichever_watch_
             network.through = late(slow, 0.3)
         for process in world.processes.values():
             for network in process.networks:
-                network.abort()  # so that the watches open again, through what delays them
+                network.abort()  # so that the watches are reopened through the delaying stream
         await asyncio.sleep(40)
         await make(world, "fresh")
         await world.until(in_(world, "fresh"), within=2)

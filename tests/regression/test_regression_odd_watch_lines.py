@@ -1,4 +1,6 @@
-"""Nothing that a watch shows ends a process: not an informer's, not the own Lease's, not that of unassigned objects."""
+"""Nothing that a watch receives ends a process: not the watch of an informer, of its own Lease, or of unassigned
+objects.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ ODD_LINES = [
 
 
 class Poisoned:
-    """A watch that shows one odd line, and ends five seconds later."""
+    """A watch that delivers one odd line and ends five seconds later."""
 
     status = 200
 

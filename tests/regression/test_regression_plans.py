@@ -1,4 +1,4 @@
-"""What `kubectl shard plan` says is what happens then, with the production sharder and shards."""
+"""What `kubectl shard plan` predicts is what happens, with the production sharder and shards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def places(world: World) -> Places:
 
 
 def settled(world: World, shards: set[str]) -> bool:
-    """Every Thing is where the hash ring of the shards puts it, and its ConfigMap with it."""
+    """Waits until every Thing is on the shard that the hash ring chooses, and its ConfigMap with it."""
     ring, children = HashRing(shards), world.owners("", "configmaps")
     right = {name: ring.owner(f"sim.example/Thing/team/{name}") for name in world.owners()}
     return world.owners() == right and children == {f"c-{name}": shard for name, shard in right.items()}
@@ -42,7 +42,7 @@ async def look(world: World) -> SeenRing:
 
 
 async def plan_of(world: World, change: Change, ring: SeenRing) -> tuple[Plan, Places]:
-    """The plan, and where what moves will be."""
+    """Returns the plan, and the future shards of the objects that move."""
     async with world.admin() as client:
         moving = {
             (move.resource.resource, move.key.name): move.target

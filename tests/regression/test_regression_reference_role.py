@@ -1,4 +1,4 @@
-"""With nothing but the rights that the Go project's manifests grant, the sharder works, and says what it misses."""
+"""With only the rights that the Go project's manifests grant, the sharder works, and reports which rights it lacks."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ LEADER_ELECTION: Sequence[Rule] = (
     ("", "events", "create patch"),
 )
 RING: Sequence[Rule] = (("", "configmaps", "list patch"), ("sim.example", "things", "list patch"))
-"""As for its checksum controller: an administrator writes it for the resources of a ring."""
+"""As for the reference's checksum controller: an administrator grants this for the resources of a ring."""
 
 WEBHOOK = "controllerring-r"
 
 
 async def grant(world: World, name: str, rules: Sequence[Rule], namespace: str = "") -> None:
-    """The rights for the sharder, everywhere or in one namespace."""
+    """Grants the sharder these rights, everywhere or in one namespace."""
     api, cluster = "rbac.authorization.k8s.io/v1", "" if namespace else "Cluster"
     metadata: Mapping[str, Any] = {"name": name, **({"namespace": namespace} if namespace else {})}
     role = {

@@ -1,4 +1,4 @@
-"""etcd is restored from a backup: versions run backwards, and everybody finds back to the truth."""
+"""etcd is restored from a backup: resource versions go backwards, and every process recovers the actual state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def running(world: World) -> dict[str, Process]:
 
 
 async def lose_a_minute(world: World) -> None:
-    """What is written in a minute is lost, renewals of Leases included."""
+    """Everything written within a minute is lost, including renewals of Leases."""
     restore = world.backup()
     await world.make_things(2, prefix="lost")
     await asyncio.sleep(60)
@@ -39,7 +39,7 @@ async def lose_a_minute(world: World) -> None:
 
 
 class Late(StreamAround):
-    """A watch that says nothing until it is let."""
+    """A watch that delivers nothing until it is released."""
 
     def __init__(self, inner: HttpStream, let: asyncio.Event) -> None:
         super().__init__(inner)
@@ -60,7 +60,7 @@ def child(world: World, name: str) -> str:
 
 
 async def work_goes_on(world: World, within: float) -> None:
-    """A change of an old object, and a new one, reach their shards."""
+    """Checks that a change of an old object, and a new object, reach their shards."""
     async with world.admin() as client:
         await client.patch(Thing, "t0", "team", MergePatch({"spec": {"v": 7}}))
     await world.make_things(2, prefix="new")
@@ -101,7 +101,7 @@ async def test_after_an_outage_a_restore_is_noticed_as_soon_as_somebody_answers(
 
 @virtual_time
 async def test_a_shard_whose_watches_are_held_up_over_a_restore_learns_of_it_from_its_lease() -> None:
-    """When its watches go on the new history has long passed them, and no version tells any more."""
+    """When its watches resume, the new history has long passed their versions, so no version gives the restore away."""
     async with World() as world:
         processes = await running(world)
         mine = [name for name, owner in world.owners().items() if owner == "s0"]
@@ -136,14 +136,14 @@ async def test_a_shard_that_died_in_a_restore_is_found_out_in_twice_its_leases_d
         await lose_a_minute(world)
         processes["s0"].kill()
         assert "s0" in world.owners().values()
-        # Twice 15 s from the first list, which comes in 5 s, and the moves.
+        # Twice 15 s from the first list, which takes up to 5 s, and the moves.
         await world.until(lambda: "s0" not in world.owners().values(), within=38)
         await world.until(lambda: world.all_owned("s1"), within=5)
 
 
 @virtual_time
 async def test_an_object_that_a_restore_gave_back_to_its_former_shard_is_drained_once_more() -> None:
-    """The shard gave it up, and the backup does not know that yet."""
+    """The shard had released it, which the backup does not know yet."""
     async with World() as world:
         await running(world)
         name = next(name for name, owner in world.owners().items() if owner == "s0")
@@ -161,7 +161,9 @@ async def test_an_object_that_a_restore_gave_back_to_its_former_shard_is_drained
 
 @virtual_time
 async def test_a_hand_over_that_a_restore_undid_is_done_again_for_the_object_and_its_child() -> None:
-    """Labels are those of the backup, and the ring is as it was: nothing but the restore says that they are old."""
+    """Labels are those of the backup, and the ring has not changed: only the restore itself shows that they are out of
+    date.
+    """
     async with World() as world:
         await running(world)
         joined = world.shard("s2", Touch())

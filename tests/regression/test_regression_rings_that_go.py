@@ -1,4 +1,4 @@
-"""Rings come and go for months: what the sharder remembers and counts of one goes with it."""
+"""Rings come and go for months: everything that the sharder remembers and counts about a ring is dropped with it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_a_deleted_ring_leaves_no_series_in_any_replica() -> None:
         left = [line for page in pages for line in page.splitlines() if 'controllerring="r"' in line]
         assert [
             line for line in left if "controller_sharding_shard_" not in line
-        ] == []  # of Leases, which last
+        ] == []  # of Leases, which remain
 
 
 def _page(manager: object) -> str:

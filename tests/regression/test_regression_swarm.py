@@ -1,4 +1,4 @@
-"""A few minutes of the swarm: one shard at a time works on an object, and everything is owned in the end."""
+"""A few minutes of the swarm: one shard at a time works on an object, and in the end every object has an owner."""
 
 import pytest
 import swarm

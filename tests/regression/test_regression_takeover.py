@@ -1,4 +1,4 @@
-"""Objects are taken from the dead only: a shard that comes back under its name while a sharder moves its objects never
+"""Objects are taken only from dead shards: a shard that returns under its name while a sharder moves its objects never
 works on one together with its new owner.
 """
 
@@ -35,7 +35,7 @@ SLOW_DOWN = HttpResponse(
 
 
 class Cluster:
-    """A world whose shards take their time over each object, and who was seen at work on one together with whom."""
+    """A world whose shards take some time over each object, and a record of shards that worked on one together."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -71,7 +71,7 @@ class Slow(Reconciler[Thing]):
 
 
 def is_move(request: HttpRequest, shard: str = "") -> bool:
-    """Whether it takes a Thing; `shard`: for whom."""
+    """Whether the request moves a Thing; `shard`: to which shard."""
     label = f'"{shard_label("r")}":"{shard}'.encode()
     return request.method == "PATCH" and "/things/" in request.target and label in (request.body or b"")
 
@@ -114,7 +114,7 @@ def test_a_shard_that_is_back_never_works_on_an_object_that_a_throttled_move_sti
 def test_a_shard_that_is_back_loses_nothing_to_a_sharder_that_was_stopped_between_proof_and_patch(
     ends: str,
 ) -> None:
-    """The sharder's process goes on a minute later and sends what it had in hand."""
+    """The sharder's process resumes a minute later and sends its pending patch."""
 
     async def scene() -> None:
         async with World(seed=3) as world:

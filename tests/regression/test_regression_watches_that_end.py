@@ -1,4 +1,4 @@
-"""A watch that is accepted and ends at once, as through a misconfigured proxy, does not become a storm of requests."""
+"""A watch that is accepted and ends at once, as through a misconfigured proxy, does not cause a storm of requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.regression
 
 
 class Ended(StreamAround):
-    """A stream that has nothing to say."""
+    """A stream without content."""
 
     async def chunks(self) -> AsyncIterator[bytes]:
         return
@@ -46,7 +46,7 @@ async def test_watches_of_unassigned_objects_that_end_at_once_are_reopened_with_
         await asyncio.sleep(600)
         assert len(opened) <= 2 * 25  # two resources: 0.8 s, doubled up to 30 s, and jitter
         bad = False
-        await asyncio.sleep(90)  # beyond the longest pause
+        await asyncio.sleep(90)  # longer than the longest pause
         opened.clear()
         await world.make_things(5)
         await world.until(lambda: world.all_owned("s0"), within=2)

@@ -1,4 +1,4 @@
-"""The simulated cluster that the other tests of this folder stand on does what it is believed to do."""
+"""The simulated cluster that the other tests in this folder rely on behaves as they assume."""
 
 from world import Touch, World
 

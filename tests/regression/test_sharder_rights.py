@@ -1,6 +1,4 @@
-"""The sharder's rendered roles are what it needs, and nothing beyond: without any one right something is refused, and
-said.
-"""
+"""The sharder's rendered roles are sufficient and minimal: without any one right something is denied and reported."""
 
 from __future__ import annotations
 

@@ -63,14 +63,14 @@ WORK = "work"
 
 
 class Thing(KubeObject, group="sim.example", version="v1"):
-    """The main kind of the world's ring; its ConfigMaps are controlled."""
+    """The main kind of the world's ring; it controls ConfigMaps."""
 
     spec: dict[str, Any] = field(default_factory=dict)
     status: dict[str, Any] = field(default_factory=dict)
 
 
 def definition(plural: str = "things", kind: str = "Thing") -> dict[str, Any]:
-    """A CustomResourceDefinition that takes everything."""
+    """Returns a CustomResourceDefinition that accepts everything."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -101,7 +101,7 @@ MAIN = RingResource(
 
 
 class VirtualWebhookServer:
-    """`WebhookServer` without TLS: its application, where the API server of the world calls it."""
+    """`WebhookServer` without TLS: its application is called directly by the API server of the world."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class VirtualWebhookServer:
 
 
 class _Webhooks:
-    """How the API server reaches the webhooks of the processes that run: the last one that listens answers."""
+    """The API server's connection to the webhooks of running processes: the last one that listens answers."""
 
     def __init__(self) -> None:
         self.apps: dict[str, Any] = {}
@@ -151,7 +151,7 @@ class _Webhooks:
 
 
 Observer = Callable[[Process, HttpRequest, HttpResponse | None], None]
-"""Sees every request twice: as it reaches the server (None), and with the server's answer."""
+"""Sees every request twice: when it reaches the server (None), and with the server's response."""
 
 _worlds: list[World] = []
 
@@ -161,9 +161,9 @@ def _current_world() -> World:
 
 
 class World:
-    """See the module. `latency`: seconds one way, drawn for every message. `users`: RBAC is in force, and these are
-    who processes are, by their names; all others are administrators. `apart`: Leases are in a cluster of their own, at
-    home, and shards call the one with the objects `WORK`.
+    """See the module. `latency`: seconds one way, drawn for every message. `users`: RBAC is enforced, and these are the
+    users of processes, by name; all others are administrators. `apart`: Leases are in a separate cluster, at home, and
+    shards refer to the one with the objects as `WORK`.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class World:
         self.latency = latency
         self.ring = ring
         self.outside = virtual_world(seed=seed)
-        """Of everybody who is not a process."""
+        """The network of everyone who is not a process."""
         self.rng, self.clock = self.outside.rng, self.outside.clock
         self.server = ApiServer(world=self.outside)
         self.caller = _Webhooks()
@@ -189,7 +189,7 @@ class World:
         self.front = Front(self.server, gate=gate, caller=self.caller)
         self.apart = apart
         self.home = ApiServer(world=self.outside) if apart else self.server
-        """Where Leases are."""
+        """The cluster with the Leases."""
         self.fronts = {"sim": self.front, "home": Front(self.home) if apart else self.front}
         self.processes: dict[str, Process] = {}
         self.observers: list[Observer] = []
@@ -224,10 +224,10 @@ class World:
         for observer in self.observers:
             observer(process, request, answer)
 
-    # -- what is in the cluster
+    # -- objects in the cluster
 
     def admin(self, cluster: str = "sim") -> Client:
-        """A client without network and faults."""
+        """A client without a network and faults."""
         transport = InMemoryTransport(self.fronts[cluster])
         return Client(self.config(), transport=transport, world=self.outside)
 
@@ -237,7 +237,7 @@ class World:
         return ClusterConfig(server, auth=BearerToken(token) if self._users else None)
 
     async def install(self, *more: Mapping[str, Any]) -> None:
-        """The kinds, and the namespaces sharding-system, ops (the shards' Leases) and team."""
+        """Installs the kinds, and the namespaces sharding-system, ops (for the shards' Leases) and team."""
         async with self.admin() as client:
             for manifest in (controller_ring_crd(), definition(), *more):
                 await client.apply(manifest)
@@ -270,7 +270,7 @@ class World:
     def owners(
         self, group: str = "sim.example", resource: str = "things", namespace: str = "team"
     ) -> dict[str, str]:
-        """Shard labels by name of the object; "" without one."""
+        """Returns the shard labels by name of the object; "" without one."""
         label = shard_label(self.ring)
         return {
             key.name: (obj["metadata"].get("labels") or {}).get(label, "")
@@ -284,7 +284,9 @@ class World:
         return {key.name for key, obj in things if label in (obj["metadata"].get("labels") or {})}
 
     def backup(self) -> Callable[[], None]:
-        """A snapshot of etcd. What it returns restores it: every watch is cut, and versions go on from there."""
+        """Takes a snapshot of etcd. The returned function restores it: every watch is cut, and versions continue from
+        the snapshot's.
+        """
         store = self.server.store
         revision = store.revision
         objects = {resource: dict(found) for resource, found in store._objects.items()}
@@ -334,8 +336,9 @@ class World:
         sharding: Mapping[str, Any] | None = None,
         **manager: Any,
     ) -> Process:
-        """A shard under the Lease's name `name`; `process` where several run under it. `sharding` and the rest are
-        handed to `Sharding` and `Manager`. Its controller declares that Things and what it owns are sharded.
+        """Starts a shard whose Lease is named `name`; `process` is needed if several run under it. `sharding` and the
+        other options are passed to `Sharding` and `Manager`. Its controller declares that Things and the objects it
+        owns are sharded.
         """
         started = Process(self, process or name)
         thing = Controller(
@@ -363,7 +366,7 @@ class World:
         )
 
     def operator(self, name: str, *controllers: Controller[Any], **manager: Any) -> Process:
-        """A process without a ring."""
+        """Starts a process without a ring."""
         process = Process(self, name)
         return process.start(
             Manager(
@@ -387,13 +390,13 @@ class World:
         return self.loop.time() - began
 
     def all_owned(self, *shards: str) -> bool:
-        """Whether every Thing is owned, by one of these shards where some are named, and none is being drained."""
+        """Whether every Thing is owned, by one of these shards if any are named, and none is being drained."""
         owners = self.owners().values()
         return all(owner in shards if shards else owner for owner in owners) and not self.draining()
 
 
 class Touch(Reconciler[Thing]):
-    """Keeps a ConfigMap `c-NAME` with the Thing's `spec.v`, after `work` seconds. Counts its runs."""
+    """Maintains a ConfigMap `c-NAME` with the Thing's `spec.v`, after `work` seconds. Counts its runs."""
 
     def __init__(self, work: float = 0.0) -> None:
         self._work = work

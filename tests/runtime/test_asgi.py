@@ -50,7 +50,7 @@ async def exchange(server: AsgiServer, request: bytes) -> bytes:
 
 
 class DirectEcho:
-    """Echoes what arrives at `/` in one piece directly; `later` at `/later`."""
+    """Echoes a body that arrives at `/` in one piece directly; that of `/later` later."""
 
     def __init__(self) -> None:
         self.direct_answers = 0
@@ -238,7 +238,7 @@ async def test_what_arrives_in_one_piece_is_answered_directly_and_all_answers_ke
         writer.write(b"lo" + later)
         await bodies(b"hello", b"later")
         assert app.direct_answers == 1
-        # All at once: what comes after one that is not answered directly waits for it.
+        # All at once: requests after one that is not answered directly wait for it.
         writer.write(POST + b"\r\nhello" + later + other + POST + b"\r\nworld" + POST + b"\r\nhello")
         await bodies(b"hello", b"later", b"other", b"world", b"hello")
         assert app.direct_answers == 2
@@ -266,7 +266,7 @@ async def test_a_head_that_was_seen_before_is_answered_as_if_it_were_new() -> No
             assert await said(chunked + b"5\r\n" + body + b"\r\n0\r\n\r\n") == body
             assert await said(later + body) == b"later"
         assert app.direct_answers == 6
-        # The end of a head is not a head, even where it came alone once.
+        # The end of a head is not a head, even if it arrived alone before.
         writer.write(b"POST / HTTP/1.1\r\n")
         await asyncio.sleep(0.02)
         assert await said(b"host: x\r\ncontent-length: 5\r\n\r\nsplit") == b"split"

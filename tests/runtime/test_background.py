@@ -1,4 +1,4 @@
-"""What lives in the loop of a thread, seen from the thread that wants it."""
+"""Objects that live in the event loop of a thread, as seen by the thread that uses them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubeshard.runtime.background import in_background
 
 
 class Lingering(threading.Thread):
-    """Has done its work, but is alive until it is joined."""
+    """Has finished its work, but is alive until it is joined."""
 
     def __init__(self, **options: object) -> None:
         super().__init__(**options)  # type: ignore[arg-type]

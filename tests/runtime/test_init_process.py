@@ -22,7 +22,7 @@ PATIENCE = 30
 
 
 def _refusal() -> str:
-    """Why there can be no PID namespace here, or nothing."""
+    """Returns why there can be no PID namespace here, or nothing."""
     if sys.platform != "linux":
         return "PID namespaces of Linux"
     try:
@@ -51,7 +51,7 @@ def first_process(program: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def ended(program: str) -> tuple[int, str]:
-    """Exit code and output."""
+    """Returns exit code and output."""
     with first_process(program) as process:
         out, errors = process.communicate(timeout=PATIENCE)
         return process.returncode, out + errors

@@ -1,4 +1,4 @@
-"""What blocks an event loop is named while it does."""
+"""Code that blocks an event loop is named while it does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.regression
 
 
 class Records(logging.Handler):
-    """Lets the blocked thread see what the watching one has logged."""
+    """Lets the blocked thread see what the watching thread has logged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ def records() -> Any:
 
 
 def compute(news: threading.Event) -> None:
-    """Blocks the loop until the watch has something to say."""
+    """Blocks the loop until the watch has logged something."""
     deadline = time.monotonic() + 10
     while not news.wait(0.001):
         assert time.monotonic() < deadline

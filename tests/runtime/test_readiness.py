@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parametrize("made", WAYS)
 
 
 class Told:
-    """What the loop was told, and a wait for the next of it."""
+    """Records what the loop was told, and can wait for the next call."""
 
     def __init__(self, made: Made) -> None:
         self.events: list[tuple[int, int]] = []
@@ -38,7 +38,7 @@ class Told:
 
 
 async def turns() -> None:
-    """As many turns of the loop as any of this needs."""
+    """Lets the loop run for as many iterations as any of this needs."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -75,7 +75,7 @@ async def test_a_socket_nobody_waits_for_is_not_told_until_somebody_does_again(m
 
 
 async def test_a_number_that_means_another_socket_now_is_watched_as_that_one(made: Made) -> None:
-    """libcurl closes sockets that it does not wait for without a word."""
+    """libcurl closes idle sockets without notice."""
     one, other = socket.socketpair()
     told = Told(made)
     number = one.fileno()

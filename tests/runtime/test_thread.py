@@ -1,4 +1,4 @@
-"""A loop in a thread of its own is a child of the task that waits for it."""
+"""An event loop in its own thread is a child of the task that waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One bucket for every rate: bursts, refills, tokens that are given back."""
+"""One bucket for every rate: bursts, refills, and returned tokens."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def died_at(process: subprocess.Popen[str]) -> float:
 def test_a_stopped_process_of_several_threads_dies_at_its_deadline() -> None:
     process, deadline = start(
         "for _ in range(3): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
-        # Armed before it is told: whoever reads the deadline may stop this process at once.
+        # Armed before the deadline is printed: the reader of the deadline may stop this process at once.
         "at = clock.boottime() + 0.4; dog.arm(at); print(at, flush=True); time.sleep(60)"
     )
     os.kill(process.pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""What counts as arrived at a shard, and what it costs to know it."""
+"""Which objects count as having arrived at a shard, and the cost of knowing it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def a_cache() -> Cache:
 @pytest.mark.regression
 @virtual_time
 async def test_following_a_filled_cache_takes_no_look_at_any_object() -> None:
-    """A look at each of 50 000 objects would stop the event loop for a tenth of a second and more."""
+    """Visiting each of 50 000 objects would block the event loop for a tenth of a second or more."""
     informer = a_cache().declare(Site)
     await informer.replace(Replace({A: site(A, 1), C: site(C, 2)}, "9"), ALL_NAMESPACES)
     store = informer.store

@@ -1,4 +1,6 @@
-"""What a ring shards: declared by controllers, or by a ControllerRing, with which the declarations have to agree."""
+"""The resources that a ring shards: declared by controllers, or by a ControllerRing, with which the declarations must
+agree.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shard writes into its Lease, and when it takes it. The life of a Lease as such: tests/tenure."""
+"""What a shard writes into its Lease, and when it acquires it. The lifecycle of a Lease itself is in tests/tenure."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def lease(
 
 
 class Shard:
-    """A machine with a shard's claim."""
+    """A lease state machine with a shard's claim."""
 
     def __init__(self, takeover: Takeover = Takeover.AT_ONCE) -> None:
         self.claim = ShardClaim(ME, LeaseTiming(), takeover)
         self.machine = Machine(self.claim, lambda low, high: (low + high) / 2)
 
     def write(self, now: float, record: Callable[[float], Lease | None]) -> tuple[float, Create | Replace]:
-        """The next write, and when; every read is answered with the record of that time."""
+        """Returns the next write and its time; every read returns the record of that time."""
         m = self.machine
         while not isinstance(action := m.next(now, WALL), Create | Replace):
             if isinstance(action, Get):
@@ -76,7 +76,7 @@ class Shard:
         return now, action
 
     def holds(self, record: Lease | None) -> Create | Replace:
-        """Takes that Lease; returns with which write."""
+        """Acquires that Lease; returns the write with which it did."""
         now, action = self.write(0.0, lambda _: record)
         self.stored(action, "11", now)
         return action

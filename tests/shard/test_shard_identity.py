@@ -1,4 +1,4 @@
-"""Names that cannot work are refused before anything is written (A13b in docs/defects.md)."""
+"""Names that cannot work are rejected before anything is written (A13b in docs/defects.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of a shard's Lease keep their promise or are refused."""
+"""The durations of a shard's Lease keep the protocol's promise, or are rejected."""
 
 from __future__ import annotations
 

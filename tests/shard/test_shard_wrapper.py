@@ -1,4 +1,4 @@
-"""What a shard does around every reconcile: two real controllers on one cache, the API server a dictionary."""
+"""What a shard does around every reconcile: two real controllers on one cache; the API server is a dictionary."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def named(kind: type[KubeObject], labels: dict[str, str]) -> KubeObject:
 
 
 def odd(version: int, labels: dict[str, str]) -> Any:
-    """A Site as it looks to a cache whose class it does not fit."""
+    """A Site as a cache shows it if its class does not fit."""
     meta = site(version, labels).metadata
     return UndecodableObject(form_of(Site), "spec is text", metadata_only(Site).type(metadata=meta))
 
 
 class Server:
-    """Objects by path. Merge patches need the stored resourceVersion. While it is `hot` somebody else writes the
-    object before each patch; `then`: the how manieth time, and which labels.
+    """Objects by path. Merge patches need the stored resourceVersion. While it is `hot` another client writes the
+    object before each patch; `then`: before which patch that client sets labels, and which ones.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Server:
                 return status(409, "Conflict")
             else:
                 merged = apply_merge_patch(msgspec.to_builtins(obj), patch)
-            self.version += not self.puts_back  # what changes nothing makes no version
+            self.version += not self.puts_back  # a change without effect creates no version
             merged["metadata"]["resourceVersion"] = (
                 obj.metadata.resource_version if self.puts_back else str(self.version)
             )
@@ -209,8 +209,8 @@ class Quiet:
 
 
 class Process:
-    """One shard's process: `first` reads Sites in full, `second` their metadata only, with an informer of its own.
-    `when`: what both find worth a run. `daemons` are of the first.
+    """The process of one shard: `first` reads complete Sites, `second` only their metadata, with another informer.
+    `when`: the changes that trigger both. `daemons` belong to the first.
     """
 
     def __init__(self, when: Predicate[Any] = always, *daemons: Daemon[Any]) -> None:
@@ -247,7 +247,7 @@ class Process:
         ]
 
     async def show(self, obj: KubeObject, *, first: bool = True, second: bool = True) -> None:
-        """The watches tell of the object."""
+        """The watches deliver the object."""
         if first:
             self.cache.informer(Site).apply(Apply(obj), ALL_NAMESPACES)
         if second:
@@ -316,7 +316,7 @@ async def test_the_drain_is_acknowledged_when_daemons_have_ended_and_they_begin_
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            await asyncio.sleep(3)  # slow to let go
+            await asyncio.sleep(3)  # slow to release
             ended.append(len(process.server.patches))
             try:
                 await ctx.client.patch(Theme, "c", "ns", MergePatch({"metadata": {"labels": {"a": "b"}}}))
@@ -330,7 +330,7 @@ async def test_the_drain_is_acknowledged_when_daemons_have_ended_and_they_begin_
         await process.show(site(7, DRAINING))
         assert process.server.patches == []
         await asyncio.sleep(4)
-        assert (ended, refused) == ([0], [0])  # it still could write: there was no hand-over yet
+        assert (ended, refused) == ([0], [0])  # it could still write: there was no hand-over yet
         assert process.server.version == 101
         await process.remove(site(101, {}))
         again = site(200)
@@ -530,7 +530,7 @@ async def test_no_run_begins_while_an_acknowledgement_is_under_way() -> None:
         process.server.store(site(7, DRAINING))
         process.server.answers.clear()
         await process.show(site(7, DRAINING), second=False)
-        process.server.store(site(8))  # somebody has called the drain off
+        process.server.store(site(8))  # a user has cancelled the drain
         await process.show(site(8), first=False)
         assert len(process.second.runs) == 1
         process.server.answers.set()
@@ -542,11 +542,11 @@ async def test_no_run_begins_while_an_acknowledgement_is_under_way() -> None:
 @virtual_time
 async def test_an_object_that_is_asked_for_no_more_is_reconciled_though_nothing_else_changed() -> None:
     process = Process(shard_predicate("ring", "me", generation_changed))
-    process.server.hot, process.server.then = True, (1, OURS)  # somebody calls the drain off
+    process.server.hot, process.server.then = True, (1, OURS)  # a user cancels the drain
     async with process.running(site(5, DRAINING)):
         await asyncio.sleep(30)
         assert (len(process.first.runs), len(process.second.runs)) == (0, 0)
-        await process.show(site(101))  # the watch lagged behind
+        await process.show(site(101))  # the watch lagged
         assert (len(process.first.runs), len(process.second.runs)) == (1, 1)
 
 
@@ -559,7 +559,7 @@ async def test_no_run_begins_while_an_acknowledgement_without_an_answer_may_land
         process.server.store(site(8))
         process.server.refusal = status(504, "Timeout")
         process.server.answers.set()
-        await process.show(site(8), first=False)  # somebody has called the drain off
+        await process.show(site(8), first=False)  # a user has cancelled the drain
         process.server.refusal = None
         await asyncio.sleep(UNDELIVERED + 9)
         assert len(process.second.runs) == 1

@@ -1,4 +1,4 @@
-"""Sharding as the manager sees it: what it reads, filters, fences, wraps and refuses."""
+"""Sharding as the manager uses it: what it reads, filters, fences, wraps and rejects."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RESOURCES = (
 
 
 class Api:
-    """Answers with what it is given, in turn; the last one again and again."""
+    """Returns the given responses in order; the last one is repeated."""
 
     def __init__(self, *answers: HttpResponse) -> None:
         self.answers = list(answers)
@@ -243,7 +243,7 @@ async def test_nothing_is_written_before_the_lease_is_held() -> None:
 
 
 PREDICATE = [
-    # labels, of the others, passes
+    # labels, those of the other object, whether it passes
     ({SHARD: "me"}, True, True),
     ({SHARD: "me"}, False, False),
     ({SHARD: "other"}, True, False),

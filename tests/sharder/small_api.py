@@ -1,8 +1,8 @@
-"""A tiny API server behind a `Transport`: enough of get, list, create, update, patch and delete for the
+"""A tiny API server behind a `Transport`, with just enough of get, list, create, update, patch and delete for the
 sharder's logic.
 
-Every write advances one version; resourceVersion and uid in a body are preconditions, as on the real
-server. `faults` may answer a request instead, or do something before it is answered.
+Every write increments one version; resourceVersion and uid in a body are preconditions, as on the real server. `faults`
+may respond to a request instead, or do something before the response.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class SmallApi:
     def client(self, clock: Clock) -> Client:
         return Client(ClusterConfig("http://small"), transport=self, world=virtual_world(clock=clock))
 
-    # The world's side
+    # What the test calls
 
     def put(self, collection: str, name: str, **fields: Any) -> dict[str, Any]:
-        """Stores an object as somebody else, and returns it. `labels` and `owner` go into the metadata."""
+        """Stores an object as another user, and returns it. `labels` and `owner` go into the metadata."""
         metadata: dict[str, Any] = {"name": name, "uid": fields.pop("uid", f"uid-{name}")}
         parts = collection.split("/")
         if "namespaces" in parts[:-1]:
@@ -63,10 +63,10 @@ class SmallApi:
         self._store(path, apply_merge_patch(self.objects[path], {"metadata": {"labels": labels}}))
 
     def writes(self) -> list[tuple[str, str, Any]]:
-        """Requests that change objects."""
+        """Returns the requests that changed objects."""
         return [r for r in self.requests if r[0] != "GET" and not r[1].startswith("/apis/authorization")]
 
-    # The transport's side
+    # What the transport calls
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         path = urlsplit(request.target).path

@@ -1,4 +1,4 @@
-"""A ring without a cluster: who lives, what is known of kinds, and which namespaces there are is what the test says."""
+"""A ring without a cluster: the test says which shards live, what is known of kinds, and which namespaces exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource,
 
 
 class SmallRing:
-    """The ring `name`, and all that it is seen through."""
+    """The ring `name` and everything through which it is seen."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class SmallRing:
         assert found is not None
         self.ring: Ring = found
 
-    # What happens
+    # What happens to the ring
 
     def become(
         self, *resources: RingResource, selector: LabelSelector | None = None, uid: str = "uid"
     ) -> None:
-        """The ControllerRing is like this from now on."""
+        """Replaces the ControllerRing."""
         meta = self.resource.metadata
         new = ControllerRing(
             metadata=ObjectMeta(name=meta.name, uid=uid, generation=meta.generation + 1),
@@ -75,7 +75,7 @@ class SmallRing:
     def delete(self) -> None:
         self.rings.heard(Deleted(self.resource))
 
-    # What it is like
+    # The state of the ring
 
     @property
     def view(self) -> RingView:
@@ -84,13 +84,13 @@ class SmallRing:
         return view
 
     def lane(self, resource: str, group: str = "", tasks: asyncio.TaskGroup | None = None) -> Lane:
-        """The resource's lane, as a leader has it."""
+        """Returns the resource's lane, as a leader would have it."""
         place = GroupResource(group, resource)
         if place not in self.ring.lanes:
             self.ring.lanes[place] = Lane(self.ring, self.ring.resources.entry(place), 300.0, tasks)
         return self.ring.lanes[place]
 
-    # What it is seen through
+    # Views of the ring
 
     def available(self, ring: str) -> tuple[str, ...]:
         return self.shards

@@ -11,7 +11,7 @@ SHARD, DRAIN = "shard/r", "drain/r"
 
 
 def drained(**labels: str) -> dict[str, Any]:
-    """An object that its shard is asked to let go."""
+    """Returns an object that its shard should release."""
     return {
         "apiVersion": "g/v1",
         "kind": "Thing",

@@ -41,7 +41,7 @@ CONFIG_MAPS = GroupResource("", "configmaps")
 
 
 class View:
-    """What a sharder replica knows."""
+    """The view of a sharder replica."""
 
     learned = 0
 
@@ -74,7 +74,7 @@ class View:
             Surroundings(
                 shards=self,
                 kinds=self,
-                namespace=lambda _: None,  # the API server knew it, and applied the ring's selector
+                namespace=lambda _: None,  # the API server knew it, and has applied the ring's selector
                 metrics=SharderMetrics(registry or CollectorRegistry()),
                 clock=SystemClock(),
                 default_selector=LabelSelector(match_labels={"nobody": "has"}),
@@ -116,7 +116,7 @@ def ask(
     handler: ShardAdmission | None = None,
     **request: Any,
 ) -> dict[str, Any]:
-    """The `response` on the wire, as the API server gets it."""
+    """Returns the `response` as the API server gets it."""
     handler = handler or ShardAdmission(
         (view or View()).rings(registry, strict=strict),
         SystemClock(),

@@ -1,4 +1,4 @@
-"""What makes the sharder look at a ring's objects."""
+"""The triggers of the sharder's scans of a ring's objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kubeshard.testing.virtual_world import SeededRng, virtual_world
 
 
 class World:
-    """One ring of one resource, the Leases of shards a and b, and looks that only take time."""
+    """One ring of one resource, the Leases of shards a and b, and scans that only take time."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -54,7 +54,7 @@ class World:
         self.assignments = Assignments(self.small.rings, self.observer, lanes, unassigned, cache, self.clock)
 
     def hold(self, name: str, holder: str | None = None) -> None:
-        """The shard's Lease as it is from now on."""
+        """Replaces the shard's Lease."""
         self.version += 1
         meta = ObjectMeta(
             name=name,
@@ -82,7 +82,7 @@ class World:
 
 @virtual_time
 async def test_a_shard_that_left_and_came_back_during_a_look_means_another_look() -> None:
-    """Half of the look saw a ring without the shard, and moved its objects."""
+    """Half of the scan saw a ring without the shard, and moved its objects."""
     world = World()
     world.hold("a")
     world.hold("b")

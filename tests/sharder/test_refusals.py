@@ -1,4 +1,4 @@
-"""What is refused over and over is told once, and every ten minutes."""
+"""Repeated refusals are logged once, and again every ten minutes."""
 
 from __future__ import annotations
 

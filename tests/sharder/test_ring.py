@@ -1,4 +1,4 @@
-"""A ring as webhook, looks and watches see it, and its end."""
+"""A ring as the webhook, scans and watches see it, and its removal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_ring_whose_name_fits_into_no_label_key_is_left_alone() -> None:
 
 
 def test_a_view_is_the_same_object_until_what_it_is_made_of_changes() -> None:
-    """Whoever holds a view may compare it with the present one to learn whether its decisions stand."""
+    """Comparing a view with the current one shows whether decisions based on it are still valid."""
     small = SmallRing("a", resources=(SECRETS,), selector=LabelSelector(match_labels={"space": "default"}))
     handlers: dict[Any, Any] = {}
     cache: Any = SimpleNamespace(
@@ -89,7 +89,7 @@ def test_a_changed_spec_is_looked_at_in_full_and_a_changed_status_is_not() -> No
 
 
 class Busy:
-    """A ring that the process leads, with something in each of its memories."""
+    """A ring that the process leads, with an entry in each of its memories."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self.small = SmallRing("a", "b", resources=(SECRETS,), clock=VirtualClock())
@@ -109,7 +109,7 @@ class Busy:
         return Outcome.NOTHING
 
     def happens(self) -> None:
-        """Whatever may come late."""
+        """Calls everything that may still happen late."""
         if (repairs := self.ring.refused(self.job.entry.resource, self.job.decision)) is not None:
             repairs.add(self.job, Forbidden("policy"))
         self.ring.drained(self.job.entry.resource, self.job.decision)
@@ -145,7 +145,7 @@ async def test_after_a_ring_ended_nothing_remembers_it_whatever_comes_late(how: 
         assert world.ring.view is None
         assert world.ring.lanes == {}
         assert list(world.small.rings) == []
-    # All of its tasks have ended, or the group would still be waiting for them.
+    # All of its tasks have ended; otherwise the group would still be waiting for them.
     assert 'controllerring="ring"' not in generate_latest(world.small.registry).decode()
     reference = weakref.ref(world.ring)
     del world
@@ -207,7 +207,7 @@ def test_a_drain_holds_back_what_its_object_controls_until_a_later_look_has_read
 
 @pytest.mark.regression
 def test_a_drain_that_is_asked_for_again_during_a_look_outlives_the_look() -> None:
-    """The object let go and came back since the last look, and this one did not see it."""
+    """The object was released and came back after the last scan, and this scan did not see it."""
     pending, hashring = Pending(), HashRing(["a", "b"])
     pending.begin(complete=True)
     pending.draining("key")

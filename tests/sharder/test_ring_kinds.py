@@ -1,4 +1,4 @@
-"""What the rings' resources are, learned in the background."""
+"""The kinds of the rings' resources, which are learned in the background."""
 
 from __future__ import annotations
 

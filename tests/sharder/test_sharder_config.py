@@ -217,7 +217,7 @@ def test_the_webhook_configuration_is_the_references_field_by_field() -> None:
 
 
 def shown(obj: object) -> bool:
-    """Whether an API server shows an object to the ring's webhook, as far as the match condition goes."""
+    """Whether an API server calls the ring's webhook for an object, as far as the match condition is concerned."""
     (webhook,) = webhook_configuration(ring(WEBSITES), WebhookConfig())["webhooks"]
     variables = {"object": obj, "oldObject": None, "request": {}}
     return conditions_hold(webhook["matchConditions"], ("object", "oldObject", "request"), variables)

@@ -1,4 +1,4 @@
-"""Bounded concurrency, second chances, and what is watched of Leases (A19, A20, B1 in docs/defects.md)."""
+"""Bounded concurrency, second attempts, and the scope of the watch on Leases (A19, A20, B1 in docs/defects.md)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_cancelled_pass_ends_at_once_though_its_producer_waits_for_room(
 
 @virtual_time
 async def test_what_the_producer_raises_cancels_the_jobs_and_comes_out_as_it_is() -> None:
-    """So that `except ApiError` around a crew means what it says."""
+    """This way `except ApiError` around a crew works as expected."""
     ended: list[str] = []
 
     async def work() -> None:
@@ -101,7 +101,7 @@ async def test_what_a_job_raises_ends_the_producer() -> None:
 
 
 class Refusals:
-    """A ring with one Secret to be assigned, and whatever tries again what was refused."""
+    """A ring with one Secret to be assigned, and everything that retries refused moves."""
 
     def __init__(self) -> None:
         self.api, self.clock = SmallApi(), VirtualClock()
@@ -123,7 +123,7 @@ class Refusals:
         return self.api.labels(f"{SECRETS}/foo")
 
     def refuse(self, answer: HttpResponse, times: int = 1_000_000) -> list[float]:
-        """Answers patches so; returns when they came."""
+        """Responds to patches like this; returns once one has arrived."""
         came: list[float] = []
 
         def refuse(request: HttpRequest) -> HttpResponse | None:
@@ -188,7 +188,7 @@ async def test_a_throttled_object_is_repaired_when_the_server_asked_to_come_back
 @pytest.mark.regression
 @virtual_time
 async def test_an_object_is_not_repaired_after_its_resource_left_the_ring() -> None:
-    """Its label would stay for ever: nobody looks at the resource any more."""
+    """Its label would stay forever, because the resource is no longer scanned."""
     w = Refusals()
     w.refuse(FORBIDDEN)
     assert await w.assign() is Outcome.FAILED

@@ -1,4 +1,4 @@
-"""The lanes in which a ring's resources are looked at: what waits for what, and what does not."""
+"""The lanes in which a ring's resources are scanned: which operations wait for each other, and which do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER = RingResource(resource="others")
 
 
 class Looks:
-    """A ring in whose lanes looks take as long, and end, as the test says."""
+    """A ring in whose lanes scans take as long, and end, as the test says."""
 
     def __init__(self, *resources: RingResource) -> None:
         self.clock = VirtualClock()

@@ -29,7 +29,7 @@ PATH = f"{LEASES}/a"
 
 
 class World:
-    """One ring, its Leases at a small API, and the controller called as its own requeues say."""
+    """One ring, its Leases at a small API, and the controller, called as its own requeues request."""
 
     def __init__(self) -> None:
         self.api = SmallApi()
@@ -48,7 +48,7 @@ class World:
         )
 
     def shard(self, name: str = "a", *, holder: str | None = None, duration: int = 15) -> None:
-        """A renewal, or whatever the shard writes, as the watch shows it."""
+        """A renewal, or another write of the shard, as the watch shows it."""
         time = f"2026-01-01T00:00:00.{self.api.version:06d}Z"
         spec = {
             "holderIdentity": name if holder is None else holder,
@@ -80,7 +80,7 @@ class World:
 
 
 class Dead:
-    """What is asked in one ring."""
+    """Asks for confirmation of deaths in one ring."""
 
     def __init__(self, shards: DeadShards) -> None:
         self.shards = shards
@@ -102,7 +102,7 @@ async def test_a_shard_that_dies_is_labelled_taken_and_deleted_on_time() -> None
     while (wait := await world.tend()) is not None:
         timeline.append((world.clock.monotonic(), world.state(), world.spec()["holderIdentity"]))
         if world.spec()["holderIdentity"] != "a" and world.state() != "dead":
-            continue  # the watch event of the take-over triggers at once
+            continue  # the watch event of the takeover triggers at once
         await asyncio.sleep(wait)
     assert timeline == [
         (0.0, "ready", "a"),
@@ -217,7 +217,7 @@ async def test_a_shard_that_re_created_its_lease_meanwhile_keeps_it() -> None:
 
 @virtual_time
 async def test_a_lease_that_was_wrongly_taken_for_deleted_is_judged_like_any_other() -> None:
-    """A late answer says that it is gone, and it never changes again: its shard died just then."""
+    """A late response says that it is gone, and it never changes again, because its shard died just then."""
     world = World()
     world.shard()
     await world.see()
@@ -256,7 +256,7 @@ async def test_an_invalid_shard_name_is_told_by_an_event() -> None:
 
 @virtual_time
 async def test_a_shard_is_confirmed_dead_only_while_no_lease_of_its_name_is_held() -> None:
-    """The view lags, the server knows better."""
+    """The view lags, but the server knows better."""
     world = World()
     dead = world.dead()
     world.shard(holder="", duration=1)
@@ -278,7 +278,9 @@ async def test_a_name_without_any_lease_is_dead() -> None:
 @pytest.mark.regression
 @virtual_time
 async def test_a_lease_that_was_deleted_before_this_sharder_began_may_come_back() -> None:
-    """A sharder that was started in between has seen no Lease and no deletion; the shard lives and re-creates it."""
+    """A sharder that was started in between has seen neither the Lease nor its deletion; the shard is alive and
+    re-creates it.
+    """
     world = World()
     dead = world.dead()
     asked = asyncio.create_task(proven(dead, "a"))
@@ -303,7 +305,7 @@ async def test_the_absence_of_a_lease_is_confirmed_once() -> None:
 @pytest.mark.regression
 @virtual_time
 async def test_a_held_lease_is_believed_though_its_version_is_older_than_what_was_seen_before() -> None:
-    """After a restore of the server's storage versions run backwards."""
+    """After the server's storage was restored, versions go backwards."""
     world = World()
     world.shard(holder="")
     await world.see()
@@ -365,7 +367,7 @@ async def test_a_shard_whose_lease_was_relabelled_is_not_dead_before_its_time() 
 
 @virtual_time
 async def test_a_remembered_death_does_not_outlive_the_sight_of_a_new_life() -> None:
-    """A namesake took the Lease within the 2 s in which nothing is read again."""
+    """A namesake acquired the Lease within the 2 s in which it is not read again."""
     world = World()
     dead = world.dead()
     world.shard(holder="")
@@ -388,7 +390,7 @@ async def test_many_questions_about_a_shard_are_one_request() -> None:
 
 @virtual_time
 async def test_reads_that_never_left_are_not_remembered() -> None:
-    """Names of shards come from labels, which anybody may write."""
+    """Shard names come from labels, which anybody may write."""
     world = World()
     dead = world.dead()
 

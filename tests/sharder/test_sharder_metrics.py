@@ -46,8 +46,8 @@ REVIEW = (
 
 @pytest.fixture
 def samples() -> dict[str, list[tuple[str, dict[str, str], float]]]:
-    """By metric name without prefix: type, labels and value of each sample, of a process that did everything
-    once.
+    """Returns, by metric name without prefix, the type, labels and value of each sample, in a process that did
+    everything once.
     """
     registry = CollectorRegistry()
     secrets = GroupResource("", "secrets")
@@ -119,7 +119,7 @@ def series(registry: CollectorRegistry) -> list[str]:
 
 
 def counted(ring: Ring, resource: GroupResource) -> None:
-    """Whatever can be counted in a ring."""
+    """Performs everything that can be counted in a ring."""
     metrics = ring.metrics
     for count in (metrics.moved, metrics.drained, metrics.assigned):
         count(resource)

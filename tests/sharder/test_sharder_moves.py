@@ -1,4 +1,4 @@
-"""Carrying out decisions against an API that changes, refuses and fails."""
+"""Executing decisions against an API whose objects change, and that refuses and fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kubeshard.testing.virtual_world import SeededRng, virtual_world
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
 SECRETS = "/api/v1/namespaces/default/secrets"
 FOO = f"{SECRETS}/foo"
-"""Its shard is shard-1 of shard-0, shard-1, shard-2."""
+"""An object whose shard is shard-1 of shard-0, shard-1, shard-2."""
 ENTRY = RingEntry(GroupResource("", "secrets"))
 SECRET = Kind("", "v1", "Secret", "secrets")
 SECRETS_ONLY = RingResource(resource="secrets")
@@ -51,7 +51,7 @@ class World:
         self.mover = Mover(self.client, dead=self._is_dead, clock=VirtualClock(), rng=SeededRng(1))
 
     def add(self, job: Job, error: ApiError) -> None:
-        """Stands in for the repairs."""
+        """Takes the place of the repairs."""
         self.failures.append((job.meta.name, type(error)))
 
     async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still | None:
@@ -59,7 +59,7 @@ class World:
         return (lambda: self.dead) if self.dead else None
 
     async def job(self, name: str = "foo") -> Job:
-        """The decision on an object as it is now."""
+        """Returns the decision about an object in its current state."""
         obj = await self.client.get(metadata_only(SECRET), name, "default")
         return self.decide(obj.metadata)
 
@@ -72,7 +72,7 @@ class World:
         return self.registry.get_sample_value(f"controller_sharding_{name}_total", labels) or 0.0
 
     def conflict_by(self, times: int, **labels: str | None) -> None:
-        """The next patches of foo come just after somebody else wrote it."""
+        """Another client writes foo just before each of the next patches."""
         left = iter(range(times))
 
         def meddle(request: HttpRequest) -> HttpResponse | None:
@@ -131,7 +131,7 @@ async def test_nothing_is_taken_from_a_shard_that_may_live() -> None:
 
 @virtual_time
 async def test_a_shard_that_came_back_while_the_job_waited_keeps_its_object() -> None:
-    """The object has not changed, so its version alone would let the move pass."""
+    """The object has not changed, so its version alone would allow the move."""
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "shard-9"})
     job = await world.job()
@@ -199,7 +199,7 @@ async def test_a_conflict_with_the_webhooks_assignment_ends_quietly() -> None:
 async def test_an_object_written_all_the_time_is_moved_by_a_test_of_its_label(
     labels: dict[str, str] | None,
 ) -> None:
-    """The 4th try no longer depends on the version."""
+    """The 4th attempt no longer depends on the version."""
     world = World()
     world.api.put(SECRETS, "foo", labels=labels)
     world.conflict_by(4)
@@ -249,7 +249,7 @@ async def test_a_refused_object_is_counted_and_handed_on(answer: HttpResponse, e
 
 @virtual_time
 async def test_a_movement_is_counted_only_when_the_answer_names_the_target() -> None:
-    """Another webhook may take the label off again: A17 in docs/defects.md."""
+    """Another webhook may remove the label again: A17 in docs/defects.md."""
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
@@ -312,7 +312,7 @@ THROTTLED = HttpResponse(
 @pytest.mark.regression
 @virtual_time
 async def test_a_throttled_move_is_decided_and_proven_anew_before_it_is_sent_again() -> None:
-    """The shard came back in the seconds that the server asked for: its object stays."""
+    """The shard came back during the seconds for which the server asked to wait, so it keeps its object."""
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job = await world.job()
@@ -356,7 +356,7 @@ async def test_an_object_that_is_throttled_for_long_fails_alone_and_is_left_to_t
 @pytest.mark.regression
 @virtual_time
 async def test_a_proof_that_fell_while_credentials_were_renewed_stops_the_patch() -> None:
-    """The last look is taken just before the bytes leave."""
+    """The last check is made just before the bytes are sent."""
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job = await world.job()
@@ -464,7 +464,7 @@ async def test_a_job_whose_namespace_is_selected_no_longer_writes_nothing() -> N
 @pytest.mark.regression
 @virtual_time
 async def test_a_namespace_that_changed_before_the_ring_was_told_keeps_its_objects() -> None:
-    """A store is ahead of its handlers while many namespaces are read anew: the view is the same object then."""
+    """A store is ahead of its handlers while many namespaces are relisted; the view is still the same object then."""
     world = World()
     world.small.become(SECRETS_ONLY, selector=LabelSelector(match_labels={"space": "default"}))
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
@@ -525,15 +525,15 @@ async def test_an_object_whose_resource_became_a_controlled_one_waits_for_a_look
 @pytest.mark.regression
 @virtual_time
 async def test_a_hot_object_of_a_dead_shard_is_marked_before_it_is_taken() -> None:
-    """Where the version is no guard, the mark is: a shard that came back does not work on a marked object, and
-    what has lost its mark is not taken any more.
+    """Where the version is no guard, the mark is: a shard that came back does not work on a marked object, and an
+    object without its mark is not moved any more.
     """
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "gone", DRAIN: "true"})
     world.conflict_by(3)
 
     def let_go_of(request: HttpRequest) -> HttpResponse | None:
-        """The shard is back when the second step comes: it let go of the object, and got it again."""
+        """When the second step comes, the shard is back: it released the object, and got it again."""
         if request.method == "PATCH" and world.api.labels(FOO).get(DRAIN) == TAKEN:
             world.api.relabel(FOO, **{DRAIN: None})
             world.dead = False

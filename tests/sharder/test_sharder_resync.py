@@ -1,4 +1,4 @@
-"""Passes over a ring's objects on a small API."""
+"""Full scans of a ring's objects on a small API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.
 SECRETS, CONFIG_MAPS = "/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/configmaps"
 CLUSTERS = "/apis/things.example/v1/clusters"
 FOO = "/Secret/default/foo"
-"""The key of secret foo, and of what it controls."""
+"""The key of secret foo, and of its children."""
 
 
 def ring_resource(group: str, resource: str, *controlled: str) -> RingResource:
@@ -42,7 +42,7 @@ RESOURCES = (ring_resource("", "secrets", "configmaps"), ring_resource("things.e
 
 
 class World:
-    """A ring of secrets with their config maps, and of cluster-scoped clusters."""
+    """A ring of Secrets with their ConfigMaps, and of cluster-scoped Clusters."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class World:
         )
 
     async def run(self, reach: Reach = Reach.ALL) -> Found:
-        """One look at each of the ring's resources, in order."""
+        """Scans each of the ring's resources once, in order."""
         waiting, self.failed = 0, set[GroupResource]()
         for entry in self.ring.resources.entries:
             outcome = await self.look(*entry.resource[::-1], reach=reach)
@@ -136,7 +136,7 @@ async def test_controlled_objects_wait_for_the_drain_of_their_owner_and_then_fol
 
 @virtual_time
 async def test_a_shard_that_joins_during_a_pass_takes_no_controlled_object_from_its_owner() -> None:
-    """The pass looked at the owners before the shard was there: A8 in docs/defects.md."""
+    """The scan saw the owners before the shard had joined: A8 in docs/defects.md."""
     w = World("shard-0", "shard-2")
     child = w.config_map("sum", "foo", **{SHARD: (owner := HashRing(["shard-0", "shard-2"]).owner(FOO))})
     w.secret("foo", **{SHARD: owner})
@@ -184,7 +184,7 @@ async def test_controlled_objects_stay_while_a_drain_is_refused_that_became_due_
             return None
         if DRAIN in str(request.body) and SHARD not in str(request.body):
             return status(403, "Forbidden")
-        w.api.relabel(secret, **{SHARD: "shard-0"})  # another webhook's replica, on an older view
+        w.api.relabel(secret, **{SHARD: "shard-0"})  # by another replica's webhook, with an older view
         return None
 
     w.api.faults.append(meddle)

@@ -1,4 +1,4 @@
-"""When the objects of a resource are looked at."""
+"""When the objects of a resource are scanned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ URGENT, THOROUGH = Track.URGENT, Track.THOROUGH
 
 
 def started(available: tuple[str, ...] = ("a", "b"), *, sync_period: float = 300.0) -> Schedule:
-    """A schedule whose first look at all began at 0 and ended at 1."""
+    """A schedule whose first scan ever began at 0 and ended at 1."""
     schedule = Schedule(sync_period)
     schedule.members(available, 0.0)
     work = schedule.due(THOROUGH, 0.0)
@@ -29,7 +29,7 @@ def begun(schedule: Schedule, track: Track, now: float) -> Work:
 def run_until(
     schedule: Schedule, track: Track, end: float, now: float, outcome: Found = NOTHING
 ) -> list[tuple[float, Reach]]:
-    """The looks that are done up to `end`, when each takes no time."""
+    """Returns the scans up to `end`, if each takes no time."""
     looks = []
     while True:
         if (work := schedule.due(track, now)) is not None:
@@ -128,7 +128,7 @@ def test_while_something_waits_it_is_looked_at_ever_less_often() -> None:
 
 
 def test_drains_of_a_main_resource_alone_are_followed_later() -> None:
-    """The watch on unassigned objects sees what was let go."""
+    """The watch on unassigned objects sees the objects that were released."""
     schedule = Schedule(300.0, FOLLOW_FIRST_MAIN)
     schedule.done(THOROUGH, begun(schedule, THOROUGH, 0.0), NOTHING, 0.0, 1.0)
     schedule.follow(10.0)

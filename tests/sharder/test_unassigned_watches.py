@@ -1,4 +1,4 @@
-"""The watch on unassigned objects outlives whatever ends it."""
+"""The watch on unassigned objects is reopened, whatever ended it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Nothing:
 
 
 class Failing:
-    """A watch that fails as it opens, or in the midst of it."""
+    """A watch that fails as it opens, or later."""
 
     def __init__(self, error: ApiError, *, opens: bool) -> None:
         self._error = error

@@ -1,4 +1,4 @@
-"""The CRD that people apply."""
+"""The CRD file that users apply."""
 
 from __future__ import annotations
 

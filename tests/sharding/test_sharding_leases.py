@@ -1,4 +1,4 @@
-"""Shard states, their boundaries, and what the lease book makes of observations."""
+"""Shard states, the times at which they change, and how the lease book handles observations."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ def lease(
     uid: str = "uid",
     created: str = "",
 ) -> Lease:
-    """A shard's Lease, held by itself unless `holder` says otherwise, newer than all before."""
+    """Returns a shard's Lease, held by the shard unless `holder` says otherwise, newer than all before."""
     time = None if renewed is None else micro_time(renewed)
     return Lease(
         metadata=ObjectMeta(
@@ -270,7 +270,7 @@ def test_a_relabelled_lease_changes_both_rings() -> None:
 
 
 def test_a_shard_whose_held_lease_is_relabelled_keeps_its_objects_as_if_it_were_deleted() -> None:
-    """Its process works on and puts the label back; A23 in docs/defects.md is another way to lose a Lease."""
+    """Its process continues and restores the label; A23 in docs/defects.md is another way to lose a Lease."""
     book = LeaseBook()
     book.observe(lease(ring="one"), now=0.0)
     book.observe(lease(ring="two"), now=1.0)
@@ -325,7 +325,7 @@ def test_silence_is_normal_where_no_lease_is_held() -> None:
     assert book.fresh(1000.0)
 
 
-# -- after a restore of etcd, versions run backwards
+# -- after a restore of etcd, versions go backwards
 
 
 def at_version(version: int, **what: object) -> Lease:
@@ -378,7 +378,7 @@ def test_a_restore_to_a_time_when_the_shard_was_dead_takes_nothing_from_it_for_t
     book.observe(at_version(1000, renewed=90.0), now=90.0)
     taken = at_version(500, holder="shardlease-controller", duration=30)
     book.observe(taken, now=100.0, asked=99.0)
-    book.observe(taken, now=105.0, asked=104.0)  # seen again by every later list: the time goes on
+    book.observe(taken, now=105.0, asked=104.0)  # every later list shows it again, and the time goes on
     assert book.available("ring", 129.9) == ("a",)
     assert book.may_live("ring", "a", 129.9)
     assert book.available("ring", 130.0) == ()

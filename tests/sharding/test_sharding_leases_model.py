@@ -1,4 +1,4 @@
-"""Leases that come, go, flap and change rings at random: what always holds of the book."""
+"""Leases that come, go, flap and change rings at random: invariants of the lease book."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _lease(name: str, ring: str, version: int, uid: int, *, held: bool) -> Lease
 def test_a_shard_that_renewed_and_did_not_release_stays_for_twice_its_duration_whatever_happens(
     seed: int,
 ) -> None:
-    """Whether its Lease is deleted, re-created, or given to another ring and back; and what the book remembers is
-    what it would answer anew.
+    """This holds even if its Lease is deleted, re-created, or moved to another ring and back; and what the book
+    remembers equals what it would compute from scratch.
     """
     draw = random.Random(seed)
     book, now = LeaseBook(), 0.0

@@ -34,7 +34,7 @@ def view(*shards: str, **more: object) -> RingView:
 
 
 def secret(**labels: str) -> ObjectMeta:
-    """Its target is shard-1."""
+    """Returns a Secret whose target is shard-1."""
     return ObjectMeta(name="foo", namespace="default", labels=labels or None)
 
 

@@ -1,4 +1,4 @@
-"""One Lease behind a `Transport`, with the failures a real server and network have, and a process that holds it."""
+"""One Lease behind a `Transport`, with the failures of a real server and network, and a process that holds it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ JSON = {"content-type": "application/json"}
 
 
 Trouble = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
-"""Comes before a request is carried out; may wait, raise, or answer itself."""
+"""Runs before a request is executed; may wait, raise, or respond itself."""
 
 
 class LeaseServer:
-    """`lease` is what is stored. `down`: requests get no answer; `slow`: seconds before each answer; `read_only`:
-    writes are refused; `loses_answers`: writes land, and nobody learns of it. For one loop.
+    """`lease` is the stored Lease. `down`: requests get no response; `slow`: seconds before each response; `read_only`:
+    writes are rejected; `loses_answers`: writes take effect, but their responses are lost. Bound to one loop.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class LeaseServer:
     def holder(self) -> str | None:
         return self.lease.spec.holder_identity if self.lease else None
 
-    # What others do to the lease
+    # What others do to the Lease
 
     def edit(self, *, holder: str | None = None, labels: Mapping[str, str] | None = None) -> None:
         assert self.lease is not None
@@ -74,7 +74,7 @@ class LeaseServer:
         self._store("MODIFIED", replace(self.lease, metadata=meta, spec=spec))
 
     def restore(self, lease: Lease) -> None:
-        """etcd goes back to a backup: versions run backwards, and no watch tells."""
+        """etcd is restored from a backup: versions go backwards, and no watch reports it."""
         self.lease = lease
         self._version = int(lease.metadata.resource_version)
 
@@ -192,7 +192,7 @@ def status(code: int, reason: str) -> HttpResponse:
 
 
 class Watchdog:
-    """Writes down what it was told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.deadline: float | None = None
@@ -229,7 +229,7 @@ class Metrics:
 
 
 class Middle:
-    """No jitter."""
+    """A random source that returns the middle: no jitter."""
 
     def uniform(self, low: float, high: float) -> float:
         return (low + high) / 2
@@ -239,7 +239,7 @@ class Middle:
 
 
 class Process:
-    """A process of its own, with a clock and a watchdog."""
+    """A process with its own clock and watchdog."""
 
     def __init__(self, server: LeaseServer, identity: str = "me", *, watches: bool = True) -> None:
         self.server = server

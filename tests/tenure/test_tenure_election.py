@@ -13,7 +13,7 @@ from kubeshard.testing.virtual_time import settle, virtual_time
 
 
 class Candidate(Process):
-    """A process that works while it leads: the intervals in which it may act are recorded."""
+    """A process that works while it leads; the intervals in which it may act are recorded."""
 
     def __init__(self, server: LeaseServer, identity: str) -> None:
         super().__init__(server, identity)

@@ -1,4 +1,4 @@
-"""The keeper on virtual time, against a server in memory: what those who work see of their right."""
+"""The keeper on virtual time, against a server in memory: what its users see of their right to work."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_an_error_of_the_work_passes_through_and_the_lease_is_kept() -> No
 async def test_metrics_say_who_holds_and_how_often_a_renewal_needed_a_read() -> None:
     process = Process(LeaseServer(), watches=False)
     async with process.held() as tenure:
-        process.server.edit(labels={"team": "a"})  # the version that the next renewal builds on is old
+        process.server.edit(labels={"team": "a"})  # the next renewal is based on an older version
         await asyncio.sleep(3)
         assert (process.metrics.holds, process.metrics.slow) == ([False, True], 1)
         tenure.stopped_cleanly()
@@ -139,7 +139,7 @@ async def test_the_deadline_counts_from_the_start_of_a_slow_renewal() -> None:
     async with process.held() as tenure:
         await asyncio.sleep(19.5)
         process.server.slow = 1.9
-        await asyncio.sleep(1)  # the renewal of 20 is on its way, and is answered at 21.9
+        await asyncio.sleep(1)  # the renewal of 20 is in flight, and is answered at 21.9
         process.server.down = True
         await tenure.lost()
         assert process.now == 29
@@ -240,7 +240,7 @@ async def test_a_process_whose_health_cannot_be_told_is_unfit() -> None:
         assert "its health check failed: KeyError" in await tenure.lost()
 
 
-# -- others at the Lease
+# -- other holders of the Lease
 
 
 @pytest.mark.parametrize("holder", ["", "somebody"])
@@ -267,7 +267,7 @@ async def test_another_holder_is_heard_of_while_a_renewal_hangs() -> None:
     async with process.held() as tenure:
         await asyncio.sleep(1)
         process.server.slow = 1.9
-        await asyncio.sleep(1.5)  # a renewal is under way
+        await asyncio.sleep(1.5)  # a renewal is in flight
         process.server.edit(holder="somebody")
         await tenure.lost()
         assert process.now == 2.5
@@ -477,7 +477,7 @@ async def test_a_stop_during_a_renewal_releases_what_the_renewal_wrote() -> None
     async with process.held() as tenure:
         await asyncio.sleep(1)
         process.server.slow = 1.5
-        await asyncio.sleep(2)  # the renewal of 2 is under way
+        await asyncio.sleep(2)  # the renewal of 2 is in flight
         tenure.stopped_cleanly()
     assert process.server.holder == ""
 
@@ -506,7 +506,7 @@ async def test_a_stop_that_comes_before_the_keepers_thread_runs_is_heeded(
     assert process.server.requests == []
 
 
-# -- trouble is told once
+# -- problems are logged once
 
 
 @pytest.mark.regression
@@ -559,7 +559,7 @@ async def test_a_missing_namespace_is_asked_for_at_the_pace_of_candidates() -> N
     await asyncio.wait([entering])
 
 
-# -- several
+# -- several keepers
 
 
 @virtual_time

@@ -1,4 +1,4 @@
-"""The life of a Lease as tables: what is known of it and since when, what is done, and the record after."""
+"""The lifecycle of a Lease as tables: what is known and since when, the action, and the record after it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def machine(uniform: Callable[[float, float], float] = middle) -> Machine:
 
 
 def holding(at: float = 100.0) -> Machine:
-    """A machine that took its Lease at `at`, answered at once."""
+    """Returns a state machine that acquired its Lease at `at`, with an immediate response."""
     m = machine()
     assert isinstance(m.next(at, WALL), Get)
     m.found(lease(""), at)
@@ -76,7 +76,7 @@ def holding(at: float = 100.0) -> Machine:
 def until_it_writes(
     m: Machine, record: Callable[[float], Lease | None], now: float
 ) -> tuple[float, Create | Replace]:
-    """Answers every read with the record of that time."""
+    """Responds to every read with the record of that time."""
     while not isinstance(action := m.next(now, WALL), Create | Replace):
         assert not m.holds
         if isinstance(action, Get):
@@ -189,7 +189,7 @@ def test_a_lease_that_is_deleted_while_somebody_else_holds_it_is_waited_for_as_i
     m.failed("no answer", now)
     pause = m.next(now, WALL)
     assert isinstance(pause, Wait)
-    assert until_it_writes(m, record, pause.until)[0] == pause.until  # no second patience
+    assert until_it_writes(m, record, pause.until)[0] == pause.until  # it does not wait a second time
 
 
 def test_a_lease_that_vanishes_under_the_attempt_to_take_it_is_waited_for() -> None:
@@ -264,7 +264,7 @@ def test_a_take_over_that_is_answered_when_its_right_is_over_begins_anew() -> No
     m.found(None, 0.0)
     action = m.next(0.0, WALL)
     assert isinstance(action, Create)
-    m.written(stored(action.lease, "1"), 600.0)  # the machine slept
+    m.written(stored(action.lease, "1"), 600.0)  # the computer was asleep
     assert (m.holds, m.deadline) == (False, None)
     action = m.next(600.0, WALL)
     assert isinstance(action, Replace)
@@ -439,7 +439,7 @@ def test_a_restored_lease_that_still_names_us_is_held_and_one_that_does_not_is_l
         assert isinstance(m.next(102.0, WALL), Replace)
         m.rejected(102.0)
         assert isinstance(m.next(102.0, WALL), Get)
-        m.found(lease(holder, rv="2"), 102.0)  # a version of long ago
+        m.found(lease(holder, rv="2"), 102.0)  # a very old version
         assert m.state is state
         assert m.rewinds == 1
 

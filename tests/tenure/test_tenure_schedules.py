@@ -1,5 +1,6 @@
-"""Several machines at one Lease under every schedule that hypothesis finds: delays, lost answers, requests that land
-late, clocks that run at different rates, machines that sleep, processes that die, Leases that are deleted or restored.
+"""Several state machines compete for one Lease under every schedule that hypothesis finds: delays, lost responses,
+requests that take effect late, clocks that run at different rates, computers that sleep, processes that die, Leases
+that are deleted or restored.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from kubeshard.testing.virtual_time import run_virtual
 WALL = 1_800_000_000.0
 TIGHT = {"lease_duration": 15.0, "renew_deadline": 14.0}
 RATES = (0.98, 1.0, 1.02)
-"""Of clocks. They may differ by as much as duration and deadline do: by a fourteenth."""
+"""Rates of clocks. They may differ as much as duration and deadline do: by a fourteenth."""
 
 FAULTY = 120.0
-"""Seconds of faults; then the weather is good."""
+"""Seconds with faults; after that there are none."""
 CALM = 60.0
-"""Seconds within which somebody has the Lease then."""
+"""Seconds within which some process acquires the Lease after that."""
 
 DELAYS = (0.0, 0.0, 0.01, 0.01, 0.1, 0.4, 1.2, 3.0, 20.0, -1.0)
-"""Seconds on the way there, or back; negative: for ever."""
+"""Seconds for a request or a response; negative: forever."""
 
 Claims = Callable[[int], Claim]
 
@@ -58,10 +59,10 @@ class Server:
         self.versions = itertools.count(1)
         self.history: list[Lease | None] = []
         self.edition = 0
-        """How often the Lease was deleted."""
+        """The number of times that the Lease was deleted."""
 
     def carry_out(self, action: Get | Create | Replace) -> Callable[[Machine, float], None]:
-        """How the machine is told."""
+        """Executes a request; returns the input for the state machine."""
         found = self.lease
         match action:
             case Get():
@@ -87,10 +88,10 @@ class Holder:
     rate: float
     slept: float = 0.0
     generation: int = 0
-    """Answers and timers of an earlier one are for a machine that is gone, or for a request that was given up."""
+    """Those of an earlier generation (responses, timers) are for a machine or a request that was given up."""
     stopping: bool = False
     seen: set[int] = field(default_factory=set)
-    """The editions of the Lease that it was shown."""
+    """The editions of the Lease that it has seen."""
     acting_since: float | None = None
 
     def now(self, time: float) -> float:
@@ -106,7 +107,7 @@ class Schedule:
     random: random.Random
     claims: Claims
     rewrites: bool
-    """Whether the Lease is deleted and restored too."""
+    """Whether the Lease is also deleted and restored."""
     server: Server = field(default_factory=Server)
     time: float = 0.0
     restored: float = -100.0
@@ -116,7 +117,7 @@ class Schedule:
     holders: list[Holder] = field(default_factory=list)
     events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     held: float = 0.0
-    """When somebody held the Lease last."""
+    """When the Lease last had a holder."""
 
     def at(self, time: float, event: Callable[[], None]) -> None:
         heapq.heappush(self.events, (time, next(self.numbers), event))
@@ -143,13 +144,13 @@ class Schedule:
         assert len(acting) <= 1 or self._excused(acting), (self.time, acting)
 
     def _excused(self, acting: list[Holder]) -> bool:
-        """Whether etcd was restored, or a Lease was deleted that the last one to take it had never seen."""
+        """Whether etcd was restored, or a Lease was deleted that its last holder had never seen."""
         last = max(acting, key=lambda holder: holder.acting_since or 0.0)
         unseen = [when for edition, when in self.deleted.items() if edition not in last.seen]
         return any(self.time - when < 14 / 0.98 for when in (self.restored, *unseen))
 
     def begin(self, place: int, rate: float) -> None:
-        """A process starts, in the place of one that is gone."""
+        """Starts a process in the place of one that is gone."""
         identity = next(self.numbers)
         machine = Machine(self.claims(identity), lambda low, high: low + (high - low) * (identity % 7) / 6)
         holder = Holder(machine, rate)
@@ -179,7 +180,7 @@ class Schedule:
                 self.restored = self.time
 
     def sleep(self, holder: Holder, seconds: int) -> None:
-        """The machine is suspended: time goes on, nothing runs, and what was on its way is answered by nobody."""
+        """The computer is suspended: time passes, nothing runs, and requests in flight get no response."""
         generation = holder.generation = holder.generation + 1
 
         def wake() -> None:
@@ -298,7 +299,9 @@ async def _season(rng: random.Random) -> None:
             await asyncio.wait((living,))
 
     async def sleep_now_and_then() -> None:
-        """Only who holds: to a holder, and to nobody else, a sleep is a clock that jumps while others stand still."""
+        """Suspends only the holder: to a holder, and to nobody else, sleep is a clock that jumps while others stand
+        still.
+        """
         while not over.is_set():
             await asyncio.sleep(rng.uniform(1, 60))
             for process in processes:

@@ -93,7 +93,7 @@ async def test_of_two_processes_under_one_name_the_second_waits_and_the_first_go
 async def test_a_rival_is_succeeded_after_two_lease_durations_of_silence() -> None:
     shard = Shard(LeaseServer())
     async with shard.lease(RIVAL).held():
-        pass  # dies: no proof of its stop, no release
+        pass  # the process dies: there is no proof that it stopped, and no release
     async with shard.lease().held():
         assert shard.now == pytest.approx(30.0)
 
@@ -104,7 +104,7 @@ async def test_a_rival_whose_lease_is_deleted_still_has_two_lease_durations() ->
     async with shard.lease(RIVAL).held():
         second = asyncio.create_task(shard.lease().held().__aenter__())
         await asyncio.sleep(20)
-        shard.server.down = True  # the rival, too, cannot create it again
+        shard.server.down = True  # the rival cannot re-create it either
         shard.server.delete()
         await asyncio.sleep(3)
         shard.server.down = False
@@ -159,7 +159,7 @@ async def test_where_no_watchdog_can_bite_no_shard_begins() -> None:
 
 
 async def test_a_blocked_main_loop_can_neither_keep_the_lease_nor_write_after_its_time() -> None:
-    """In the real world, but for the server: each thread has one of its own."""
+    """In the real world, except for the server, of which each thread has its own."""
     beat = [time.monotonic()]
     connected: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Numbers that cannot work are refused."""
+"""Durations that cannot work are rejected."""
 
 from __future__ import annotations
 

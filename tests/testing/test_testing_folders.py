@@ -1,4 +1,4 @@
-"""Temporary folders, and what becomes of them."""
+"""Temporary folders, and when they are removed."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def temporary(tmp_path, monkeypatch):
 
 @pytest.fixture
 def nowhere(monkeypatch):
-    """No folder for temporary files: the root is read-only, and there is no /tmp."""
+    """There is no folder for temporary files: the root is read-only, and there is no /tmp."""
 
     def none():
         raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")

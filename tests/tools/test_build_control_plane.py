@@ -22,7 +22,7 @@ COMPILES = 'echo "$CGO_ENABLED $*" > "$target"; chmod +x "$target"'
 
 
 class Go:
-    """A `go` first on PATH that says its version, counts its builds and then does as told."""
+    """A `go` first on PATH that reports its version, counts its builds and then does what it is told."""
 
     def __init__(self, folder: Path) -> None:
         self._program = folder / "go"

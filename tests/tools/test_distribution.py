@@ -1,4 +1,4 @@
-"""What `make dist` makes: reproducible archives, and what is said about them."""
+"""The archives of `make dist` are reproducible, and their descriptions are right."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPOCH = 1_700_000_000
 
 
 def installed(site_packages: Path, name: str, *fields: str, **texts: str) -> None:
-    """As an installer leaves a distribution there."""
+    """Unpacks a distribution as an installer would."""
     folder = site_packages / f"{name}-1.0.dist-info"
     (folder / "licenses").mkdir(parents=True)
     files = [f"License-File: {file}" for file in texts]

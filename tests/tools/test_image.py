@@ -1,4 +1,4 @@
-"""What `make image` puts into the image, and what it says when it cannot."""
+"""What `make image` puts into the image, and its messages if it cannot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EPOCH = 1_700_000_000
 
 
 def told(instruction: str) -> str:
-    """What the last stage of the Containerfile says."""
+    """Returns what the last stage of the Containerfile says."""
     last = CONTAINERFILE[CONTAINERFILE.rindex("FROM ") :]
     (found,) = re.findall(rf"^{instruction} (.+)$", last, re.M)
     return str(found)
@@ -96,7 +96,7 @@ def test_a_layer_is_the_same_bytes_whatever_the_files_times_owners_and_modes(tmp
         ("link", 0, 0),
     ]
     assert all(it.mtime <= EPOCH for it in entries)
-    assert entries[1].mode == 0o755  # no setuid, and everybody may read
+    assert entries[1].mode == 0o755  # no setuid, and readable by everyone
 
 
 def test_wheels_are_those_that_run_on_the_images_c_library() -> None:

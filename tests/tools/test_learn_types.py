@@ -1,4 +1,4 @@
-"""The types of the built-in kinds are those of the release that is claimed."""
+"""The types of the built-in kinds are those of the release that they claim to be from."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The bill of materials that `make dist` makes."""
+"""The bill of materials that `make dist` generates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPOCH = 1_700_000_000
 
 
 def installed(site_packages: Path, name: str, *fields: str) -> Distribution:
-    """As an installer leaves a distribution there."""
+    """Unpacks a distribution as an installer would."""
     folder = site_packages / f"{name}-1.0.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(

@@ -1,6 +1,7 @@
-"""The programs of the documents as a type checker reads them: every name, attribute and argument is there.
+"""The programs of the documents pass a type checker: every name, attribute and argument exists.
 
-Looser than for what `test_types` reads: tests on pages have no annotations, and take what may be None for what it is.
+The settings are looser than for `test_types`: tests on pages have no annotations, and use optional values without
+checking for None.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What type checkers make of an author's code: what is right passes, and each mistake is found in its line."""
+"""What type checkers report about an author's code: correct code passes, and each mistake is found in its line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = HERE.parents[1]
 AUTHORS = (HERE / "right.py", HERE / "wrong.py", *sorted((ROOT / "examples").glob("*.py")))
 
 Findings = Mapping[str, Mapping[int, str]]
-"""By file: what was found in which line."""
+"""The lines of each file in which something was found."""
 
 
 @cache
@@ -72,7 +72,7 @@ def test_every_mistake_is_found_in_its_line_and_nothing_else_is(checker: Callabl
 
 
 def _run(module: str, *arguments: str) -> str:
-    """What it prints: 1 is its code for findings."""
+    """Returns the output; exit code 1 means that there are findings."""
     roots = {"MYPYPATH": f"{HERE}:{ROOT / 'examples'}"}
     ran = subprocess.run(
         [sys.executable, "-m", module, *arguments],

@@ -16,7 +16,7 @@ class Answer:
     headers: dict[bytes, bytes] = field(default_factory=dict)
     body: bytes = b""
     read: int = 0
-    """Pieces of the request's body that were asked for."""
+    """How often the application has called `receive`."""
 
 
 async def call(
@@ -29,7 +29,7 @@ async def call(
     headers: Sequence[tuple[bytes, bytes]] = ((b"content-type", b"application/json"),),
     leaves: bool = False,
 ) -> Answer:
-    """`body` may be given in pieces; with `leaves` the client is gone after the last one."""
+    """Calls the application. `body` may be given in chunks; with `leaves` the client disconnects after the last one."""
     pieces = [body] if isinstance(body, bytes) else list(body)
     answer = Answer()
 

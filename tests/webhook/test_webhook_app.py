@@ -223,7 +223,7 @@ def counts(metrics: WebhookMetrics) -> list[tuple[str, dict[str, str], float]]:
 
 
 async def directly(app: AdmissionApp, body: bytes, url: str = PATH, **options: Any) -> Answer:
-    """What `AsgiServer` does with a request that arrived in one piece."""
+    """Does what `AsgiServer` does with a request that arrived in one piece."""
     headers = options.get("headers", [JSON])
     direct = app.direct(b"POST", url.encode(), list(headers))
     found = direct(body) if direct else app

@@ -31,7 +31,7 @@ def pair(name: str = NAME, at: float = NOW) -> CertificatePair:
 
 
 def beginning(at: float) -> CertificatePair:
-    """A pair that is not valid before."""
+    """Returns a pair that is not valid before a given time."""
     authority = new_authority("test", at, DAY)
     return new_server_leaf(authority, (NAME,), at, DAY)
 
@@ -112,8 +112,7 @@ def test_only_http_1_1_is_negotiated() -> None:
 
 
 class Mounted:
-    """A directory as the kubelet mounts a Secret: the files are links into `..data`, itself a link that is
-    swapped."""
+    """A directory as the kubelet mounts a Secret: the files are links into `..data`, itself a link that is swapped."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -173,7 +172,7 @@ async def test_files_that_were_refused_are_read_again_without_a_change_and_serve
     valid = {GOOD}
 
     class Serving(ServingCertificate):
-        """By whose clock a certificate begins when the test says so."""
+        """Rejects certificates that are not in `valid`."""
 
         def install(self, pair: CertificatePair) -> bool:
             if pair not in valid:
@@ -229,7 +228,7 @@ def handshake(
     alpn: list[str] | None = None,
     negotiated: str | None = None,
 ) -> str | None:
-    """The TLS version that a client gets which trusts just this certificate."""
+    """Returns the TLS version of a client that trusts only this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=trusted.certificate.decode())

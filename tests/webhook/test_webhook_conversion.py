@@ -1,4 +1,4 @@
-"""Conversion between versions: the way, what is kept, and what is refused."""
+"""Conversion between versions: the path, what is preserved, and what is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of docs/admission-webhooks.md run, and the first one is the example."""
+"""The programs of docs/admission-webhooks.md run, and the first one equals the example."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_validator_takes_fifteen_lines_with_its_imports_and_its_manager() -> N
 
 @pytest.fixture
 def names() -> dict[str, Any]:
-    """What the programs of the document define."""
+    """Returns the names that the document's programs define."""
     module = ModuleType("admission_webhooks")
     sys.modules[module.__name__] = module  # annotations are resolved in it
     for block in BLOCKS:

@@ -94,7 +94,7 @@ def test_an_authority_about_to_end_is_not_used_for_another_leaf() -> None:
 
 
 def verifies(identity: Identity, at: float) -> bool:
-    """As an API server that trusts the bundle: the leaf and its issuer are valid at that time."""
+    """Verifies the chain like an API server that trusts the bundle: the leaf and its issuer are valid at that time."""
     issuers = [
         authority
         for authority in x509.load_pem_x509_certificates(identity.bundle)
@@ -107,7 +107,7 @@ def verifies(identity: Identity, at: float) -> bool:
 
 
 def begins(identity: Identity | None, at: float) -> Identity:
-    """What a clock makes whose certificates begin when they are made: those of earlier versions."""
+    """Creates certificates as earlier versions did: valid from the time of their creation."""
     kept = identity.authorities if identity else ()
     authority = new_authority(NAMES[0], at, AUTHORITY_LIFETIME)
     return Identity((*kept, authority), new_server_leaf(authority, NAMES, at, LEAF_LIFETIME))
@@ -155,7 +155,7 @@ def test_an_authority_that_is_not_valid_yet_issues_nothing_while_a_valid_one_exi
     [
         (0.0, 366 * DAY),
         (0.0, 61 * DAY, 366 * DAY, -366 * DAY),
-        (0.0, -NOW),  # without a battery: 1970
+        (0.0, -NOW),  # a clock without a battery: 1970
         (0.0, 300 * DAY, 10.0, 600 * DAY, -200 * DAY),
     ],
 )

@@ -23,7 +23,7 @@ REVIEW = json.dumps({"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u-
 
 
 class Given:
-    """A certificate source whose later pairs come from the test."""
+    """A certificate source whose later pairs are provided by the test."""
 
     def __init__(self) -> None:
         self.later: asyncio.Queue[Identity] = asyncio.Queue()

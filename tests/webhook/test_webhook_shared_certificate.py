@@ -29,14 +29,14 @@ SECRET_NAME = "apps-webhook-cert"
 
 
 class Secrets:
-    """The part of an API server that keeps one Secret, with compare-and-swap."""
+    """The part of an API server that stores one Secret, with compare-and-swap."""
 
     def __init__(self) -> None:
         self.secret: Secret | None = None
         self.version = 0
         self.failures: list[Exception] = []
         self.before_write: list[Secret] = []
-        """What other replicas write just before this one does."""
+        """Writes of other replicas just before this one."""
 
     async def get(self, target: type[Secret], name: str, namespace: str) -> Secret:
         assert (name, namespace) == (SECRET_NAME, "apps-system")

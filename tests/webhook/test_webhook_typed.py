@@ -1,4 +1,4 @@
-"""Typed functions as webhooks: what the API server is answered, and what is registered."""
+"""Typed functions as webhooks: the responses to the API server, and the registration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of docs/work-queue.md run as they stand, and what it says in numbers is so."""
+"""The programs of docs/work-queue.md run unchanged, and the numbers on the page are right."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_backoff_table_is_what_the_default_limiter_says() -> None:
 
 
 class Always(SeededRng):
-    """Not random at all."""
+    """A random source that always returns the same value."""
 
     def __init__(self, value: float) -> None:
         super().__init__(0)

@@ -16,7 +16,7 @@ IDLE, QUEUED, RUNNING, DIRTY = KeyState.IDLE, KeyState.QUEUED, KeyState.RUNNING,
 
 
 def queue_in(state: KeyState) -> QueueCore[str]:
-    """A queue whose key "k" is in that state, with another key waiting behind it."""
+    """Returns a queue whose key "k" is in that state, with another key waiting behind it."""
     queue: QueueCore[str] = QueueCore(int)
     if state is not IDLE:
         queue.add("k")
@@ -71,7 +71,7 @@ def test_another_order_decides_what_is_next_and_nothing_else() -> None:
     for key in ("ccc", "a", "bb", "a"):
         queue.add(key)
     assert queue.take() == "a"
-    queue.add("a")  # while a worker has it
+    queue.add("a")  # while a worker is processing it
     assert [queue.take(), queue.ready] == ["bb", 1]
     queue.done("a")
     assert [queue.take(), queue.take(), queue.ready] == ["a", "ccc", 0]
@@ -118,7 +118,7 @@ def test_the_priority_of_an_add_during_processing_is_that_of_the_next_run() -> N
 
 
 def test_an_order_that_raises_loses_no_key() -> None:
-    """The add fails, and the next one is not collapsed with it."""
+    """The add fails, and the next add is not deduplicated against it."""
 
     class Full(deque[str]):
         def append(self, key: str, /) -> None:
@@ -181,8 +181,8 @@ def test_discard_forgets_what_waits_and_keeps_what_runs() -> None:
 
 
 class AgainstModel(RuleBasedStateMachine):
-    """The queue against the plainest model of it: a list of what waits, a set of what runs, a set of what to
-    repeat.
+    """Compares the queue with the simplest model of it: a list of waiting keys, a set of running ones, and a set of
+    those to repeat.
     """
 
     def __init__(self) -> None:

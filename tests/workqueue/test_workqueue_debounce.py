@@ -1,4 +1,4 @@
-"""Bursts become one run: first the times alone, then the queue, on virtual time."""
+"""Bursts are combined into one run: first the times alone, then the queue, on virtual time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The whole family against a model: priorities, delays, debounce, retries, shutdown, drain, and workers that come,
 wait, get keys, finish and are cancelled at any moment.
 
-Steps follow each other without letting the loop run, except `settle`, `advance` and the setting of a timer: so
-cancellations meet workers that are woken and have not run yet.
+Steps follow each other without letting the loop run, except `settle`, `advance` and the setting of a timer.
+Cancellations can therefore hit workers that were woken and have not run yet.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PRIORITIES = st.sampled_from([LOW, NORMAL, 5])
 REASONS = st.sampled_from(["", *(f"reason {number}" for number in range(MAX_REASONS + 2))])
 QUIET, LONGEST = 2, 5
 SHUTDOWN_AFTER = 25
-"""Steps: what a queue that is shut down does is soon seen."""
+"""The number of steps: the behavior of a queue that is shut down is soon covered."""
 
 
 class Known:
-    """What is known of a key that wants processing."""
+    """What is known of a key that needs processing."""
 
     def __init__(self, priority: int = LOW) -> None:
         self.priority = priority
@@ -48,14 +48,14 @@ class Known:
 
 
 class Model:
-    """What is promised, as plainly as it can be said. `fifo`: first in, first out among equals."""
+    """The guarantees, in the simplest form. `fifo`: first in, first out among equals."""
 
     def __init__(self, fifo: bool) -> None:
         self.fifo = fifo
         self.pending: dict[int, Known] = {}
         self.held: dict[int, Known] = {}
         self.places: dict[tuple[int, int], int] = {}
-        """(priority, key): the place of a key that is ready, or that rose from there."""
+        """(priority, key): the place of a key that is ready, or that was raised from there."""
         self.served: dict[int, int] = {}
         self.delayed: dict[int, tuple[float, int, str, int]] = {}
         self.bursts: dict[int, tuple[float, int, float, Known]] = {}
@@ -141,7 +141,7 @@ class Model:
             assert all(place < self.places[priority, other] for other in equals), "another key came first"
         del self.pending[key]
         self.held[key] = known
-        for level, other in list(self.places):  # those that rose, and whose turn has passed
+        for level, other in list(self.places):  # those that were raised, and whose turn has passed
             rose = other not in equals and level == priority
             if rose and (not equals or (self.fifo and self.places[level, other] < place)):
                 del self.places[level, other]
@@ -154,7 +154,7 @@ class Model:
             del self.places[place]
 
     def turn(self) -> int:
-        """Every SHARE-th key is one of the lower ones."""
+        """Every SHARE-th key is one of a lower priority."""
         *higher, lowest = sorted({self.pending[key].priority for key in self.ready}, reverse=True)
         for priority in higher:
             self.served[priority] = self.served.get(priority, 0) + 1
@@ -184,7 +184,7 @@ class Worker:
 class Family(RuleBasedStateMachine):
     fifo = True
     steps = 0
-    """Of all examples."""
+    """The number of steps in all examples."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ class Family(RuleBasedStateMachine):
         self.count = 0
 
     def teardown(self) -> None:
-        """Nothing is lost: in the end all that was wanted is handed out."""
+        """Nothing is lost: in the end every key that needed processing has been returned."""
         try:
             self.settle()
             for _ in range(40):
@@ -229,7 +229,7 @@ class Family(RuleBasedStateMachine):
         type(self).steps += 1
         self.count += 1
 
-    # What wants processing
+    # Adding keys
 
     @rule(key=KEYS, priority=PRIORITIES, reason=REASONS)
     def add(self, key: int, priority: int, reason: str) -> None:
@@ -343,7 +343,7 @@ class Family(RuleBasedStateMachine):
     def advance(self, seconds: int) -> None:
         self.settle()
         for _ in range(seconds):
-            # What falls due wants processing before workers may see it: it is handed out in this very second.
+            # Keys that become due need processing before workers may see them: they are returned at that very second.
             self.model.fall_due(self.now + 1)
             self.loop.run_until_complete(asyncio.sleep(1))
             self.settle()
@@ -369,7 +369,7 @@ class Family(RuleBasedStateMachine):
         assert {waiting.key for waiting in view.waiting} == model.pending.keys()
         assert {delay.key for delay in view.delays} == model.delayed.keys() | model.bursts.keys()
 
-    # What the steps need
+    # Helpers of the steps
 
     @property
     def now(self) -> float:
@@ -405,7 +405,7 @@ class Family(RuleBasedStateMachine):
 
 
 class Turns(Family):
-    """With an order that is not first in, first out."""
+    """Uses an order that is not first in, first out."""
 
     fifo = False
 

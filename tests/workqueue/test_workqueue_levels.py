@@ -1,4 +1,4 @@
-"""Ready keys by priority: who goes first, who is not starved, and what is not kept."""
+"""Ready keys by priority: which goes first, which never starves, and what is not kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def taken(levels: Levels[str]) -> Iterable[str]:
 
 
 def test_a_key_that_triggers_itself_without_end_starves_no_lower_one() -> None:
-    """One object whose reconcile always changes it, one worker, and the objects that were there at the start."""
+    """One object that changes in every reconcile, one worker, and the objects that existed at the start."""
     levels = levels_of(("hot", NORMAL), *((f"listed {number}", LOW) for number in range(3)))
     seen = []
     for _ in range(3 * SHARE):
@@ -44,7 +44,7 @@ def test_every_one_of_many_priorities_is_served_in_the_end() -> None:
 
 
 def test_lower_keys_get_no_turn_that_nobody_has_to_wait_for() -> None:
-    """Turns are counted only while a lower key waits."""
+    """Turns are counted only while a key of lower priority waits."""
     levels = levels_of(*((f"high {number}", NORMAL) for number in range(SHARE - 1)))
     for _ in range(SHARE - 1):
         levels.popleft()

@@ -1,4 +1,6 @@
-"""The queue with waiting workers, on virtual time: one test per guarantee. `test_workqueue_family` has all of them."""
+"""The queue with waiting workers, on virtual time: one test per guarantee. `test_workqueue_family` covers all of them
+at once.
+"""
 
 from __future__ import annotations
 
@@ -193,7 +195,7 @@ async def test_rate_limited_adds_wait_as_the_limiter_says_until_forgotten() -> N
 
 @virtual_time
 async def test_what_triggers_a_key_that_backs_off_does_not_make_it_wait_longer() -> None:
-    """Ten triggers that fail within one backoff are one failure, and the retry comes when it was due."""
+    """Ten triggers that fail within one backoff count as one failure, and the retry comes when it was due."""
     queue, clock = new_queue(limiter=ItemExponential(1, 1000, jitter=0, rng=SeededRng(1))), VirtualClock()
     queue.add_rate_limited("a")
     await take(queue)
@@ -213,7 +215,7 @@ async def test_what_triggers_a_key_that_backs_off_does_not_make_it_wait_longer()
 
 @virtual_time
 async def test_a_retry_whose_delay_was_overtaken_is_not_lost() -> None:
-    """The retry waits in the place of an earlier delay, which fires first."""
+    """The retry takes the place of an earlier delay, which fires first."""
     queue, clock = new_queue(limiter=FastSlow(10, 10, fast_tries=1)), VirtualClock()
     queue.add_rate_limited("a")
     queue.add_after("a", 5)

@@ -1,4 +1,4 @@
-"""A turn for each tenant: what one of them cannot do to the others."""
+"""A turn for each tenant: how tenants are protected from each other."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_tenant_that_adds_again_and_again_gets_its_turn_and_no_more() -> None:
 
 
 def test_tenants_that_come_and_go_do_not_keep_one_with_many_keys_waiting() -> None:
-    """A stream of new namespaces, half as fast as keys are handed out: the other half stays for the big one."""
+    """New namespaces keep coming, half as fast as keys are processed: the other half remains for the big tenant."""
     order: RoundRobin[Key] = RoundRobin()
     for number in range(100):
         order.append(Key("big", str(number)))
@@ -94,7 +94,7 @@ def test_keys_without_a_tenant_are_kept_and_that_is_said_once(
 def test_of_the_tenants_that_wait_none_gets_two_turns_before_another_gets_one(
     steps: list[int | None],
 ) -> None:
-    """None: a key is handed out; a number: that tenant adds one."""
+    """None: a key is taken; a number: that tenant adds one."""
     order: RoundRobin[Key] = RoundRobin()
     waiting: Counter[str] = Counter()
     turns_while_waiting: dict[str, Counter[str]] = {}

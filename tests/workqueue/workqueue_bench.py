@@ -1,4 +1,4 @@
-"""What the tests of the queue share."""
+"""Shared by the tests of the queue."""
 
 from __future__ import annotations
 
