@@ -95,7 +95,7 @@ def test_a_server_that_cannot_be_reached(home: Path) -> None:
     done = kubeshard(home, "samples", "apply", KUBECONFIG="away")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: cannot reach the cluster (GET /version: ")
-    assert done.stderr.endswith("check the kubeconfig's server, the network and the proxy\n")
+    assert done.stderr.endswith("in the kubeconfig, the network and the proxy\n")
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_a_function_that_cannot_be_called_for_the_manager_is_told_so(folder: Pat
 
 def test_yaml_that_cannot_be_read_is_one_line_that_says_where(folder: Path) -> None:
     (folder / "bad.yaml").write_text("a: 1\nb: [\n")
-    with pytest.raises(ConfigurationError, match=r"^bad\.yaml: not YAML in line 3: .*$"):
+    with pytest.raises(ConfigurationError, match=r"^bad\.yaml: not YAML on line 3: .*$"):
         read_documents(Path("bad.yaml"))
 
 

@@ -52,7 +52,7 @@ async def test_a_refused_token_is_read_again_at_once(tmp_path, clock):
 async def test_the_last_good_token_is_used_while_the_file_cannot_be_read(tmp_path, clock):
     path = tmp_path / "token"
     credentials = TokenFileCredentials(TokenFile(path), clock)
-    with pytest.raises(ConfigurationError, match=r"cannot read the token file: .*token"):
+    with pytest.raises(ConfigurationError, match=r"cannot read the token file: [^\[]*token"):
         await credentials.current()
     path.write_text("")
     with pytest.raises(ConfigurationError, match="is empty"):
@@ -176,6 +176,6 @@ async def test_a_failure_is_one_line_with_the_hint_how_to_get_the_plugin(plugin,
 async def test_a_plugin_that_is_not_installed_is_named(clock):
     missing = ExecPlugin(command="kubeshard-no-such-plugin", install_hint="get it")
     with pytest.raises(
-        ConfigurationError, match=r"kubeshard-no-such-plugin: No such file or directory \(get it\)"
+        ConfigurationError, match=r"kubeshard-no-such-plugin: executable not found \(get it\)"
     ):
         await ExecCredentials(ClusterConfig("https://k"), missing, clock).current()

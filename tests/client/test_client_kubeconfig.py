@@ -122,7 +122,10 @@ def test_an_empty_file_of_kubectl_is_read(write):
             ("{token: secret}", "{client-key-data: YQ==}"),
             "client-certificate and client-key must be given together",
         ),
-        (("{token: secret}", "{client-key: missing.pem}"), "user 'u': client-key: .*No such file"),
+        (
+            ("{token: secret}", "{client-key: missing.pem}"),
+            r"user 'u': client-key: [^\[]*missing.pem: No such file",
+        ),
         (("{token: secret}", "{auth-provider: {name: gcp}}"), "auth-provider 'gcp' is no longer supported"),
         (("{token: secret}", "{exec: {command: x, apiVersion: v9}}"), "exec: apiVersion: 'v9' must be"),
         (
@@ -133,7 +136,7 @@ def test_an_empty_file_of_kubectl_is_read(write):
             "interactiveMode Always",
         ),
         (("server:", "proxy-url: socks5://x, server:"), "proxy-url: 'socks5://x': only http"),
-        (("contexts: [", "contexts: [["), "not YAML in line"),
+        (("contexts: [", "contexts: [["), "not YAML on line"),
         (("10.0.0.1:6443", "host:port"), "server: 'https://host:port' does not name a host and a port"),
         (("10.0.0.1:6443", "[::1"), "does not name a host and a port"),
         (("10.0.0.1:6443", ""), "does not name a host and a port"),

@@ -106,7 +106,7 @@ def test_an_object_that_does_not_exist(filled: KubeApi, kubectl_shard: KubectlSh
     ("arguments", "message"),
     [
         (("status", "rr"), "there is no ControllerRing rr; did you mean r?"),
-        (("where", "pod/p"), "pod is in no ring; the rings shard configmaps, secrets"),
+        (("where", "pod/p"), "no ring shards pod; the rings shard configmaps, secrets"),
     ],
 )
 def test_a_question_without_an_answer(
@@ -198,7 +198,8 @@ def test_a_cluster_without_rings(bare: KubectlShard) -> None:
     done = bare("status")
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "Error: the cluster has no ControllerRings: their CustomResourceDefinition is not installed, so no sharder is\n"
+        "Error: the cluster has no ControllerRings, because their CustomResourceDefinition is not installed: "
+        "`kubeshard manifests sharder` prints it\n"
     )
 
 

@@ -160,8 +160,16 @@ async def test_a_kind_is_known_by_its_short_name(cluster: RingCluster) -> None:
 
 
 async def test_a_kind_that_no_ring_shards(cluster: RingCluster) -> None:
-    with pytest.raises(Unanswerable, match="pod is in no ring; the rings shard configmaps, secrets"):
+    with pytest.raises(Unanswerable, match="no ring shards pod; the rings shard configmaps, secrets"):
         await placed(cluster, "pod/p")
+
+
+async def test_a_kind_that_a_ring_shards_but_the_server_does_not_serve(cluster: RingCluster) -> None:
+    await cluster.ring(
+        resources=[{"group": "", "resource": "secrets"}, {"group": "none.example", "resource": "things"}]
+    )
+    with pytest.raises(Unanswerable, match=r"the rings shard secrets, things\.none\.example \(not served\)"):
+        await placed(cluster, "thing/t")
 
 
 @pytest.mark.parametrize("words", [("secret",), ("secret/",), ("/s",), ("secret", "a", "b")])

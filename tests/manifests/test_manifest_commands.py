@@ -44,6 +44,10 @@ def test_a_ring_and_values_may_come_from_standard_input(tmp_path: Path) -> None:
     assert printed("ring", "-", given=file.read_text()) == printed("ring", str(file))
     assert printed("sharder", "--values=-", given="replicas: 7") == printed("sharder", "--set=replicas=7")
     assert refused("manifests", "ring", "-").startswith("standard input has no ControllerRing")
+    assert refused("manifests", "ring", "-", given="a: [").startswith("standard input: not YAML on line 1: ")
+    assert refused("manifests", "sharder", "--values=-", given="[1]").startswith(
+        "standard input: expected one"
+    )
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,13 @@ class _ShowsByDefault(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_ShowsByDefault, subcommand_metavar="MODULE[:CLASS] | COMMAND [ARGS]...")
+@click.group(
+    cls=_ShowsByDefault,
+    subcommand_metavar="MODULE[:CLASS] | COMMAND [ARGS]...",
+    short_help="Print definitions of classes, or check a change.",
+)
 def crd() -> None:
-    """CustomResourceDefinitions from classes, and what a change to one breaks.
+    """Print CustomResourceDefinitions of classes, or show what a change breaks.
 
     `kubeshard crd MODULE[:CLASS]` prints the definitions of a module's kinds, as `kubeshard crd show` does.
     """

@@ -11,7 +11,7 @@ import click
 from kubeshard.cli.loading import load_manager, program_name
 from kubeshard.cli.names import account, label
 from kubeshard.cli.options import Command
-from kubeshard.cli.yaml_files import STANDARD_INPUT, read_documents
+from kubeshard.cli.yaml_files import read_documents, source_name
 from kubeshard.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -68,9 +68,11 @@ def output_option(function: Function) -> Function:
     )(function)
 
 
-@click.group(subcommand_metavar="COMMAND [ARGS]...")
+@click.group(
+    subcommand_metavar="COMMAND [ARGS]...", short_help="Print manifests for a sharder, ring or operator."
+)
 def manifests() -> None:
-    """What a cluster needs for a sharder, a ring or an operator.
+    """Print the manifests that a sharder, a ring or an operator needs in a cluster.
 
     The output is meant for `kubectl apply --server-side -f -`. It grants the fewest rights, and its pods run in
     namespaces of the Pod Security level restricted.
@@ -130,7 +132,7 @@ def sharder(settings: tuple[str, ...], file: Path | None, output: str) -> None:
 def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, output: str) -> None:
     """Print the ControllerRings of a file, the sharder's roles on their resources, and admission policies.
 
-    With - as FILE, of what standard input has.
+    If FILE is -, standard input is read.
 
     Policies need Kubernetes 1.30 or newer.
     """
@@ -139,8 +141,9 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
 
     found = [document for document in read_documents(path) if is_ring(document)]
     if not found:
-        where = "standard input" if str(path) == STANDARD_INPUT else path
-        raise ConfigurationError(f"{where} has no ControllerRing of {ControllerRing.KIND.api_version}")
+        raise ConfigurationError(
+            f"{source_name(path)} has no ControllerRing of {ControllerRing.KIND.api_version}"
+        )
     service, accounts = account(sharder, "--sharder"), [account(each, "--shards") for each in shards]
     made = (ring_objects(each, service, shards=accounts, labels_only=labels_only) for each in found)
     _print([obj for objects in made for obj in objects], output)
@@ -186,7 +189,7 @@ def _file(path: Path | None) -> Any:
         return None
     documents = read_documents(path)
     if len(documents) > 1 or not all(isinstance(each, dict) for each in documents):
-        raise ConfigurationError(f"{path}: expected one mapping of values")
+        raise ConfigurationError(f"{source_name(path)}: expected one mapping of values")
     return documents[0] if documents else None
 
 

@@ -108,7 +108,9 @@ def samples() -> None:
         "kubeshard samples show | kubectl apply -f -",
     ),
 )
-@click.option("--crds", is_flag=True, help="The CustomResourceDefinitions of Themes and Websites instead.")
+@click.option(
+    "--crds", is_flag=True, help="Print the CustomResourceDefinitions of Themes and Websites instead."
+)
 def show(crds: bool) -> None:
     """Print a project, two themes and two Websites as YAML.
 
@@ -123,10 +125,12 @@ def show(crds: bool) -> None:
     click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
 
 
-@samples.command(cls=Command, environment=CLUSTER_VARIABLE)
+@samples.command(
+    cls=Command, environment=CLUSTER_VARIABLE, short_help="Create or update the samples in a cluster."
+)
 @cluster_options
 def apply(kubeconfig: str | None, context: str | None) -> None:
-    """Create or update in the cluster what `show --crds` and `show` print."""
+    """Create or update the objects that `show --crds` and `show` print in a cluster."""
     from kubeshard.client.installing import install
     from kubeshard.examples.webhosting import manifests
     from kubeshard.manager.connecting import connected

@@ -22,11 +22,18 @@ def read_documents(path: Path) -> list[Any]:
         return [each for each in yaml.safe_load_all(text) if each is not None]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f" in line {mark.line + 1}" if mark else ""
-        raise ConfigurationError(f"{path}: not YAML{line}: {getattr(error, 'problem', error)}") from error
+        line = f" on line {mark.line + 1}" if mark else ""
+        raise ConfigurationError(
+            f"{source_name(path)}: not YAML{line}: {getattr(error, 'problem', error)}"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         problem = (isinstance(error, OSError) and error.strerror) or error
-        raise ConfigurationError(f"{path}: {problem}") from error
+        raise ConfigurationError(f"{source_name(path)}: {problem}") from error
+
+
+def source_name(path: Path) -> str:
+    """The name of what `read_documents` reads, for messages."""
+    return "standard input" if str(path) == STANDARD_INPUT else str(path)
 
 
 def objects_in(path: Path) -> Iterator[dict[str, Any]]:

@@ -85,7 +85,8 @@ class TokenFileCredentials:
         except (OSError, UnicodeDecodeError, ConfigurationError) as error:
             if self._credential is not None:
                 return self._credential
-            raise ConfigurationError(f"cannot read the token file: {error}") from error
+            problem = f"{self._path}: {error.strerror}" if isinstance(error, OSError) else error
+            raise ConfigurationError(f"cannot read the token file: {problem}") from error
         self._credential = Credential(f"Bearer {token}")
         return self._credential
 

@@ -95,6 +95,8 @@ class ExecCredentials:
                 stderr=asyncio.subprocess.PIPE,
                 env={**environ.variables(), **plugin.env, "KUBERNETES_EXEC_INFO": json.dumps(self._info())},
             )
+        except FileNotFoundError as error:
+            raise self._failed("executable not found") from error
         except OSError as error:
             raise self._failed(error.strerror or str(error)) from error
         try:

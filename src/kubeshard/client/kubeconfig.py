@@ -183,7 +183,7 @@ def _read(path: Path) -> _File:
         raise ConfigurationError(f"{path}: cannot read the kubeconfig: {reason}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f" in line {mark.line + 1}" if mark else ""
+        line = f" on line {mark.line + 1}" if mark else ""
         raise ConfigurationError(f"{path}: not YAML{line}: {getattr(error, 'problem', error)}") from error
     try:
         return msgspec.convert(parsed or {}, _File)
@@ -236,7 +236,8 @@ def _pem(path: Path, where: str, field: str, data: str | None, file: str | None)
     try:
         return _relative(path, file).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{where}: {field}: {error}") from error
+        problem = f"{_relative(path, file)}: {error.strerror}" if isinstance(error, OSError) else error
+        raise ConfigurationError(f"{where}: {field}: {problem}") from error
 
 
 def _auth(path: Path, where: str, user: User) -> Auth:

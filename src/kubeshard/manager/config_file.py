@@ -206,7 +206,7 @@ def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> t
         document = yaml.load(text, Loader=_SAFE_LOADER)  # noqa: S506 - it is a safe loader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark else ""
+        where = f" on line {mark.line + 1}" if mark else ""
         raise ConfigurationError(f"invalid YAML{where}: {getattr(error, 'problem', error)}") from None
     if not isinstance(document, Mapping):
         raise ConfigurationError(f"expected a mapping with apiVersion: {api_version} and kind: {kind}")

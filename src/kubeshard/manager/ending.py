@@ -64,7 +64,8 @@ def _explained(error: KubeshardError) -> str:
             return f"{said}; bind a role that grants this to the user, or use another one"
         case Unavailable(code=0) | Timeout(code=0):
             return (
-                f"cannot reach the cluster ({said}): check the kubeconfig's server, the network and the proxy"
+                f"cannot reach the cluster ({said}): check the server and the certificate authority in the kubeconfig, "
+                "the network and the proxy"
             )
         case ApiError(code=code) if code >= 500:
             return f"the cluster is in trouble ({error_line(error)}): try again later"

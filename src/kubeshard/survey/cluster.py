@@ -111,7 +111,8 @@ async def read_cluster(client: Client) -> Cluster:
             rings = await client.list_all(ControllerRing)
     except NotFound:
         raise Unanswerable(
-            "the cluster has no ControllerRings: their CustomResourceDefinition is not installed, so no sharder is"
+            "the cluster has no ControllerRings, because their CustomResourceDefinition is not installed: "
+            "`kubeshard manifests sharder` prints it"
         ) from None
     with needing("list", Lease.KIND.group_resource):
         leases = await client.list_all(Lease, ALL, label_selector=Selector.exists(RING_LABEL))

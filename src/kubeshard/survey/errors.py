@@ -39,4 +39,6 @@ def unknown(what: str, name: str, known: Iterable[str]) -> Unanswerable:
     if close := get_close_matches(name, names, n=3, cutoff=0.5):
         return Unanswerable(f"there is no {what} {name}; did you mean {' or '.join(close)}?")
     shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-    return Unanswerable(f"there is no {what} {name}; there {f'are: {shown}' if names else 'is none'}")
+    return Unanswerable(
+        f"there is no {what} {name}" + (f"; there are: {shown}" if names else ", nor any other")
+    )

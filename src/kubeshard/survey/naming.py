@@ -46,9 +46,11 @@ async def rings_of(client: Client, rings: Iterable[SeenRing], word: str) -> list
                 if word.lower() in await _short_names(client, kind):
                     found.append((ring, kind))  # noqa: PERF401 - it waits for answers
     if not found:
-        sharded = sorted({str(resource) for ring in rings for resource in ring.kinds})
-        shown = f"the rings shard {', '.join(sharded)}" if sharded else "no ring shards anything"
-        raise Unanswerable(f"{word} is in no ring; {shown}")
+        served = {str(resource) for ring in rings for resource in ring.kinds}
+        unserved = {f"{resource} (not served)" for ring in rings for resource in ring.unresolved}
+        sharded = ", ".join(sorted(served | unserved))
+        shown = f"the rings shard {sharded}" if sharded else "the rings list no resources"
+        raise Unanswerable(f"no ring shards {word}; {shown}")
     resources = {kind.group_resource for _, kind in found}
     if len(resources) > 1:
         raise ConfigurationError(

@@ -60,10 +60,8 @@ def access_options(function: Callable[..., None]) -> Callable[..., None]:
     """`--kubeconfig`, `--context`, `--as` and `--as-group`, given on as `access`."""
 
     @cluster_options
-    @click.option("--as", "user", metavar="USER", help="Ask as this user, as kubectl does.")
-    @click.option(
-        "--as-group", "group", metavar="GROUP", help="Ask as a member of this group; requires --as."
-    )
+    @click.option("--as", "user", metavar="USER", help="Impersonate this user, as in kubectl.")
+    @click.option("--as-group", "group", metavar="GROUP", help="Impersonate this group, too; requires --as.")
     @wraps(function)
     def given(
         *arguments: Any,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.argument("shard")
 @click.option("--ring", metavar="RING", help="The shard's ring, if several rings have a shard of this name.")
 @click.option("--dry-run", is_flag=True, help="Only print what would happen.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.option(
     "--timeout",
     metavar="SECONDS",
@@ -50,8 +50,8 @@ def drain(
     """Drain a shard: its pod is evicted, so it ends its work and releases its Lease, and the sharder moves its objects
     to the other shards.
 
-    The protocol has no other way: a shard that runs and holds its Lease is a member of the hash ring, so it would get
-    every object back that it gave up. PodDisruptionBudgets are respected. The pod's controller starts another pod;
+    Nothing gentler works: a shard that runs and holds its Lease is a member of the hash ring, so it would get back
+    every object that it gave up. PodDisruptionBudgets are respected. The pod's controller starts another pod;
     scale it down to get rid of the shard.
     """
     seen, leaving = ask(access, lambda client: _prepared(client, shard, ring))

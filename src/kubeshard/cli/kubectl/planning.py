@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    short_help="What would move with other shards.",
+    short_help="Show what would move with other shards.",
     environment=CLUSTER_VARIABLE,
     examples=(
         "kubectl shard plan --shards 5",
@@ -53,9 +53,9 @@ def plan(
     """Show what would move, and how much, if a ring had other shards. Nothing is changed.
 
     The decisions are the sharder's own, so the plan is what will happen if the shards get these names. For a
-    StatefulSet, the names of new pods are known; for a Deployment they are made up, and only the numbers can be
-    expected. Without changes, it shows what is on its way now, and children that are not on their owner's shard, as the
-    Go sharder leaves them.
+    StatefulSet, the names of new pods are known; for a Deployment they are made up, so only the numbers are
+    meaningful. Without options, it shows what will move anyway, and children that are not on their owner's shard, which
+    the Go sharder may leave behind.
     """
     if shards is not None and (add or remove):
         raise click.UsageError("give --shards, or --add and --remove")

@@ -31,7 +31,7 @@ class _InOrder(click.Group):
 )
 @version_option
 def shard() -> None:
-    """Look into the rings of sharded controllers: which shard has which objects, why, and what would move.
+    """Inspect the rings of sharded controllers: which shard has which objects, why, and what would move.
 
     Works with every sharder that speaks the protocol, and needs read access only, except for `drain`.
     """

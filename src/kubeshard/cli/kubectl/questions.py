@@ -130,7 +130,7 @@ def _state(state: str, told: str) -> str:
 
 @click.command(
     cls=Command,
-    short_help="The shard that has an object.",
+    short_help="Show which shard has an object.",
     environment=CLUSTER_VARIABLE,
     examples=("kubectl shard where secret/foo -n default", "kubectl shard where website homepage"),
 )
@@ -177,7 +177,7 @@ def where(
 
 @click.command(
     cls=Command,
-    short_help="Why an object is where it is.",
+    short_help="Explain why an object is on its shard.",
     environment=CLUSTER_VARIABLE,
     examples=("kubectl shard why secret/foo -n default", "kubectl shard why deployment/a -n team -o yaml"),
 )

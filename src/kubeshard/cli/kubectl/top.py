@@ -25,7 +25,7 @@ REFRESH = 0.25
 
 @click.command(
     cls=Command,
-    short_help="A ring as it changes.",
+    short_help="Watch a ring live.",
     environment=CLUSTER_VARIABLE,
     examples=(
         "kubectl shard top",

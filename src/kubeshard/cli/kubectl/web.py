@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 
 @click.command(
     cls=Command,
-    short_help="A ring as it changes, in a browser.",
+    short_help="Watch a ring live in a browser.",
     environment=CLUSTER_VARIABLE,
     examples=("kubectl shard web", "kubectl shard web webhosting-operator --port 8088"),
 )
