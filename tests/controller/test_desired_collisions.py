@@ -42,6 +42,14 @@ def test_an_entry_that_is_another_desired_one_stays_whatever_its_name() -> None:
     assert collisions(desired(entry("http", 80), entry("admin", 81)), live) == []
 
 
+def test_an_entry_that_says_its_whole_key_comes_before_one_that_leaves_a_part_to_the_server() -> None:
+    live = service(entry("dns", 53, "UDP"), entry("dns-tcp", 5353))
+    mine = {"name": "dns-tcp", "port": 53}
+    assert collisions(desired(mine, entry("dns", 53, "UDP")), live) == [
+        {"op": "replace", "path": "/spec/ports/1", "value": mine}
+    ]
+
+
 def test_nothing_is_replaced_in_a_list_without_keys() -> None:
     live = {"metadata": {}, "spec": {"ports": [entry("http", 81)]}}
     assert collisions(desired(entry("http", 80)), live) == []

@@ -12,8 +12,17 @@ from typing import Any
 
 import msgspec
 
+from kubeshard.core.errors import Invalid
 from kubeshard.core.managed_fields import united
 from kubeshard.core.patches import pointer, replace
+
+DUPLICATE = "FieldValueDuplicate"
+"""The API server's cause of a refusal: two values are equal and must not be."""
+
+
+def names_a_duplicate(error: Invalid) -> bool:
+    """Whether entries can be what is wrong. If a field cannot be changed, those of others stay where they are."""
+    return any(cause.get("reason") == DUPLICATE for cause in error.details.get("causes") or ())
 
 
 def collisions(desired: Mapping[str, Any], live: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -42,7 +51,8 @@ def _below(
         keys = {name: msgspec.json.decode(name[2:]) for name in fields if name.startswith("k:")}
         free = set(range(len(live)))
         left = []
-        for entry in desired:
+        # First those that say their whole key: one that leaves a part to the server may seem to have it, too.
+        for entry in sorted(desired, key=lambda entry: not any(_has(entry, key) for key in keys.values())):
             for name, key in keys.items():
                 index = next((index for index in free if _has(live[index], key)), None)
                 if index is not None and _may_have(entry, key):

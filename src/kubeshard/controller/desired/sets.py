@@ -30,6 +30,7 @@ from kubeshard.controller.desired.applyset import (
     memory_of,
     remembered,
 )
+from kubeshard.controller.desired.collisions import names_a_duplicate
 from kubeshard.controller.desired.known import KnownSets, Whose
 from kubeshard.controller.desired.members import Member, members_of
 from kubeshard.controller.desired.observing import Observer, Run
@@ -245,10 +246,11 @@ class _Run:
         except Invalid as error:
             if not await self._writer.is_valid_as_new(member):
                 raise
-            with suppress(Invalid):
-                if (freed := await self._writer.make_room(member, live)) is not None:
-                    self._became(member, await self._writer.apply(member, freed))
-                    return
+            if names_a_duplicate(error):
+                with suppress(Invalid):
+                    if (freed := await self._writer.make_room(member, live)) is not None:
+                        self._became(member, await self._writer.apply(member, freed))
+                        return
             await self._recreate(member, live, error)
         else:
             self._became(member, applied)

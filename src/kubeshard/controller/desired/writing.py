@@ -26,6 +26,7 @@ from kubeshard.controller.desired.applyset import (
     APPLIED,
     ApplySet,
     Memory,
+    mark,
     parent_patch,
     read_mark,
 )
@@ -35,7 +36,7 @@ from kubeshard.core.encoding import decode
 from kubeshard.core.errors import AlreadyExists, ApiError, Conflict, NotFound
 from kubeshard.core.managed_fields import as_applied
 from kubeshard.core.objects import Form, KubeObject, form_of, metadata_only
-from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, replace
+from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, pointer, replace
 
 
 class Writer:
@@ -93,7 +94,13 @@ class Writer:
         """
         now, whole = await self._whole(live)
         operations = collisions(member.body("applied"), whole)
-        return await self._taken_over(await self._patched(now, operations)) if operations else None
+        if not operations:
+            return None
+        operation, digest = read_mark(now.metadata.annotation(APPLIED))
+        if operation == "applied":  # what a patch sets, an apply has to take over: also one after a restart
+            as_created = mark("created", digest, member.address)
+            operations.append(replace(pointer("metadata", "annotations", APPLIED), as_created))
+        return await self._patched(now, operations)
 
     async def is_valid_as_new(self, member: Member[Any]) -> bool:
         """Whether the API server would accept the object if its name were free: it validates an object before it checks
