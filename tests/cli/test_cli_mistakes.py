@@ -87,7 +87,7 @@ def test_a_kubeconfig_that_is_missing_or_broken(home: Path) -> None:
     (home / "broken").write_text("a: [")
     done = kubeshard(home, "samples", "apply", KUBECONFIG="broken")
     assert done.returncode == 2
-    assert done.stderr.startswith("Error: broken: not YAML in line")
+    assert done.stderr.startswith("Error: broken: not YAML on line")
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -105,7 +105,7 @@ def test_a_server_that_cannot_be_reached(home: Path) -> None:
             "metrics: {bindAddress: 8080}",
             "Error: config.yaml: field metrics.bindAddress: Expected `str`, got `int`\n",
         ),
-        ("metrics: [", "Error: config.yaml: invalid YAML in line"),
+        ("metrics: [", "Error: config.yaml: invalid YAML on line"),
         (
             "leaderElection: {leaseDuration: soon}",
             "Error: config.yaml: field leaderElection.leaseDuration: 'soon'",
