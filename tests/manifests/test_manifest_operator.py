@@ -92,6 +92,13 @@ def test_an_operator_without_pages_has_no_probes_and_nothing_to_scrape() -> None
         made(silent, "serviceMonitor.enabled=true")
 
 
+def test_an_operator_that_serves_nothing_is_reached_by_nobody() -> None:
+    found = made(manager(health_address=None, metrics_address=None), "networkPolicy.enabled=true")
+    spec = found["NetworkPolicy", "pages"]["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["ingress"] == []
+
+
 async def test_an_api_server_takes_what_is_made_of_an_operator(kube_memory: MemoryApi) -> None:
     found = made(manager(leader_election=LeaderElection(name="pages")), "networkPolicy.enabled=true")
     await kube_memory.install(*found.values())

@@ -55,7 +55,7 @@ def plan(
     The decisions are the sharder's own, so the plan is what will happen if the shards get these names. For a
     StatefulSet, the names of new pods are known; for a Deployment they are made up, so only the numbers are
     meaningful. Without options, it shows what will move anyway, and children that are not on their owner's shard, which
-    the Go sharder may leave behind.
+    the Go sharder leaves behind until its next sync.
     """
     if shards is not None and (add or remove):
         raise click.UsageError("give --shards, or --add and --remove")
