@@ -16,8 +16,8 @@ TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a 
 def network_policy(
     name: str, namespace: Any, labels: Mapping[str, str], inward: Iterable[str | int]
 ) -> Manifest:
-    """Allows ingress to these ports from anywhere, since an API server's address is unknown, and to no other; and egress
-    to DNS and API servers. The kubelet's probes are always allowed.
+    """Allows ingress to these ports only, from anywhere, since an API server's address is unknown, and egress to DNS
+    and API servers. The kubelet's probes are always allowed.
     """
     ports = [_port("TCP", port) for port in inward]
     dns = [_port("UDP", 53), _port("TCP", 53)]
