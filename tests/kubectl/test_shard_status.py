@@ -128,7 +128,7 @@ async def test_objects_out_of_place_are_told_apart(cluster: RingCluster) -> None
 async def test_a_ring_that_no_sharder_has_seen(cluster: RingCluster) -> None:
     (first, *_) = await problems(cluster)
     assert first == (
-        "no sharder has seen the ring: there is no Lease sharding-system/sharder: no sharder has ever led here"
+        "no sharder has seen the ring: there is no Lease sharding-system/sharder: no sharder leads"
     )
     await cluster.conditions(("Ready", "True", ""), generation=1)
     await cluster.ring(resources=[*SECRETS, {"group": "", "resource": "pods"}])

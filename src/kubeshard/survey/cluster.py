@@ -153,7 +153,7 @@ async def read_leader(client: Client, now: float) -> str | None:
     try:
         lease = await client.get(Lease, ELECTION.name, ELECTION.namespace)
     except NotFound:
-        return f"there is no Lease {ELECTION}: no sharder has ever led here"
+        return f"there is no Lease {ELECTION}: no sharder leads"
     except Forbidden:
         return f"you may not get the Lease {ELECTION}, so it is not known whether a sharder leads"
     renewed = parse_time(lease.spec.renew_time)
