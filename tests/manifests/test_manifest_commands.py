@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kubeshard.cli.program import cli
+from kubeshard.cli.yaml_files import read_documents
 from kubeshard.core.errors import ConfigurationError
 
 RESOURCES = [{"group": "", "resource": "configmaps"}]
@@ -32,7 +33,7 @@ def printed(*arguments: str, given: str = "") -> Any:
     return json.loads(done.stdout)["items"]
 
 
-def refused(*arguments: str, given: str = "") -> str:
+def refused(*arguments: str, given: str | bytes = "") -> str:
     with pytest.raises(ConfigurationError) as error:
         CliRunner().invoke(cli, arguments, given, catch_exceptions=False)
     return str(error.value)
@@ -48,6 +49,19 @@ def test_a_ring_and_values_may_come_from_standard_input(tmp_path: Path) -> None:
     assert refused("manifests", "sharder", "--values=-", given="[1]").startswith(
         "standard input: expected one"
     )
+
+
+def test_a_program_without_standard_input_and_a_file_that_is_no_text_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "ring.yaml"
+    file.write_bytes(b"a: \xff")
+    problem = "not YAML: invalid start byte"
+    assert refused("manifests", "ring", str(file)) == f"{file}: {problem}"
+    assert refused("manifests", "ring", "-", given=file.read_bytes()) == f"standard input: {problem}"
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(ConfigurationError, match="there is no standard input"):
+        read_documents(Path("-"))
 
 
 @pytest.mark.parametrize(

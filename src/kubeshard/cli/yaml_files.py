@@ -14,21 +14,27 @@ STANDARD_INPUT = "-"
 
 
 def read_documents(path: Path) -> list[Any]:
-    """The documents of a file, or of standard input, without empty ones. Raises ConfigurationError."""
+    """The documents of a file, or of standard input, without empty ones. They are in UTF-8, whatever the locale says.
+    Raises ConfigurationError.
+    """
     import yaml
 
     try:
-        text = sys.stdin.read() if str(path) == STANDARD_INPUT else path.read_text()
-        return [each for each in yaml.safe_load_all(text) if each is not None]
+        data = _standard_input() if str(path) == STANDARD_INPUT else path.read_bytes()
+        return [each for each in yaml.safe_load_all(data) if each is not None]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" on line {mark.line + 1}" if mark else ""
-        raise ConfigurationError(
-            f"{source_name(path)}: not YAML{line}: {getattr(error, 'problem', error)}"
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        problem = (isinstance(error, OSError) and error.strerror) or error
-        raise ConfigurationError(f"{source_name(path)}: {problem}") from error
+        problem = getattr(error, "problem", None) or getattr(error, "reason", error)
+        raise ConfigurationError(f"{source_name(path)}: not YAML{line}: {problem}") from error
+    except OSError as error:
+        raise ConfigurationError(f"{source_name(path)}: {error.strerror or error}") from error
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:  # as the shell's `<&-` leaves it
+        raise ConfigurationError(f"{STANDARD_INPUT}: there is no standard input")
+    return sys.stdin.buffer.read()
 
 
 def source_name(path: Path) -> str:
