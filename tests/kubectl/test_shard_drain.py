@@ -116,7 +116,8 @@ def test_it_asks_before_it_does_anything(
 ) -> None:
     manned()
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    assert kubectl_shard("drain", "b").code == 130
+    refused = kubectl_shard("drain", "b")
+    assert (refused.code, refused.out.splitlines()[-1]) == (130, "nothing was done")
     assert there(server)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     done = kubectl_shard("drain", "b", "--timeout", "0")

@@ -60,7 +60,11 @@ def drain(
         say("nothing was done (--dry-run)")
         return
     if not yes:  # prompt outside the event loop, so that the first Ctrl-C ends it
-        click.confirm("Evict the pod?", abort=True)
+        try:
+            click.confirm("Evict the pod?", abort=True)
+        except click.Abort:
+            say("\nnothing was done")
+            raise
     ask(access, lambda client: _leave(client, seen, leaving, timeout))
 
 
