@@ -339,6 +339,23 @@ async def test_the_evidence_is_logged_once_for_two_reads_that_overlap(
     assert len(world.api.requests) == 3
 
 
+@pytest.mark.regression
+@virtual_time
+async def test_the_evidence_is_logged_once_for_each_of_several_shards(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="kubeshard.sharder")
+    world = World()
+    for shard in ("a", "b"):
+        world.shard(shard, holder="")
+        await world.see(shard)
+    dead = world.dead()
+    for shard in ("a", "b") * 3:
+        assert await proven(dead, shard, world.clock.monotonic())
+        await asyncio.sleep(6.0)  # longer than a read is valid
+    assert [record.getMessage() for record in caplog.records].count("Shard is dead") == 2
+
+
 @virtual_time
 async def test_a_shard_with_a_deleted_lease_is_not_dead_before_that_is_settled() -> None:
     world = World()

@@ -28,7 +28,7 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.ring import Ring
 
 REMEMBERED = 1000
-"""Names without a Lease: they are read from labels, which any user may write."""
+"""Names of shards: they are read from labels, which any user may write."""
 
 ABSENT_FOR = 4.0
 """Seconds between the two reads of an unknown Lease: longer than a shard needs to notice at its next renewal that
@@ -64,7 +64,11 @@ class DeadShards:
 
     def _begin(self, ring: Ring, shard: str, before: Read | None) -> Read:
         now, deaths = self._clock.monotonic(), ring.deaths
-        deaths.reads = {name: read for name, read in deaths.reads.items() if not read.over(now)}
+        # Reads that are over stay while there is room, so that what they told is not told again.
+        room = len(deaths.reads) < REMEMBERED
+        deaths.reads = {
+            name: read for name, read in deaths.reads.items() if not read.over(now) or (read.told and room)
+        }
         read = deaths.reads[shard] = Read()
         read.task = asyncio.create_task(self._read(ring, shard, read, before), name="reading a dead shard")
         read.task.add_done_callback(_heed)
