@@ -20,7 +20,7 @@ from world import Touch, World
 from kubeshard.client import Client
 from kubeshard.core import Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.core.builtin import LeaseSpec
-from kubeshard.core.errors import ConfigurationError, NotFound
+from kubeshard.core.errors import NotFound, Unprepared
 from kubeshard.core.times import micro_time
 from kubeshard.manager.config_file import parse_config
 from kubeshard.manager.metrics_auth import MetricsAuth
@@ -251,7 +251,7 @@ async def certificate(client: Client, admin: Client, names: Sequence[str]) -> li
         await shared().load(_Installed())  # type: ignore[arg-type]
         await admin.patch(Secret, SECRET_NAME, NAMESPACE, MergePatch({"data": {"tls.crt": "bm8="}}))
         await shared().load(_Installed())  # type: ignore[arg-type]
-    except ConfigurationError as error:
+    except Unprepared as error:
         return [str(error)]
     return []
 
