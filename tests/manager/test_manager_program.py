@@ -18,7 +18,7 @@ PROGRAM = """
     from contextlib import asynccontextmanager
     from kubeshard.client import ClusterConfig
     from kubeshard.core import ConfigurationError, Terminal
-    from kubeshard.manager import Manager, Runnable, run, runnable
+    from kubeshard.manager import Manager, RightLost, Runnable, run, runnable
 
     async def wait():
         print("running", flush=True)
@@ -113,6 +113,11 @@ def test_an_end_that_something_swallows_is_forced() -> None:
     [
         ("ConfigurationError('no ring name')", 2, "Error: no ring name\n"),
         ("Terminal('it is over')", 1, "Error: Terminal: it is over\n"),
+        (
+            "RightLost('lost leadership: the Lease was seized')",
+            1,
+            "Error: lost leadership: the Lease was seized\n",
+        ),
     ],
 )
 def test_a_foreseen_failure_is_one_line_without_a_traceback(error: str, code: int, line: str) -> None:

@@ -4,6 +4,7 @@
 |---|---|---|
 | ConfigurationError | 2 | its message, which says what to do |
 | Unprepared | 1 | its message, which says what to do |
+| RightLost | 1 | its message; started again, the program is a candidate again |
 | Unauthorized | 1 | the credentials are rejected, and which ones to renew |
 | Unavailable, Timeout without a response | 1 | the cluster cannot be reached, and at which address |
 | Forbidden | 1 | the server's message, which names user, verb and resource; which role to bind |
@@ -26,6 +27,7 @@ from kubeshard.core.errors import (
     Unavailable,
     Unprepared,
 )
+from kubeshard.manager.rights import RightLost
 from kubeshard.manager.runnable import Stop
 from kubeshard.runtime.logs import error_line, get_logger, one_line
 
@@ -53,7 +55,7 @@ def ending_of(error: KubeshardError) -> Ending:
 def _explained(error: KubeshardError) -> str:
     said = one_line(str(error))
     match error:
-        case Unprepared():
+        case Unprepared() | RightLost():
             return said
         case Unauthorized():
             return (

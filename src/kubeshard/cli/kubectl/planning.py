@@ -95,7 +95,7 @@ def _print_plan(plan: Plan) -> None:
     added, removed = set(plan.then) - set(plan.now), set(plan.now) - set(plan.then)
     changes = [f"+ {name}" for name in sorted(added)] + [f"- {name}" for name in sorted(removed)]
     say(f"{plan.ring}: {len(plan.now)} -> {len(plan.then)} shards{''.join(f', {each}' for each in changes)}")
-    if plan.guessed:
+    if plan.guessed and plan.then:
         say(
             "the cluster will choose other shards than these: the numbers are what to expect, not the objects"
         )
