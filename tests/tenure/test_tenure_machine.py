@@ -192,6 +192,30 @@ def test_a_lease_that_is_deleted_while_somebody_else_holds_it_is_waited_for_as_i
     assert until_it_writes(m, record, pause.until)[0] == pause.until  # it does not wait a second time
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize("holder", ["me", ""], ids=["our own late create", "created and released"])
+@pytest.mark.parametrize("seen_absent", [False, True])
+def test_another_lease_in_the_place_of_a_deleted_one_is_waited_for_like_none(
+    holder: str, seen_absent: bool
+) -> None:
+    """A create that timed out may take effect just after somebody deleted the holder's Lease."""
+    m, gone = machine(), 0.0
+
+    def record(now: float) -> Lease | None:
+        nonlocal gone
+        if now < 10.0:
+            return lease("other", renewed=micro_time(WALL + now))
+        gone = gone or now
+        if seen_absent and now < gone + 5.0:
+            return None
+        found = lease(holder)
+        return replace(found, metadata=replace(found.metadata, uid="v"))
+
+    now, action = until_it_writes(m, record, 0.0)
+    assert isinstance(action, Replace)
+    assert now == gone + 15.0
+
+
 def test_a_lease_that_vanishes_under_the_attempt_to_take_it_is_waited_for() -> None:
     m = machine()
     now, action = until_it_writes(m, lambda _: lease("other"), 0.0)

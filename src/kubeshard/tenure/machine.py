@@ -3,8 +3,8 @@
 Guaranteed: the right to act (`deadline`) is counted from the start of the last successful renewal, never from its
 response; it ends permanently `cancel_margin` before the deadline, or when another holder is seen; another holder's
 Lease is taken only after the claim's patience, counted from the last change of its record as observed here; so is one
-that was deleted since it was seen, because a deletion does not end a holder's right; an empty holder is written only
-after `release`, which a driver calls when all work has stopped.
+that was deleted since it was seen, even if our own late request created it again, because a deletion does not end a
+holder's right; an empty holder is written only after `release`, which a driver calls when all work has stopped.
 
 Not guaranteed: anything about writes that a former holder still has in flight. A Lease is not a fence: to exclude a
 late write, use a precondition. Nor that it waits for a Lease that was deleted before it was seen here: a process that
@@ -14,8 +14,8 @@ for one that was created and deleted between two reads.
 | state | input | next | does |
 |---|---|---|---|
 | SEEKING | absent, and never seen | SEEKING | create |
-| SEEKING, WAITING | absent, but existed when last seen | WAITING, restarted | |
-| WAITING | absent for the patience with its last record, or the lease duration | SEEKING | create |
+| SEEKING, WAITING | absent, or another Lease of this name, but one existed when last seen | WAITING, restarted | |
+| WAITING | for the patience with its last record, or the lease duration | SEEKING | create, replace |
 | SEEKING | free, ours, or unchanged for the claim's patience | SEEKING | replace |
 | SEEKING | another holder's | WAITING; REFUSED if there is nothing to wait for | |
 | WAITING | time to read again, or the patience is over | WAITING; SEEKING if it is over | get |
@@ -116,10 +116,7 @@ UNFIT_POLL = 0.2
 
 
 class Machine:
-    """Usage: call `next` for the next action, execute it, report the result, repeat.
-
-    `uniform` draws a number between two others.
-    """
+    """Call `next` for an action, execute it, report the result, repeat. `uniform` draws a number between two others."""
 
     def __init__(self, claim: Claim, uniform: Callable[[float, float], float]) -> None:
         self.claim = claim
@@ -144,6 +141,9 @@ class Machine:
         self._seen_spec: LeaseSpec | None = None
         self._seen_at = 0.0
         """When the record of a Lease that is not ours last changed or was deleted: the start of the patience."""
+        self._seen_uid = ""  # of the Lease that is not ours yet; "" if it was absent
+        self._gone_until = -math.inf
+        """Until when the holder of a Lease that was deleted may act, whatever is in its place now."""
         self._patience = Patience()
         """The patience with the last record, also if the Lease is absent now."""
         self._asked = _Asked.READ
@@ -341,6 +341,9 @@ class Machine:
 
     def _consider(self, lease: Lease, now: float) -> None:
         """Whether a Lease that is not held yet may be taken."""
+        if self._seen_uid not in ("", lease.metadata.uid):  # a create that came late may have made it ours
+            self._gone(now)
+        self._seen_uid = lease.metadata.uid
         if lease.spec != self._seen_spec:
             self._seen_spec, self._seen_at = lease.spec, now
         somebody_elses = lease.spec.holder_identity and not self.claim.ours(lease)
@@ -350,16 +353,20 @@ class Machine:
     def _miss(self, now: float) -> None:
         """There is no Lease. Its holder may have renewed it until it was deleted."""
         if self._seen_spec is not None:
-            self._seen_spec, self._seen_at = None, now
-            # A free one may have been taken between the last read and the deletion.
-            seconds = self._patience.seconds or self.timing.lease_duration
-            reason = f"the Lease was deleted, and its holder may still act: waiting for {seconds:g}s"
-            self._patience = Patience(seconds, reason)
+            self._seen_spec, self._seen_uid = None, ""
+            self._gone(now)
+        self._patience = Patience()
         self._wait_out(now)
+
+    def _gone(self, now: float) -> None:
+        """The Lease was deleted since it was last seen. If it was free then, it may have been taken before."""
+        self._gone_until = now + (self._patience.seconds or self.timing.lease_duration)
 
     def _wait_out(self, now: float) -> None:
         self.reason = self._patience.reason
         until = self._seen_at + self._patience.seconds
+        if until < self._gone_until:
+            until, self.reason = self._gone_until, "the Lease was deleted, and its holder may still act"
         if now >= until:
             self.state = State.SEEKING
         elif math.isinf(until):
