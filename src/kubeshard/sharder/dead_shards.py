@@ -64,11 +64,7 @@ class DeadShards:
 
     def _begin(self, ring: Ring, shard: str, before: Read | None) -> Read:
         now, deaths = self._clock.monotonic(), ring.deaths
-        # Reads that are over stay while there is room, so that what they told is not told again.
-        room = len(deaths.reads) < REMEMBERED
-        deaths.reads = {
-            name: read for name, read in deaths.reads.items() if not read.over(now) or (read.told and room)
-        }
+        deaths.reads = {name: read for name, read in deaths.reads.items() if not read.over(now)}
         read = deaths.reads[shard] = Read()
         read.task = asyncio.create_task(self._read(ring, shard, read, before), name="reading a dead shard")
         read.task.add_done_callback(_heed)
@@ -77,9 +73,8 @@ class DeadShards:
     async def _read(self, ring: Ring, shard: str, read: Read, before: Read | None) -> None:
         if before is not None and before.task is not None:
             await asyncio.wait([before.task])  # one at a time: later callers wait for this one
-            read.told = before.told
         leases = await self._leases(ring, shard, read)
-        absent = ring.deaths.absent
+        absent, logged = ring.deaths.absent, ring.deaths.told
         if leases or self._observer.book.leases_of(ring.name, shard):
             absent.discard(shard)
         elif shard not in absent:
@@ -93,8 +88,10 @@ class DeadShards:
         read.held = any(lease.spec.holder_identity == shard for lease in leases)
         text = "Shard is dead" if self._dead(ring, shard, read) else "Shard may be alive: its objects stay"
         told = f"{text} {[lease.metadata.resource_version for lease in leases]}"
-        if told != read.told:
-            read.told = told
+        if told != logged.get(shard):
+            if len(logged) >= REMEMBERED:
+                logged.clear()
+            logged[shard] = told
             _log.info(text, ring=ring.name, shard=shard, leases="; ".join(map(_record, leases)) or "none")
 
     async def _leases(self, ring: Ring, shard: str, read: Read) -> list[Lease]:

@@ -20,6 +20,8 @@ class Deaths:
     reads: dict[str, Read] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
     """Shards that are known to have no Lease."""
+    told: dict[str, str] = field(default_factory=dict)
+    """What was logged last of a shard; logged again only after a change."""
 
     def end(self) -> None:
         """Stops answering: the ring has ended."""
@@ -28,6 +30,7 @@ class Deaths:
                 read.task.cancel()
         self.reads.clear()
         self.absent.clear()
+        self.told.clear()
 
 
 @dataclass(slots=True, eq=False)
@@ -38,8 +41,6 @@ class Read:
     task: asyncio.Task[None] | None = None
     held: bool = False
     """Whether it showed a Lease held by the shard."""
-    told: str = ""
-    """What was logged last; logged again only after a change."""
 
     def answers(self, since: float, now: float) -> bool:
         return self.began >= since and now - self.began <= SHARED_FOR and not self._failed()
