@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubeshard.runtime import heap
-from kubeshard.runtime.heap import HeapTrimming
+from kubeshard.runtime.heap import heap_trimming
 
 MIB = 1 << 20
 PATIENCE = 10.0
@@ -24,7 +24,7 @@ def test_memory_that_is_free_between_used_blocks_is_returned() -> None:
     used = blocks[::20]
     before = resident()
     del blocks
-    with HeapTrimming(period=0.01):
+    with heap_trimming(period=0.01):
         deadline = time.monotonic() + PATIENCE
         while resident() > before - 40 * MIB:
             assert time.monotonic() < deadline, f"{(before - resident()) / MIB:.0f} MiB returned"
@@ -35,13 +35,13 @@ def test_memory_that_is_free_between_used_blocks_is_returned() -> None:
 def test_without_glibc_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "_glibc", lambda: None)
     before = threading.active_count()
-    with HeapTrimming(period=0.001):
+    with heap_trimming(period=0.001):
         assert threading.active_count() == before
 
 
 def test_the_thread_ends_with_the_block_without_waiting_for_its_period() -> None:
     before, began = threading.active_count(), time.monotonic()
-    with HeapTrimming(period=600):
+    with heap_trimming(period=600):
         pass
     assert threading.active_count() == before
     assert time.monotonic() - began < PATIENCE

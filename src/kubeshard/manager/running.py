@@ -28,7 +28,7 @@ from kubeshard.manager.debug_page import as_text
 from kubeshard.manager.ending import ending_of
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime.collector import COLLECT_AFTER
-from kubeshard.runtime.heap import HeapTrimming
+from kubeshard.runtime.heap import heap_trimming
 from kubeshard.runtime.init_process import leave_init_to_a_parent
 from kubeshard.runtime.logs import get_logger, setup
 from kubeshard.runtime.loop import LoopWatch, loop_factory
@@ -92,7 +92,7 @@ async def _main(source: Manager | AbstractAsyncContextManager[Manager], blocked_
         async with nullcontext(source) if isinstance(source, Manager) else source as manager:
             _handle_signals(manager)
             with (
-                HeapTrimming(),
+                heap_trimming(),
                 LoopWatch(manager.lag, blocked_after, manager.metrics.blocked)
                 if blocked_after
                 else nullcontext(),

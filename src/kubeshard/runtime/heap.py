@@ -13,38 +13,33 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 PERIOD = 30.0
 WORTHWHILE = 16 << 20
 
 
-class HeapTrimming:
-    def __init__(self, period: float = PERIOD, worthwhile: int = WORTHWHILE) -> None:
-        self._period = period
-        self._worthwhile = worthwhile
-        self._over = threading.Event()
-        self._libc = _glibc()
-        self._thread = threading.Thread(target=self._trim, name="heap-trimming", daemon=True)
+@contextmanager
+def heap_trimming(period: float = PERIOD, worthwhile: int = WORTHWHILE) -> Iterator[None]:
+    """Returns free memory while the block runs: see the module."""
+    libc, over = _glibc(), threading.Event()
+    if libc is None:
+        yield
+        return
 
-    def __enter__(self) -> HeapTrimming:
-        if self._libc is not None:
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        if self._libc is not None:
-            self._thread.join()
-
-    def _trim(self) -> None:
-        libc = self._libc
-        assert libc is not None
-        while not self._over.wait(self._period):
-            if libc.mallinfo2().fordblks >= self._worthwhile:
+    def trim() -> None:
+        while not over.wait(period):
+            if libc.mallinfo2().fordblks >= worthwhile:
                 libc.malloc_trim(0)
+
+    thread = threading.Thread(target=trim, name="heap-trimming", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class _MallocInfo(ctypes.Structure):

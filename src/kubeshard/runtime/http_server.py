@@ -82,14 +82,14 @@ class AsgiServer:
         self._port = listener.getsockname()[1]
         loop = asyncio.get_running_loop()
         protocol: Callable[[], asyncio.BaseProtocol] = self._connections.protocol
-        tls: dict[str, Any] = {}
+        loops_tls: dict[str, Any] = {}
         if self._ssl is not None:
-            tls = {"ssl_handshake_timeout": self._limits.header_timeout, "ssl_shutdown_timeout": 1.0}
+            timeouts = {"ssl_handshake_timeout": self._limits.header_timeout, "ssl_shutdown_timeout": 1.0}
             if isinstance(loop, asyncio.BaseEventLoop):
-                protocol, tls = partial(_tls, protocol, self._ssl, tls), {}
+                protocol = partial(_tls, protocol, self._ssl, timeouts)
             else:  # uvloop has no such buffer
-                tls["ssl"] = self._ssl
-        self._server = await loop.create_server(protocol, sock=listener, backlog=1024, **tls)
+                loops_tls = {"ssl": self._ssl, **timeouts}
+        self._server = await loop.create_server(protocol, sock=listener, backlog=1024, **loops_tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:
