@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from programs import LEASE_SECONDS, Programs
 from ring import Ring, eventually, on
 
-from kubeshard.client import Client
 from kubeshard.core import ConfigMap, ObjectMeta, Secret
 from kubeshard.sharding import HashRing, shard_label
 from kubeshard.sharding.names import SHARDER_IDENTITY
@@ -21,15 +19,6 @@ from kubeshard.testing import Child
 pytestmark = pytest.mark.interop
 
 SECRETS = [f"secret-{number}" for number in range(20)]
-
-
-@pytest.fixture
-async def ring(kube_client: Client, namespace: str) -> AsyncIterator[Ring]:
-    ring = Ring(kube_client, f"checksums-{namespace}", namespace, Secret, (ConfigMap,))
-    try:
-        yield ring
-    finally:
-        await ring.remove()
 
 
 async def create(ring: Ring, name: str) -> None:
