@@ -126,6 +126,12 @@ async def all_shards_die(world: World) -> None:
     for name in ("s0", "s1"):
         world.processes[name].kill()
     await asyncio.sleep(6 * MINUTE)
+    assert not {key.name for key in world.objects("coordination.k8s.io", "leases")} & {"s0", "s1"}
+
+
+async def a_ring_waits_for_its_first_shard(world: World) -> None:
+    await world.make_ring("prepared")
+    await create_things(world, 10, MINUTE)
 
 
 class Keeping(Touch):
@@ -189,6 +195,13 @@ async def no_sharder_runs(world: World) -> None:
     await asyncio.sleep(4 * MINUTE)
 
 
+async def no_process_runs(world: World) -> None:
+    """Nobody is left to say that there are rings."""
+    for process in world.processes.values():
+        process.kill()
+    await asyncio.sleep(8 * MINUTE)
+
+
 async def a_shard_may_not_renew(world: World) -> None:
     """The shard ends when its time is over, and is restarted."""
     refuse(world.processes["s0"], "PUT", "/leases/s0")
@@ -235,6 +248,7 @@ FAULTS: dict[str, Scene] = {
     "KubeshardRingNotReconciled": the_rings_status_cannot_be_written,
     "KubeshardNoLeader": nobody_may_lead,
     "KubeshardSharderMissing": no_sharder_runs,
+    "KubeshardNoSharder": no_process_runs,
     "KubeshardShardLeaseNotRenewed": a_shard_may_not_renew,
     "KubeshardEventLoopBlocked": the_event_loop_is_blocked,
     "KubeshardKindUnreadable": a_kind_may_not_be_read,

@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
-from scenes import FAULTS, SHARDERS, Scene, a_leader_leaves, begin, begin_in_manager, nothing
+from scenes import (
+    FAULTS,
+    SHARDERS,
+    Scene,
+    a_leader_leaves,
+    a_ring_waits_for_its_first_shard,
+    all_shards_die,
+    begin,
+    begin_in_manager,
+    nothing,
+)
 from scraping import INTERVAL, Prometheus, evaluated, named, promtool, unlike
 from world import World
 
@@ -74,6 +84,18 @@ def test_no_alert_fires_where_operators_are_their_own_sharder(tmp_path: Path) ->
     prometheus = scrapes_of(a_leader_leaves, begin=begin_in_manager)
     said = evaluated(prometheus.input_series, prometheus.scrapes, {"": False}, tmp_path)
     assert not said
+
+
+def test_no_alert_fires_for_a_ring_that_never_had_a_shard(tmp_path: Path) -> None:
+    prometheus = scrapes_of(a_ring_waits_for_its_first_shard)
+    said = evaluated(prometheus.input_series, prometheus.scrapes, {"": False}, tmp_path)
+    assert not said
+
+
+def test_the_alert_of_a_ring_without_shards_goes_on_after_their_leases_are_removed(tmp_path: Path) -> None:
+    prometheus = scrapes_of(all_shards_die)
+    firing = 'count(ALERTS{alertname="KubeshardNoShardAvailable",alertstate="firing"}) > bool 0'
+    assert not unlike(prometheus.input_series, prometheus.scrapes, {firing: True}, tmp_path)
 
 
 def test_the_alert_of_the_certificate_fires_before_it_ends(tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ def words(text: str) -> set[str]:
 
 
 LANGUAGE = {
-    "sum", "max", "min", "count", "by", "and", "unless", "on", "rate", "increase", "time", "histogram_quantile",
+    "absent", "and", "by", "count", "histogram_quantile", "increase", "max", "max_over_time", "min", "on", "or",
+    "rate", "sum", "time", "unless",
 }  # fmt: skip
 GIVEN = {"instance", "job", "le"}
 """Labels of every series, and of buckets."""

@@ -36,6 +36,17 @@ def _grown(sample: str, window: str, *labels: str, **matchers: str) -> str:
     return f"sum {by(labels, sample)} (increase({expression(sample, **matchers)}[{window}]))"
 
 
+def _worst_within(sample: str, window: str, *labels: str) -> str:
+    """An expression for the maximum over all processes and over the time until now."""
+    return f"max {by(labels, sample)} (max_over_time({expression(sample)}[{window}]))"
+
+
+_AVAILABLE = "controller_sharding_controllerring_status_available_shards"
+_SHARDS = "controller_sharding_controllerring_status_shards"
+_HAD_SHARDS = (
+    f"({_worst(_SHARDS, 'controllerring')} > 0 or {_worst_within(_AVAILABLE, '7d', 'controllerring')} > 0)"
+)
+"""Of rings in use: the Leases of dead shards are removed, so the present number does not tell."""
 _PENDING = _worst("controller_sharding_controllerring_metadata_generation", "controllerring")
 _OBSERVED = _worst("controller_sharding_controllerring_observed_generation", "controllerring")
 _SERVED_BY_WEBHOOK = f"count({expression('controller_runtime_webhook_requests_total', webhook=WEBHOOK)}) > 0"
@@ -51,7 +62,7 @@ ALERTS: tuple[Alert, ...] = (
     Alert(
         "KubeshardNoShardAvailable",
         "critical",
-        f"{_worst('controller_sharding_controllerring_status_available_shards', 'controllerring')} == 0",
+        f"({_worst(_AVAILABLE, 'controllerring')} == 0) and on (controllerring) {_HAD_SHARDS}",
         "2m",
         "No shard works on the objects of ring {{ $labels.controllerring }}",
     ),
@@ -106,6 +117,13 @@ ALERTS: tuple[Alert, ...] = (
         f" unless on (controllerring) ({_worst('controller_sharding_shard_info', 'controllerring')})",
         "2m",
         "Ring {{ $labels.controllerring }} has shards, but there are no metrics of a sharder for it",
+    ),
+    Alert(
+        "KubeshardNoSharder",
+        "critical",
+        f"absent({expression('leader_election_master_status', name='~sharder(-.+)?')})",
+        "5m",
+        "There are no metrics of any sharder",
     ),
     Alert(
         "KubeshardShardLeaseNotRenewed",
