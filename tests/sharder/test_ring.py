@@ -19,7 +19,7 @@ from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.sharder.moves import Job, Outcome
+from kubeshard.sharder.moves import Job
 from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.repairs import Repairs
 from kubeshard.sharder.schedule import Reach
@@ -96,17 +96,17 @@ class Busy:
         self.ring = self.small.ring
         self.lane = self.small.lane("secrets", tasks=group)
         self.lane.repairs = Repairs(self.small.clock, SeededRng(1))
-        mover: Any = SimpleNamespace(decided_again=self._never)
-        self.lane.start(self.lane.repairs.run(mover), "repairs of")
-        self.lane.start(self._never(), "works on")
+        mover: Any = SimpleNamespace(carry_out=self._never)
+        repairs = self.lane.repairs
+        self.lane.start(lambda: repairs.run(mover), "repairs")
+        self.lane.start(self._never, "work")
         decision = Decision(Action.DRAIN, "b", "a", key="/Secret/default/foo")
         meta = ObjectMeta(name="foo", namespace="default")
         entry = self.lane.entry
         self.job = Job(self.ring, entry, SECRET, meta, decision, UnknownOwners())
 
-    async def _never(self, job: Job | None = None) -> Outcome:
+    async def _never(self, *_: object, **__: object) -> None:
         await asyncio.sleep(1e9)
-        return Outcome.NOTHING
 
     def happens(self) -> None:
         """Calls everything that may still happen late."""

@@ -181,7 +181,7 @@ async def test_nothing_begins_in_a_lane_any_more_while_all_lanes_end() -> None:
     async def work() -> None:
         begun.append("work")
 
-    lane.start(work(), "a look that would not be cancelled at")
+    lane.start(work, "look that would not be cancelled")
     looks.lanes.follow(ring)
     await asyncio.sleep(4.5)
     assert (begun, ring.lanes, looks.running.done()) == ([], {}, True)

@@ -38,6 +38,12 @@ RINGS = table(
         "Movements and drains that failed for one object.",
     ),
     (
+        "controller_sharding_crashes_total",
+        "counter",
+        "controllerring group resource part",
+        "Unexpected exceptions (bugs) of a part of the sharder, which started again.",
+    ),
+    (
         "controller_sharding_drains_pending",
         "gauge",
         "controllerring group resource",

@@ -53,7 +53,8 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
     clock, rng, registry = client.world.clock, client.world.rng, CollectorRegistry()
     sharder = client.with_user_agent("sharder").with_field_manager("sharder")
     cache = Cache(sharder)
-    observer, kinds = LeaseObserver(sharder, clock), ResourceKinds(sharder)
+    metrics, kinds = SharderMetrics(registry), ResourceKinds(sharder)
+    observer = LeaseObserver(sharder, clock, crashed=lambda: metrics.crashed("lease observer"))
     namespaces, ring_objects = cache.declare(Namespace), cache.declare(ControllerRing)
     rings = Rings(
         Surroundings(
@@ -61,7 +62,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
             kinds=kinds,
             # The store is read for every object; for objects it lacks the cache is read, which raises until synced.
             namespace=lambda name: namespaces.store.get(Key("", name)) or cache.get(Namespace, name),
-            metrics=SharderMetrics(registry),
+            metrics=metrics,
             clock=clock,
             default_selector=config.webhook.config.namespace_selector,
             strict=config.strict,

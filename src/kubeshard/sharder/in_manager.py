@@ -106,7 +106,10 @@ class InManagerSharder:
         self._clock = client.world.clock
         self._cache = cache = Cache(self._client)
         self._places = places = Cache(self._objects, cluster=objects_in) if objects_in else cache
-        self._observer = LeaseObserver(self._client, self._clock)
+        counts = SharderMetrics(metrics.registry)
+        self._observer = LeaseObserver(
+            self._client, self._clock, crashed=lambda: counts.crashed("lease observer")
+        )
         self._kinds = ResourceKinds(self._objects)
         namespaces = places.declare(Namespace)
         self._rings = Rings(
@@ -114,7 +117,7 @@ class InManagerSharder:
                 shards=self._observer,
                 kinds=self._kinds,
                 namespace=lambda name: namespaces.store.get(Key("", name)) or places.get(Namespace, name),
-                metrics=SharderMetrics(metrics.registry),
+                metrics=counts,
                 clock=self._clock,
                 default_selector=default_selector(),
             )

@@ -13,7 +13,7 @@ Limits on memory and requests: each track of a lane has one page of one list at 
 `concurrent_moves` patches in flight. At most `AT_ONCE` looks of a track start within `PATIENCE` seconds; lanes
 that failed their last look have `AT_ONCE_FAILING` separate slots, so that they do not block others.
 
-Guaranteed: an exception ends only the look that raised it, and the look is retried like after any failure.
+Guaranteed: an exception ends only the work that raised it (`supervised`), and a look is retried like after any failure.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
-from kubeshard.core.errors import ApiError
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
@@ -70,7 +70,7 @@ class Lanes:
         self._group: asyncio.TaskGroup | None = None
         self._places = {track: Places(AT_ONCE, PATIENCE) for track in Track}
         self._failing = {track: Places(AT_ONCE_FAILING, PATIENCE) for track in Track}
-        self._relisting: asyncio.Task[ApiError | None] | None = None
+        self._relisting: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
         """Runs until cancelled. Starts with a look at everything."""
@@ -94,9 +94,9 @@ class Lanes:
             lane = ring.lanes[entry.resource] = Lane(ring, entry, self._sync_period, self._group)
             lane.repairs = Repairs(self._clock, self._rng)
             for track in Track:
-                lane.start(self._keep_looking(lane, track), f"{track.value} looks at")
-            lane.start(self._unassigned.keep_watching(lane), "unassigned")
-            lane.start(lane.repairs.run(self._mover), "repairs of")
+                lane.start(partial(self._keep_looking, lane, track), f"{track.value} look")
+            lane.start(partial(self._unassigned.keep_watching, lane), "watch")
+            lane.start(partial(lane.repairs.run, self._mover), "repairs")
 
     async def _keep_looking(self, lane: Lane, track: Track) -> None:
         while True:
@@ -134,17 +134,8 @@ class Lanes:
         outcome = Found(failed=True)
         lane.begin(track, started)
         try:
-            await self._up_to_date()
-            outcome = await self._resync.look(lane, work.reach)
-        except ApiError as error:
-            _log.debug("Cannot list shard Leases", error=error)  # for every lane; the observer logs it once
-        except Exception as error:  # in one resource; the others must go on
-            _log.crash(
-                "looking at a ring's objects crashed",
-                error,
-                ring=lane.ring.name,
-                resource=lane.entry.resource,
-            )
+            if await self._up_to_date():
+                outcome = await self._resync.look(lane, work.reach)
         finally:
             ended = self._clock.monotonic()
             lane.schedule.done(track, work, outcome, started, ended)
@@ -160,21 +151,23 @@ class Lanes:
             seconds=ended - started,
         )
 
-    async def _up_to_date(self) -> None:
-        """Reads the shards' Leases if the view of them may be stale; once for all callers. Raises ApiError."""
+    async def _up_to_date(self) -> bool:
+        """Whether the view of the shards' Leases is fresh: they are read if it may not be, once for all callers."""
         if self._observer.fresh() or self._group is None:
-            return
+            return True
         if self._relisting is None or self._relisting.done():
             self._relisting = self._group.create_task(self._relist(), name="relist")
-        if (error := await asyncio.shield(self._relisting)) is not None:
-            raise error
+        return await asyncio.shield(self._relisting)
 
-    async def _relist(self) -> ApiError | None:
+    async def _relist(self) -> bool:
         try:
             await self._observer.relist()
-        except ApiError as error:
-            return error
-        return None
+        except (
+            Exception
+        ) as error:  # for every lane, whatever it is; the observer meets it too, and logs it once
+            _log.debug("Cannot list shard Leases", error=error)
+            return False
+        return True
 
 
 class Places:

@@ -28,6 +28,7 @@ from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.sharder.supervised import supervised
 from kubeshard.sharding.leases import MAX_SHARDS, Change, LeaseBook, Shard
 from kubeshard.sharding.names import RING_LABEL
 
@@ -47,10 +48,18 @@ _log = get_logger("kubeshard.sharder")
 class LeaseObserver:
     """Feeds a LeaseBook. Call `declare` before the cache runs, then `run` concurrently with it."""
 
-    def __init__(self, client: Client, clock: Clock, *, max_shards: int = MAX_SHARDS) -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        *,
+        max_shards: int = MAX_SHARDS,
+        crashed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.book = LeaseBook(max_shards=max_shards)
         self._client = client
         self._clock = clock
+        self._crashed = crashed
         self._subscribers: dict[object, Callable[[Change], None]] = {}
 
     def declare(self, cache: Cache) -> None:
@@ -127,7 +136,12 @@ class LeaseObserver:
         return leases
 
     async def run(self) -> None:
-        """Probes until cancelled. A persistent failure is logged once."""
+        """Probes until cancelled. A persistent failure is logged once; an unexpected one too (`supervised`), and
+        `crashed` is called.
+        """
+        await supervised(self._probe, "probe of shard Leases", crashed=self._crashed, clock=self._clock)
+
+    async def _probe(self) -> None:
         probed = self._clock.monotonic()
         failing: type[ApiError] | None = None
         while True:

@@ -8,6 +8,7 @@
 | `controller_sharding_late_assignments_total` * | counter | controllerring, group, resource |
 | `controller_sharding_takeovers_total` * | counter | controllerring |
 | `controller_sharding_move_failures_total` * | counter | controllerring, group, resource, reason |
+| `controller_sharding_crashes_total` * | counter | controllerring, group, resource, part |
 | `controller_sharding_drains_pending` * | gauge | controllerring, group, resource |
 | `controller_sharding_oldest_drain_seconds` * | gauge | controllerring |
 | `controller_sharding_objects_unassigned` * | gauge | controllerring, group, resource |
@@ -81,6 +82,12 @@ class SharderMetrics:
             "Movements and drains that failed for one object.",
             [*resource, "reason"],
         )
+        self.crashes = make(
+            Counter,
+            "crashes",
+            "Unexpected exceptions (bugs) of a part of the sharder, which started again.",
+            [*resource, "part"],
+        )
         self.drains_pending = make(
             Gauge, "drains_pending", "Objects with the drain label, as of the last resync.", resource
         )
@@ -119,6 +126,10 @@ class SharderMetrics:
             Counter, "webhook_restored", "Shard labels that the webhook restored.", ring
         )
 
+    def crashed(self, part: str) -> None:
+        """A part that serves all rings crashed."""
+        self.crashes.labels("", "", "", part).inc()
+
     def of(self, ring: str) -> RingMetrics:
         """The metrics of a ring. "" is for all names that do not belong to a ring."""
         return RingMetrics(self, ring)
@@ -148,6 +159,9 @@ class RingMetrics:
 
     def failed(self, resource: GroupResource, reason: str) -> None:
         self._of(self._metrics.failures, resource, reason).inc()
+
+    def crashed(self, resource: GroupResource, part: str) -> None:
+        self._of(self._metrics.crashes, resource, part).inc()
 
     def calculated(self) -> None:
         self._of(self._metrics.calculations).inc()

@@ -122,29 +122,38 @@ class Mover:
         self._clock = clock
         self._rng = rng
 
-    async def carry_out(self, job: Job) -> Outcome:
-        """Never raises ApiErrors. A process that lost leadership leaves the job to the new
-        leader.
+    async def carry_out(self, job: Job, *, again: bool = False) -> Outcome:
+        """Never raises: what goes wrong, even unexpectedly, fails for this object only, and is left to the repairs. A
+        process that lost leadership leaves the job to the new leader. `again`: the object is read first.
         """
         try:
-            return await self._carry_out(job)
+            now = await self._decided_again(job) if again else job
+            return Outcome.NOTHING if now is None else await self._carry_out(now)
         except NotOurs:
             return Outcome.WAITING
         except NotFound:
             return Outcome.NOTHING
         except _Failed as failure:
-            job, error = failure.job, failure.error
-            verb = "draining" if job.decision.action is Action.DRAIN else "moving"
-            silent = job.ring.refusals.line(job.entry.resource, "patch", error)
-            tell = _log.debug if silent is None else _log.warning
-            count = {"failures_before": silent} if silent else {}
-            tell(f'error {verb} {job.entry.resource} "{job.key}"', ring=job.ring.name, error=error, **count)
-            job.ring.metrics.failed(job.entry.resource, type(error).__name__)
-            if (repairs := job.ring.refused(job.entry.resource, job.decision)) is not None:
-                repairs.add(job, error)
-            return Outcome.FAILED
+            return self._failed(failure.job, failure.error)
+        except Exception as error:
+            return self._failed(job, error)
 
-    async def decided_again(self, job: Job) -> Job | None:
+    def _failed(self, job: Job, error: Exception) -> Outcome:
+        verb = "draining" if job.decision.action is Action.DRAIN else "moving"
+        silent = job.ring.refusals.line(job.entry.resource, "patch", error)
+        fields = {"ring": job.ring.name, **({"failures_before": silent} if silent else {})}
+        if silent is not None and not isinstance(error, ApiError):
+            where = {"resource": job.entry.resource, "object": str(job.key)}
+            _log.crash("Moving an object crashed; it is tried again", error, **where, **fields)
+        else:
+            tell = _log.debug if silent is None else _log.warning
+            tell(f'error {verb} {job.entry.resource} "{job.key}"', error=error, **fields)
+        job.ring.metrics.failed(job.entry.resource, type(error).__name__)
+        if (repairs := job.ring.refused(job.entry.resource, job.decision)) is not None:
+            repairs.add(job, error)
+        return Outcome.FAILED
+
+    async def _decided_again(self, job: Job) -> Job | None:
         """The job for the current object; None if the ring no longer has its resource. Raises
         ApiError (NotFound).
         """
@@ -217,7 +226,7 @@ class Mover:
                     renewed = True
                 except (Conflict, PatchTestFailed) as conflict:
                     error, conflicts = conflict, conflicts + 1
-                    now = await self.decided_again(job)
+                    now = await self._decided_again(job)
                     continue
                 now = self._decided(job, job.meta)
             raise error

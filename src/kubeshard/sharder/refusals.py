@@ -11,7 +11,7 @@ and then every ten minutes, with a count of the failures in between. Limited by 
 
 from __future__ import annotations
 
-from kubeshard.core.errors import ApiError, Forbidden
+from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.reports import RingReport
@@ -29,7 +29,7 @@ class Refusals:
         self._known: dict[tuple[GroupResource, str, str], tuple[float, int]] = {}
         """When the next line about each is due, and how many failures were not logged since the last one."""
 
-    def line(self, resource: GroupResource, verb: str, error: ApiError) -> int | None:
+    def line(self, resource: GroupResource, verb: str, error: Exception) -> int | None:
         """The number of failures not logged before this one if it should be logged, else None."""
         if self._report.missing_verbs.get(resource):
             return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
@@ -42,17 +42,20 @@ class Repairs:
         self._needed = asyncio.Event()
         """Most lanes never have anything to retry: the workers start with the first rejection."""
 
-    def add(self, job: Job, error: ApiError) -> None:
+    def add(self, job: Job, error: Exception) -> None:
         place = _Place(job.kind, job.key)
         if self._queue is None or (place not in self._jobs and len(self._jobs) >= REMEMBERED):
             return
         self._jobs[place] = job
+        retry_after = error.retry_after if isinstance(error, ApiError) else None
         self._needed.set()
-        self._queue.add_after(place, max(self._limiter.when(place), error.retry_after or 0.0))
+        self._queue.add_after(place, max(self._limiter.when(place), retry_after or 0.0))
 
     async def run(self, mover: Mover) -> None:
         """Runs until cancelled."""
         self._queue = WorkQueue("sharder-repairs", clock=self._clock, limiter=self._limiter)
+        for place in self._jobs:  # of a run that crashed
+            self._queue.add_after(place, self._limiter.when(place))
         try:
             await self._needed.wait()
             async with asyncio.TaskGroup() as group:
@@ -60,25 +63,14 @@ class Repairs:
                     group.create_task(self._work(mover, self._queue), name="repairs")
         finally:
             self._queue = None
-            self._jobs.clear()
 
     async def _work(self, mover: Mover, queue: WorkQueue[_Place]) -> None:
         while True:
             async with queue.get() as place:
                 job = self._jobs.get(place)
-                if job is not None and await self._tried(mover, job) is not Outcome.FAILED:
+                # A failure returns through `add`.
+                if job is not None and await mover.carry_out(job, again=True) is not Outcome.FAILED:
                     self._done(place)
-
-    async def _tried(self, mover: Mover, job: Job) -> Outcome:
-        """Decides again; a failure returns through `add`."""
-        try:
-            again = await mover.decided_again(job)
-        except NotFound:
-            return Outcome.NOTHING
-        except ApiError as error:
-            self.add(job, error)
-            return Outcome.FAILED
-        return await mover.carry_out(again) if again is not None else Outcome.NOTHING
 
     def _done(self, place: _Place) -> None:
         self._jobs.pop(place, None)

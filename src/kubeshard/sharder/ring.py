@@ -16,12 +16,11 @@ effect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeshard.core.builtin import Namespace
-from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
@@ -30,6 +29,7 @@ from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.reports import RingReport
 from kubeshard.sharder.schedule import FOLLOW_FIRST, FOLLOW_FIRST_MAIN, Reach, Schedule, Track
+from kubeshard.sharder.supervised import supervised
 from kubeshard.sharder.waiting import Namespaces, Pending, Waiting
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry, RingResources
@@ -84,7 +84,7 @@ class Surroundings:
 class Repairing(Protocol):
     """Retries rejected jobs. Jobs refer to their ring, so this module cannot import the class of jobs."""
 
-    def add(self, job: Any, error: ApiError) -> None: ...
+    def add(self, job: Any, error: Exception) -> None: ...
 
 
 class Ring:
@@ -148,6 +148,10 @@ class Ring:
     @property
     def strict(self) -> bool:
         return self._around.strict
+
+    @property
+    def clock(self) -> Clock:
+        return self._around.clock
 
     def selects(self, labels: Mapping[str, str] | None) -> bool:
         """Whether the ring selects a namespace with these labels."""
@@ -333,12 +337,20 @@ class Lane:
     def __str__(self) -> str:
         return f"{self.entry.resource} of {self.ring}"
 
-    def start(self, work: Coroutine[object, object, None], what: str) -> None:
-        """Starts a task that ends with the lane."""
+    def start(self, work: Callable[[], Awaitable[None]], what: str) -> None:
+        """Starts a task that ends with the lane. A crash costs only this work, which starts again (`supervised`)."""
         if not self.open or self._group is None:
-            work.close()
             return
-        task = self._group.create_task(work, name=f"{what} {self}")
+        ring, resource = self.ring, self.entry.resource
+        going = supervised(
+            work,
+            what,
+            crashed=lambda: ring.metrics.crashed(resource, what),
+            clock=ring.clock,
+            ring=ring.name,
+            resource=resource,
+        )
+        task = self._group.create_task(going, name=f"{what} of {self}")
         self._tasks[task] = None
         task.add_done_callback(lambda task: self._tasks.pop(task, None))
 

@@ -128,9 +128,12 @@ class Schedule:
     def done(self, track: Track, work: Work, outcome: Found, started: float, now: float) -> None:
         """The look ended. Reasons that became due while it ran stay due: it may have missed the cause."""
         reach = work.reach
-        # A failed full look is retried, but urgent work should not wait for that.
-        answers = {reach} if outcome.failed or reach is not Reach.ALL else set(Reach)
-        self._requests = [(at, asked) for at, asked in self._requests if at > started or asked not in answers]
+        # A full look leaves objects to an urgent one that is about to begin: it does not answer the other track's.
+        self._requests = [
+            (at, asked)
+            for at, asked in self._requests
+            if at > started or asked > reach or _track(asked) is not track
+        ]
         if reach is Reach.ALL:
             self._all_at = started
         if outcome.failed:

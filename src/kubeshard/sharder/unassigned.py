@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 from kubeshard.cache.backoff import Backoff, BackoffPolicy
 from kubeshard.client.client import Client
@@ -115,7 +116,7 @@ class UnassignedWatches:
         lane.appeared.add(namespace)
         if not lane.looking_for:
             lane.looking_for = True
-            lane.start(self._look(lane), "looks for namespaces new to")
+            lane.start(partial(self._look, lane), "look at new namespaces")
 
     def _missed(self, lane: Lane) -> None:
         lane.request(Reach.MISPLACED, self._clock.monotonic())
@@ -173,14 +174,16 @@ class UnassignedWatches:
                     some: Iterable[str | All] = sorted(namespaces)
                     for namespace in some if len(namespaces) <= NAMESPACES_AT_ONCE else [ALL]:
                         await self._look_at(lane, kind, namespace)
-            except ApiError as error:
+            except Exception as error:
+                self._missed(lane)
+                if not isinstance(error, ApiError):
+                    raise
                 _log.debug(
-                    "Cannot read Namespaces",
+                    "Cannot look at new namespaces",
                     ring=lane.ring.name,
                     resource=lane.entry.resource,
                     error=error,
                 )
-                self._missed(lane)
             await asyncio.sleep(TOGETHER)
         lane.looking_for = False
 

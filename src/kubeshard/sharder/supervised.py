@@ -1,0 +1,68 @@
+"""Work that must not end, and must not end others: after an unexpected exception it starts again.
+
+Guaranteed: an exception costs nobody but the work that raised it, which starts again after 1, 2, 4, 8, 10, 10 ... s,
+and after 1 s if it had gone well for a minute. Each crash is counted; it is logged with its stack trace when it is a
+new one (another exception, or another line), and then every ten minutes, with a count. Cancellation ends the work.
+
+Not guaranteed: that the work continues where it was. It must find what it missed by itself. Expected errors of the API
+server are the work's own concern: it knows what they mean, and says so in one line.
+"""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import Awaitable, Callable
+
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+
+FIRST, LONGEST = 1.0, 10.0
+"""Seconds until the work starts again."""
+STEADY = 60.0
+"""Seconds without a crash after which the next one counts as the first."""
+LOGGED_EVERY = 600.0
+
+_log = get_logger("kubeshard.sharder")
+
+
+async def supervised(
+    work: Callable[[], Awaitable[None]],
+    part: str,
+    *,
+    crashed: Callable[[], None],
+    clock: Clock,
+    **fields: object,
+) -> None:
+    """Runs `work` until it returns, see the module. `crashed` counts; `part` and `fields` are for the log."""
+    pause, told, due, silent = FIRST / 2, "", 0.0, 0
+    while True:
+        began = clock.monotonic()
+        try:
+            return await work()
+        except Exception as error:
+            now, place = clock.monotonic(), _place(error)
+            pause = FIRST if now - began >= STEADY else min(2 * pause, LONGEST)
+            crashed()
+            if place != told or now >= due:
+                _log.crash(
+                    "A part of the sharder crashed; it starts again",
+                    error,
+                    part=part,
+                    again_in=pause,
+                    crashes_before=silent,
+                    **fields,
+                )
+                told, due, silent = place, now + LOGGED_EVERY, 0
+            else:
+                silent += 1
+        await sleep(pause)
+
+
+def _place(error: BaseException) -> str:
+    """Which exception, raised where."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        place, trace = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}", trace.tb_next
+    return f"{type(error).__name__} {place}"

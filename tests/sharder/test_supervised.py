@@ -1,0 +1,87 @@
+"""Work that starts again after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from kubeshard.sharder.supervised import supervised
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+
+
+class Work:
+    """Runs for `lasts` seconds, then raises `error`."""
+
+    def __init__(self, error: Exception | None, *, lasts: float = 0.0) -> None:
+        self.error = error
+        self.lasts = lasts
+        self.clock = VirtualClock()
+        self.began: list[float] = []
+        self.crashes = 0
+        self._start = self.clock.monotonic()
+        self.task = asyncio.create_task(
+            supervised(self._run, "work", crashed=self._crashed, clock=self.clock, ring="r")
+        )
+
+    async def _run(self) -> None:
+        self.began.append(self.clock.monotonic() - self._start)
+        await asyncio.sleep(self.lasts)
+        if self.error is not None:
+            raise self.error
+
+    def _crashed(self) -> None:
+        self.crashes += 1
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if "crashed; it starts again" in record.message]
+
+
+@virtual_time
+async def test_work_that_crashes_starts_again_ever_later_up_to_ten_seconds_and_each_crash_counts() -> None:
+    work = Work(RuntimeError("a bug"))
+    await asyncio.sleep(36.0)
+    assert [round(at) for at in work.began] == [0, 1, 3, 7, 15, 25, 35]
+    assert work.crashes == 7
+    work.task.cancel()
+
+
+@virtual_time
+async def test_after_a_minute_without_a_crash_the_next_one_is_the_first() -> None:
+    work = Work(RuntimeError("a bug"))
+    await asyncio.sleep(26.0)
+    work.lasts, began = 61.0, len(work.began)
+    await asyncio.sleep(80.0)
+    assert [round(at) for at in work.began[began:]] == [35, 97]
+    work.task.cancel()
+
+
+@virtual_time
+async def test_a_crash_is_logged_once_until_it_is_another_one_or_ten_minutes_old(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    work = Work(RuntimeError("a bug"))
+    await asyncio.sleep(300.0)
+    assert len(lines(caplog)) == 1
+    assert lines(caplog)[0].exc_info
+    work.error = ExceptionGroup("of several jobs", [KeyError("another bug")])
+    await asyncio.sleep(300.0)
+    assert len(lines(caplog)) == 2
+    await asyncio.sleep(610.0)
+    assert len(lines(caplog)) == 3
+    work.task.cancel()
+
+
+@virtual_time
+async def test_work_that_returns_or_is_cancelled_has_ended() -> None:
+    work = Work(None)
+    await work.task
+    assert (len(work.began), work.crashes) == (1, 0)
+    work = Work(None, lasts=1e9)
+    await asyncio.sleep(1.0)
+    work.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work.task
+    assert (len(work.began), work.crashes) == (1, 0)
