@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
-from kubeshard.shard.identity import INCARNATION_ANNOTATION, Incarnation, ShardIdentity
+from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_claim import RETURNING_ANNOTATION, ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
+from kubeshard.sharding.names import INCARNATION_ANNOTATION, RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
 from kubeshard.tenure.machine import Create, Done, Get, Machine, Replace, State, Wait
 
 ME = ShardIdentity("ring", "shard-0", "ns", Incarnation("pod-1", "boot", "x"))

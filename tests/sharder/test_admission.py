@@ -112,6 +112,7 @@ def ask(
     path: str = "/webhooks/sharder/controllerring/operator",
     strict: bool = False,
     shard_users: Collection[str] = (),
+    signing: Collection[str] = (),
     registry: CollectorRegistry | None = None,
     handler: ShardAdmission | None = None,
     **request: Any,
@@ -122,6 +123,7 @@ def ask(
         SystemClock(),
         sharders=frozenset({SHARDER}),
         shard_users={"operator": shard_users},
+        signs=lambda ring, shard: ring == "operator" and shard in signing,
     )
     body = {
         "apiVersion": "admission.k8s.io/v1",
@@ -459,15 +461,18 @@ def update(
     new: dict[str, str] | None = None,
     user: str = "jane",
     pod: str = "",
+    manager: str = "",
     **options: Any,
 ) -> dict[str, Any]:
     extra = {POD_NAME_CLAIM: [pod]} if pod else {}
+    stated = {"fieldManager": manager} if manager else {}
     return ask(
         view,
         website(labels=new),
         operation="UPDATE",
         oldObject=website(labels={SHARD_LABEL: "z", **(old or {})}),
         userInfo={"username": user, "extra": extra},
+        options={"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1", **stated},
         **options,
     )
 
@@ -510,8 +515,14 @@ ACKNOWLEDGED = {
         "shard_users": {"op"},
         "pod": "operator-5d9f",
     },
-    "by anyone where no account is listed": {},
-    "by a pod that is not a shard where no account is listed": {"pod": "operator-5d9f"},
+    "by a shard that signs": {"signing": "z", "manager": "z"},
+    "by a shard that signs, in a pod with another name": {
+        "signing": "z",
+        "manager": "z",
+        "pod": "operator-5d9f",
+    },
+    "by a client that says as little about itself as a Go shard": {},
+    "by a pod with another name that says as little": {"pod": "operator-5d9f"},
 }
 
 
@@ -570,12 +581,49 @@ REFUSED = {
         "shard_users": {"op"},
         "pod": "other",
     },
+    "with drain label, by a tool that names itself": {
+        "old": {DRAIN_LABEL: "true"},
+        "manager": "kubectl-replace",
+    },
+    "with drain label, by anyone but a shard that signs": {"old": {DRAIN_LABEL: "true"}, "signing": "z"},
+    "with drain label, by another shard that signs": {
+        "old": {DRAIN_LABEL: "true"},
+        "signing": "az",
+        "manager": "a",
+    },
+    "with drain label, under the shard's name by an account that is not listed": {
+        "old": {DRAIN_LABEL: "true"},
+        "signing": "z",
+        "manager": "z",
+        "shard_users": {"op"},
+    },
 }
 
 
 @pytest.mark.parametrize("options", REFUSED.values(), ids=REFUSED)
 def test_what_is_no_acknowledgement_is_put_back(options: dict[str, Any]) -> None:
     assert update(alive(), new={}, **options)["status"]["message"] == "restoring shard label"
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("manager", ["", "z"])
+def test_where_a_shard_has_been_seen_as_the_pod_of_its_name_only_the_shards_pod_acknowledges(
+    manager: str,
+) -> None:
+    handler = ShardAdmission(alive().rings(), SystemClock(), signs=lambda ring, shard: manager == shard)
+
+    def acknowledged(**options: str) -> bool:
+        response = update(
+            alive(), old={DRAIN_LABEL: "true"}, new={}, manager=manager, handler=handler, **options
+        )
+        return response["status"]["message"] == "assigning object"
+
+    assert acknowledged()
+    child = config_map(owner())
+    ask(object=child, resource=CONFIG_MAPS, handler=handler, userInfo={"extra": {POD_NAME_CLAIM: ["a"]}})
+    assert not acknowledged()
+    assert not acknowledged(pod="other")
+    assert acknowledged(pod="z")
 
 
 def test_a_sharder_may_move() -> None:

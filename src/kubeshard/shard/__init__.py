@@ -18,13 +18,14 @@ same objects with another ServiceAccount; aggregated API servers without generic
 
 from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.handover import Arrivals, Floors
-from kubeshard.shard.identity import INCARNATION_ANNOTATION, Incarnation, ShardIdentity, identify
+from kubeshard.shard.identity import Incarnation, ShardIdentity, identify
 from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.shard_claim import Takeover
 from kubeshard.shard.shard_lease import ShardLease, ShardTenure
 from kubeshard.shard.sharding import Sharding
 from kubeshard.shard.timing import LeaseTiming, scaled
 from kubeshard.shard.wrapper import Handovers, shard_predicate
+from kubeshard.sharding.names import INCARNATION_ANNOTATION
 
 __all__ = [
     "INCARNATION_ANNOTATION",

@@ -18,8 +18,6 @@ from kubeshard.core.names import is_dns_label, is_dns_subdomain, is_label_value
 from kubeshard.runtime.world import Host, World
 from kubeshard.sharding.names import MAX_RING_NAME, drain_label, shard_label
 
-INCARNATION_ANNOTATION = "alpha.sharding.timebertt.dev/incarnation"
-
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.shard.identity import INCARNATION_ANNOTATION, ShardIdentity
+from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
-from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY
+from kubeshard.sharding.names import INCARNATION_ANNOTATION, RING_LABEL, SHARDER_IDENTITY
 from kubeshard.tenure.claim import Claim, Patience
 
 RETURNING_ANNOTATION = "alpha.sharding.timebertt.dev/returning"

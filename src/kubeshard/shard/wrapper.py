@@ -84,7 +84,7 @@ class Handovers:
         """When the drain of each object that has not been released yet was first seen."""
         self._label = label
         self._drain = drain
-        self._shard = shard
+        self.shard = shard
         self.sharded_kind = sharded_kind
 
     def sharded(self, inner: ReconcileFn) -> ReconcileFn:
@@ -106,7 +106,7 @@ class Handovers:
             self._acknowledged(kind.group_resource, self._clock.monotonic() - since)
 
     def ours(self, metadata: ObjectMeta) -> bool:
-        return metadata.label(self._label) == self._shard
+        return metadata.label(self._label) == self.shard
 
     def draining(self, metadata: ObjectMeta) -> bool:
         return metadata.has_label(self._drain)
@@ -122,7 +122,7 @@ class Handovers:
         return JsonPatch(
             [
                 test(pointer("metadata", "uid"), metadata.uid),
-                test(ours, self._shard),
+                test(ours, self.shard),
                 test(asked, metadata.label(self._drain)),
                 remove(ours),
                 remove(asked),
@@ -241,7 +241,11 @@ class _Sharded:
             patch = handovers.acknowledgement(obj.metadata)
         else:
             patch = handovers.acknowledgement_of_any_version(obj.metadata)
-        after = await ctx.client.patch(metadata_only(kind), key.name, key.namespace, patch, base=obj)
+        client, form = ctx.client, metadata_only(kind)
+        # The webhook knows an acknowledgement by the shard's name.
+        after = await client.patch(
+            form, key.name, key.namespace, patch, base=obj, field_manager=handovers.shard
+        )
         return after.metadata
 
     def _follow(self, ctx: Context) -> None:

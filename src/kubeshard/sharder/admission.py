@@ -21,6 +21,20 @@ The shard label may be removed by the shard itself after a drain was requested, 
 nothing else (`acknowledgement`), by a sharder, and by anyone if the shard is not available in a fresh view
 of the Leases, or with strict parity, because the reference allows it.
 
+Who the shard is, is told by the first row that applies:
+
+| what is known | the shard is |
+|---|---|
+| the caller is the pod with the shard's name | the caller |
+| the caller is the pod of another shard | not the caller |
+| `shard_users` has accounts of the ring | a caller with one of these |
+| a shard of the ring has been seen as the pod of its name | not the caller |
+| the caller's field manager is the shard's name | the caller |
+| the shard's Lease says that it signs its acknowledgements like that | not the caller |
+| nothing: a Go shard outside a pod | a caller without a field manager, unlike kubectl and GitOps tools |
+
+The API server does not say whether an update was a PUT or a patch.
+
 Guaranteed: no request is denied, except for the one row above; a response has at
 most two operations; objects left unassigned are counted, logged at most every 10 s per ring and reason, and
 reported to the user. A dry run gets the same response and counts nothing. Not guaranteed: that every object gets
@@ -29,7 +43,7 @@ its label here; the watch on unassigned objects repairs what the webhook misses.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import ObjectMeta
@@ -47,7 +61,6 @@ from kubeshard.webhook.review import (
     AdmissionRequest,
     PreparedAnswer,
     UnexpectedObject,
-    UserInfo,
     prepared,
 )
 
@@ -70,7 +83,7 @@ class ShardAdmission:
 
     `sharders` are the user names of sharders: this one, and others during a migration. `shard_users` are the
     configured user names of shards, by ring; they are used if shards are not named after
-    their pods.
+    their pods. `signs` returns whether a shard (ring, name) names itself as field manager of its acknowledgements.
     """
 
     def __init__(
@@ -80,11 +93,13 @@ class ShardAdmission:
         *,
         sharders: Collection[str] = (),
         shard_users: Mapping[str, Collection[str]] | None = None,
+        signs: Callable[[str, str], bool] = lambda ring, shard: False,
     ) -> None:
         self._rings = rings
         self._clock = clock
         self._sharders = sharders
         self._shard_users = shard_users or {}
+        self._signs = signs
         self._strict = rings.surroundings.strict
         self._nowhere = rings.surroundings.metrics.of("")
         self._logged: dict[str, float] = {}
@@ -98,6 +113,8 @@ class ShardAdmission:
         except (ValueError, LookupError) as error:
             message = f"error determining ControllerRing for request: {error.args[0]}"
             return self._leave_unassigned(request, None, "ring", message)
+        if request.user.extra and not ring.shards_are_pods:
+            ring.shards_are_pods = request.user.claim(POD_NAME_CLAIM) in view.available
         if request.object_error:
             message = f"error decoding object: {request.object_error}"
             return self._leave_unassigned(request, ring, "object", message)
@@ -111,7 +128,9 @@ class ShardAdmission:
         except ResourceNotInRing as error:
             message = f"error determining hash key func for object: {error}"
             return self._leave_unassigned(request, ring, "resource", message)
-        if request.old_object is not None and self._must_keep(request, view, request.old_object.metadata):
+        if request.old_object is not None and self._must_keep(
+            request, ring, view, request.old_object.metadata
+        ):
             return self._restore(request, ring, view, request.old_object.metadata)
         type_ = TypeMeta(request.object.api_version, request.object.kind)
         decision = plan(view, entry, type_, meta, namespace=request.namespace)
@@ -136,27 +155,31 @@ class ShardAdmission:
             )
         return ring, view
 
-    def _must_keep(self, request: AdmissionRequest, view: RingView, old: ObjectMeta) -> bool:
+    def _must_keep(self, request: AdmissionRequest, ring: Ring, view: RingView, old: ObjectMeta) -> bool:
         """Whether this update must not remove the shard label of the old object."""
         shard = old.label(view.shard_label)
         if not shard or self._strict or request.user.username in self._sharders:
             return False
         if (
             old.has_label(view.drain_label)
-            and self._may_be(shard, view, request.user)
+            and self._is_from(shard, ring, view, request)
             and _is_acknowledgement(request, view)
         ):
             return False
         return shard in view.available or not self._rings.surroundings.shards.fresh()
 
-    def _may_be(self, shard: str, view: RingView, user: UserInfo) -> bool:
-        pod = user.claim(POD_NAME_CLAIM)
+    def _is_from(self, shard: str, ring: Ring, view: RingView, request: AdmissionRequest) -> bool:
+        """Whether the caller is the shard (see the module)."""
+        pod = request.user.claim(POD_NAME_CLAIM)
         if pod == shard:
             return True
         if pod in view.available:
-            return False  # this ring's shards are named after their pods, and this is a different shard
-        users = self._shard_users.get(view.name)
-        return not users or user.username in users
+            return False
+        if users := self._shard_users.get(ring.name):
+            return request.user.username in users
+        if ring.shards_are_pods:
+            return False
+        return request.field_manager == shard or not (request.field_manager or self._signs(ring.name, shard))
 
     def _restore(
         self, request: AdmissionRequest, ring: Ring, view: RingView, old: ObjectMeta

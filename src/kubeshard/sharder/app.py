@@ -76,7 +76,13 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
     servers = []
     if address and certificates:
         host, port = address
-        admission = ShardAdmission(rings, clock, sharders=config.sharders, shard_users=config.shard_users)
+        admission = ShardAdmission(
+            rings,
+            clock,
+            sharders=config.sharders,
+            shard_users=config.shard_users,
+            signs=observer.book.signs,
+        )
 
         async def prepared() -> None:
             await cache.synced()

@@ -119,8 +119,8 @@ class SharderConfig(ComponentConfig):
     """User names that may move objects by removing the shard label: this sharder, and others during a migration."""
 
     shard_users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The user names of shards by ring, if shards are not named after their pods: only they may acknowledge a
-    drain. For rings without any, the drain label is enough.
+    """The user names of shards by ring, if shards are not named after their pods: nobody else may then
+    acknowledge a drain. For rings without any see `admission`.
     """
 
     @property

@@ -104,6 +104,8 @@ class Ring:
         """Cached responses of the webhook that label an object with a current shard, with or without other labels."""
         self.logged: dict[str, float] = {}
         """When the webhook last logged, by reason, that it left an object unassigned."""
+        self.shards_are_pods = False
+        """Whether a shard was seen to authenticate as the pod of its name: the others do too."""
         self.applied: tuple[Mapping[str, Any], float] | None = None
         """The webhook configuration that was applied last, and when."""
         self.lanes: dict[GroupResource, Lane] = {}

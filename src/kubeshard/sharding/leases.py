@@ -36,7 +36,7 @@ from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
 from kubeshard.core.versions import compare
-from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.names import INCARNATION_ANNOTATION, RING_LABEL
 from kubeshard.sharding.states import DEFAULT_DURATION, LeaseTimes, ShardState, state_of
 
 STALE_AFTER = 6.0
@@ -214,6 +214,14 @@ class LeaseBook:
         """
         return sorted(
             key for key, record in self._records.items() if record.ring == ring and key.name == shard
+        )
+
+    def signs(self, ring: str, shard: str) -> bool:
+        """Whether the shard acknowledges drains under its name: its Lease shows that it is one of this library."""
+        return any(
+            bool(record.lease.metadata.annotation(INCARNATION_ANNOTATION))
+            for key, record in self._records.items()
+            if record.ring == ring and key.name == shard
         )
 
     def keys(self) -> frozenset[Key]:

@@ -19,6 +19,11 @@ they serve.
 STATE_LABEL = "alpha.sharding.timebertt.dev/state"
 """The label of Leases with the shard's state, for people and dashboards. Not used for decisions."""
 
+INCARNATION_ANNOTATION = "alpha.sharding.timebertt.dev/incarnation"
+"""The annotation of Leases with the process that acts under the shard's name. The reference's shards do not write it.
+Shards that do have their name as field manager of acknowledgements.
+"""
+
 SHARDER_IDENTITY = "shardlease-controller"
 """The holder of a Lease that a sharder took over from a shard."""
 

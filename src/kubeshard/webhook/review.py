@@ -64,6 +64,12 @@ class UserInfo(Struct):
         return values[0] if values else ""
 
 
+class OperationOptions(Struct):
+    """`request.options`. The API server reports a patch like any other update."""
+
+    field_manager: str = ""
+
+
 class ReviewedObject(PartialObject):
     """The metadata of an object under review, and its kind as the API server reports it."""
 
@@ -78,6 +84,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
     be read; `object_error` says why. `path` is the URL path of the call. In a dry run (`dry_run`) nothing will be
     stored: a handler must answer as usual, without side effects.
 
+    `field_manager` is what the client stated (`fieldManager`), `""` if it stated nothing.
+
     `body` is the received review, which `whole` and `whole_old` decode.
     """
 
@@ -90,6 +98,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, gc=False):
     name: str
     dry_run: bool
     user: UserInfo
+    field_manager: str = ""
     object: ReviewedObject | None = None
     old_object: ReviewedObject | None = None
     object_error: str = ""
@@ -203,6 +212,7 @@ class _Request(Struct):
     name: str = ""
     dry_run: bool | None = None
     user_info: UserInfo = UserInfo()
+    options: OperationOptions | None = None
 
 
 class _RequestWithObjects(_Request):
@@ -323,6 +333,7 @@ def _request(
         request.name,
         bool(request.dry_run),
         request.user_info,
+        "" if request.options is None else request.options.field_manager,
         now,
         before,
         error,
