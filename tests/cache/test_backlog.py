@@ -26,6 +26,8 @@ OTHER = widget("a", 9, "another")
         ([Added(A1, initial=True), Updated(A1, A2)], [Added(A2, initial=True)]),
         ([Added(A1), Deleted(A2)], []),
         ([Updated(A1, A2), Updated(A2, A3)], [Updated(A1, A3)]),
+        ([Updated(A1, A2, relisted=True), Updated(A2, A3)], [Updated(A1, A3, relisted=True)]),
+        ([Updated(A1, A2), Updated(A2, A3, relisted=True)], [Updated(A1, A3, relisted=True)]),
         ([Updated(A1, A2), Deleted(A3)], [Deleted(A3)]),
         ([Deleted(A2, final=False), Added(OTHER)], [Deleted(A2, final=False), Added(OTHER)]),
         ([Deleted(A2), Added(A2), Updated(A2, A3)], [Deleted(A2), Added(A3)]),

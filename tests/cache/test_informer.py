@@ -148,7 +148,7 @@ async def test_what_was_missed_behind_a_compaction_is_found_by_a_full_read() -> 
         await asyncio.sleep(10)
         assert [r.what for r in api.requests] == ["stream", "probe", "watch", "stream"]
         assert set(told[:2]) == {Deleted(gone, final=False), Deleted(recreated, final=False)}
-        assert set(told[2:]) == {Added(again), Updated(kept, changed)}
+        assert set(told[2:]) == {Added(again), Updated(kept, changed, relisted=True)}
         assert set(informer.store.list()) == {again, changed}
 
 

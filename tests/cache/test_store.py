@@ -101,7 +101,19 @@ def test_a_replacement_tells_deletions_first_then_the_rest() -> None:
 
     deltas = store.replace({obj.key: obj for obj in (new, now, same)}, "120")
 
-    assert deltas == [Deleted(gone, final=False), Added(new, initial=False), Updated(changed, now)]
+    relisted = Updated(changed, now, relisted=True)
+    assert deltas == [Deleted(gone, final=False), Added(new, initial=False), relisted]
+
+
+def test_after_a_restore_every_object_is_an_update_even_one_that_is_the_same() -> None:
+    same, other = pod("x/same", 3), pod("x/other", 4, node="n1")
+    store = filled(same, other)
+    again, changed = pod("x/same", 3), pod("x/other", 4, node="n2")
+
+    deltas = store.replace({obj.key: obj for obj in (again, changed)}, "90", rewound=True)
+
+    assert deltas == [Updated(same, again, relisted=True), Updated(other, changed, relisted=True)]
+    assert store.apply(pod("x/same", 91)) == (Updated(again, pod("x/same", 91)),)
 
 
 def test_the_first_replacement_is_initial_and_later_ones_are_not() -> None:

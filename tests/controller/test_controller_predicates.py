@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from controller_bench import Site, child, site
+from msgspec.structs import replace
 
 from kubeshard.cache import Added, Deleted, Delta, Updated
 from kubeshard.controller import (
@@ -27,6 +28,8 @@ from kubeshard.core import InvalidSelector
 
 OLD, NEW = site("a", 1, generation=1), site("a", 2, generation=1)
 SPEC = site("a", 2, generation=2)
+GOING = site("a", 2, generation=1, deletion_timestamp="2026-01-01T00:00:00Z")
+ANOTHER = Site(metadata=replace(NEW.metadata, uid="another"), spec=NEW.spec)
 LABELLED = site("a", 2, generation=1, labels={"app": "web"})
 ANNOTATED = site("a", 2, generation=1, annotations={"note": "x"})
 
@@ -35,6 +38,10 @@ TABLE = [
     ("never", never, Added(NEW), False),
     ("generation: same", generation_changed, Updated(OLD, NEW), False),
     ("generation: other", generation_changed, Updated(OLD, SPEC), True),
+    ("generation: deletion began", generation_changed, Updated(OLD, GOING), True),
+    ("generation: being deleted", generation_changed, Updated(GOING, GOING), False),
+    ("generation: another object", generation_changed, Updated(OLD, ANOTHER), True),
+    ("generation: went back", generation_changed, Updated(NEW, OLD), True),
     ("generation: added", generation_changed, Added(NEW), True),
     ("generation: deleted", generation_changed, Deleted(NEW), True),
     ("generation: kind without one", generation_changed, Updated(child("c"), child("c", version=2)), True),

@@ -398,3 +398,53 @@ async def test_objects_that_left_during_a_resync_are_not_triggered() -> None:
 def test_a_negative_resync_is_refused() -> None:
     with pytest.raises(ValueError, match="must not be negative"):
         Watch(Site, resync=-1)
+
+
+# -- full lists
+
+
+@virtual_time
+async def test_what_a_full_list_shows_counts_as_new_though_the_predicate_sees_no_change() -> None:
+    """Its generation is the same, which says nothing if the server was restored from a backup meanwhile."""
+    seen = Seen()
+    async with Bench(seen, primary=Watch(Site, when=generation_changed)).running(
+        site("a", 5, generation=1), site("b", 5, generation=1)
+    ) as bench:
+        seen.runs.clear()
+        await bench.synced(site("a", 6, generation=1), site("b", 5, generation=1))
+        assert seen.keys == [A]
+        await bench.put(site("a", 7, generation=1))
+        assert seen.keys == [A]
+
+
+@virtual_time
+async def test_of_a_full_list_the_predicate_still_decides_as_for_new_objects() -> None:
+    seen = Seen()
+    dark = matching(lambda site: site.spec.theme == "dark")
+    async with Bench(seen, primary=Watch(Site, when=dark)).running(site("a", 5), site("b", 5)) as bench:
+        await bench.synced(site("a", 6), site("b", 6, theme="dark"))
+        assert seen.keys == [B]
+
+
+@virtual_time
+async def test_what_only_counts_as_new_waits_behind_what_changed() -> None:
+    order: list[str] = []
+    free = asyncio.Event()
+
+    async def reconcile(ctx: Context, obj: Site) -> None:
+        order.append(ctx.key.name)
+        await free.wait()
+
+    before = [site(name, 5, generation=1) for name in ("busy", "a", "b", "c")]
+    async with Bench(reconcile, primary=Watch(Site, when=generation_changed)).running() as bench:
+        free.set()
+        await bench.synced(*before)
+        await asyncio.sleep(1)
+        free.clear()
+        await bench.put(site("busy", 6, generation=2))
+        order.clear()
+        after = [site(name, 7, generation=1) for name in ("a", "b")]
+        await bench.synced(site("busy", 6, generation=2), *after, site("c", 7, generation=2))
+        free.set()
+        await asyncio.sleep(1)
+    assert order == ["c", "a", "b"]

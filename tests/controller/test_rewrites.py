@@ -73,3 +73,18 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         memory.learn(KIND, None, {"a": number}, {"a": "stored"})
     assert memory.without_known(KIND, {"a": 0}, {"a": "stored"}) == {"a": 0}
     assert memory.without_known(KIND, {"a": 2}, {"a": "stored"}) == {}
+
+
+def test_after_a_restore_nothing_is_known_any_more() -> None:
+    """It also undoes how the kind was defined, and gives back fields of the status that were given up."""
+    restores = 0
+    memory = Rewrites(lambda: restores)
+    memory.learn(KIND, None, {"a": "sent"}, {"a": "stored"})
+    memory.statements.note("uid", {"url": "u"}, there_is_more=True)
+    assert memory.without_known(KIND, {"a": "sent"}, {"a": "stored"}) == {}
+    assert ("uid", {"url": "u"}) in memory.statements
+    restores = 1
+    assert ("uid", {"url": "u"}) not in memory.statements
+    assert memory.without_known(KIND, {"a": "sent"}, {"a": "stored"}) == {"a": "sent"}
+    memory.learn(KIND, None, {"a": "sent"}, {"a": "stored"})
+    assert memory.without_known(KIND, {"a": "sent"}, {"a": "stored"}) == {}

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from processes import Process, StreamAround
-from world import Thing, Touch, World
+from world import Thing, Touch, World, simulate
 
-from kubeshard.core import MergePatch
+from kubeshard.controller import (
+    Context,
+    Controller,
+    Finalizer,
+    Predicate,
+    Result,
+    Watch,
+    annotations_changed,
+    changed,
+    generation_changed,
+    labels_changed,
+    matching,
+    never,
+    resource_version_changed,
+)
+from kubeshard.core import AlreadyExists, ConfigMap, MergePatch, ObjectMeta
+from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpStream
 from kubeshard.sharding import drain_label
 from kubeshard.testing.virtual_time import virtual_time
@@ -177,3 +195,107 @@ async def test_a_hand_over_that_a_restore_undid_is_done_again_for_the_object_and
         restore()
         await world.until(lambda: (world.owners(), world.owners("", "configmaps")) == after, within=60)
         assert not joined.dead
+
+
+def _v(thing: Thing) -> object:
+    return thing.spec.get("v", 0)
+
+
+def _is_small(thing: Thing) -> bool:
+    return int(thing.spec.get("v", 0)) < 3
+
+
+PREDICATES: dict[str, Predicate[Thing]] = {
+    "generation_changed": generation_changed,
+    "generation_changed | labels_changed": generation_changed | labels_changed,
+    "generation_changed & matching": generation_changed & matching(_is_small),
+    "changed": changed(_v),
+    "annotations_changed": annotations_changed,
+    "resource_version_changed": resource_version_changed,
+}
+
+
+class Cleaned(Touch):
+    """Also records which Things were cleaned up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cleaned: list[str] = []
+
+    async def clean(self, ctx: Context, thing: Thing) -> Result | None:
+        self.cleaned.append(ctx.key.name)
+        return None
+
+    def controller(self, when: Predicate[Thing]) -> Controller[Thing]:
+        return Controller(
+            name="cleaned",
+            reconciler=self,
+            primary=Watch(Thing, when=when),
+            owns=[Watch(ConfigMap, when=never)],
+            finalizers=[Finalizer("sim.example/cleaned", self.clean)],
+        )
+
+
+@pytest.mark.parametrize("when", PREDICATES.values(), ids=PREDICATES)
+def test_what_is_edited_or_deleted_again_after_a_restore_is_reconciled_though_its_numbers_repeat(
+    when: Predicate[Thing],
+) -> None:
+    """The generations of the lost edits and deletions come again with other specs, and so do their versions."""
+
+    async def scene() -> None:
+        async with World() as world:
+            await world.install()
+            works = Cleaned()
+            world.operator("o0", works.controller(when))
+            await world.make_things(12)
+            await world.until(lambda: len(world.objects("", "configmaps")) == 12, within=10)
+            await asyncio.sleep(30)
+            restore = world.backup()
+            async with world.admin() as client:
+                for number in range(8):
+                    await client.patch(Thing, f"t{number}", "team", MergePatch({"spec": {"v": 1}}))
+                for number in range(8, 12):
+                    await client.delete(Thing, f"t{number}", "team")
+            await world.make_things(12, prefix="lost")
+            await asyncio.sleep(10)
+            seen = {key.name: obj["metadata"]["generation"] for key, obj in things(world).items()}
+            restore()
+            async with world.admin() as client:
+                for number in range(4):
+                    await client.delete(Thing, f"t{number}", "team")
+                for number in range(4, 12):
+                    await client.patch(Thing, f"t{number}", "team", MergePatch({"spec": {"v": 2}}))
+            again = {key.name: obj["metadata"]["generation"] for key, obj in things(world).items()}
+            assert {name: again[name] for name in seen if name in again} | seen == seen
+            await asyncio.sleep(30)
+            assert sorted(key.name for key in things(world)) == sorted(f"t{n}" for n in range(4, 12))
+            assert {n: child(world, f"t{n}") for n in range(4, 12)} == dict.fromkeys(range(4, 12), "2")
+            assert {f"t{n}" for n in range(4)} <= set(works.cleaned)
+
+    simulate(scene)
+
+
+@virtual_time
+async def test_an_object_that_is_as_before_a_restore_is_reconciled_because_its_consequences_are_undone() -> (
+    None
+):
+    async def make(ctx: Context, thing: Thing) -> None:
+        metadata = ObjectMeta(name=f"c-{ctx.key.name}", namespace=ctx.key.namespace)
+        with suppress(AlreadyExists):
+            await ctx.client.create(ConfigMap(metadata=metadata))
+
+    async with World() as world:
+        await world.install()
+        await world.make_things(6)
+        restore = world.backup()
+        primary = Watch(Thing, when=generation_changed)
+        world.operator("o0", Controller(name="maker", reconciler=make, primary=primary))
+        await world.until(lambda: len(world.objects("", "configmaps")) == 6, within=10)
+        await asyncio.sleep(120)  # bookmarks
+        restore()
+        assert not world.objects("", "configmaps")
+        await world.until(lambda: len(world.objects("", "configmaps")) == 6, within=15)
+
+
+def things(world: World) -> dict[Key, dict[str, Any]]:
+    return world.objects("sim.example", "things")

@@ -24,7 +24,7 @@ from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.repairs import Repairs
 from kubeshard.sharder.schedule import Reach
 from kubeshard.sharder.waiting import REMEMBERED, Namespaces, Pending, Waiting
-from kubeshard.sharding import Action, Decision, HashRing, RingGroupResource, RingResource
+from kubeshard.sharding import Action, ControllerRing, Decision, HashRing, RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 
@@ -84,8 +84,16 @@ def test_a_changed_spec_is_looked_at_in_full_and_a_changed_status_is_not() -> No
     small.lane("secrets").request = lambda reach, now: asked.append(reach)  # type: ignore[method-assign]
     small.rings.heard(Updated(small.resource, small.resource))
     assert asked == []
-    small.become(RingResource(resource="secrets"))
+    small.become(RingResource(resource="secrets"), selector=LabelSelector(match_labels={"a": "a"}))
     assert asked == [Reach.ALL]
+    # After a restore of etcd, a generation comes again with another spec.
+    selector = LabelSelector(match_labels={"a": "b"})
+    again = ControllerRing(
+        metadata=small.resource.metadata,
+        spec=msgspec.structs.replace(small.resource.spec, namespace_selector=selector),
+    )
+    small.rings.heard(Updated(small.resource, again, relisted=True))
+    assert asked == [Reach.ALL, Reach.ALL]
 
 
 class Busy:

@@ -77,8 +77,8 @@ def _collapsed(waiting: tuple[Delta[T], ...], new: Delta[T]) -> tuple[Delta[T], 
             return (*before, Added(obj, initial))
         case Added(), Deleted():
             return tuple(before)
-        case Updated(old, _), Updated(_, obj):
-            return (Updated(old, obj),)
+        case Updated(old, _, relisted), Updated(_, obj, again):
+            return (Updated(old, obj, relisted or again),)
         case Updated(), Deleted():
             return (new,)
         case _:  # Deleted, Added

@@ -87,6 +87,11 @@ class Cache:
         for informer in self._informers.values():
             informer.quiet = True
 
+    @property
+    def restores(self) -> int:
+        """How often the server was noticed to have been restored from a backup."""
+        return self._shared.rewrites
+
     def distrust(self) -> None:
         """Called when the server is known to have been restored from a backup: each informer lists everything again
         with the next response or event of the server.

@@ -30,10 +30,15 @@ class Added(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
 class Updated(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     """The same object (same UID) at another resourceVersion: a later one, unless the API server was restored from
     a backup.
+
+    `relisted`: it was found by a full list. Then the two may be of different histories, in which equal versions and
+    generations mean nothing: compare contents, or take the object for a new one. After a restore that was noticed,
+    every object is reported so, even one that is the same as before: what was written because of it may be undone.
     """
 
     old: T_co
     new: T_co
+    relisted: bool = False
 
 
 class Deleted(msgspec.Struct, Generic[T_co], frozen=True, gc=False):

@@ -122,7 +122,7 @@ _TRANSIENT = (Throttled, *_SILENT, UnexpectedResponse)
 
 class Replace(NamedTuple, Generic[T]):
     """All objects at the version. `rewound`: the history was rewritten since the last full list, so equal versions do
-    not imply equal objects. The receiver owns the `Snapshot`.
+    not imply equal objects, and every object counts as updated. The receiver owns the `Snapshot`.
     """
 
     entries: Mapping[Key, T | UndecodableObject]

@@ -103,10 +103,8 @@ class Replacement(Generic[T]):
                 elif old.metadata.uid != new.metadata.uid:
                     self.gone.append(Deleted(old, final=False))
                     self._come.append(new)
-                elif old.metadata.resource_version != new.metadata.resource_version or (
-                    self._rewound and old != new
-                ):
-                    self._come.append(Updated(old, new))
+                elif self._rewound or old.metadata.resource_version != new.metadata.resource_version:
+                    self._come.append(Updated(old, new, relisted=True))
                 else:
                     objects[name] = old  # the object that readers already have
                 yield

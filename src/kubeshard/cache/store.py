@@ -169,7 +169,7 @@ class Store(Generic[T]):
         rewound: bool = False,
     ) -> Replacement[T]:
         """Replaces the parts with those of `versions`, which have exactly these entries, and those that are kept
-        unchanged. `rewound`: the server's history was rewritten, so objects with the same version may differ.
+        unchanged. `rewound`: the server's history was rewritten, so every object counts as updated.
         """
         snapshot = entries if isinstance(entries, Snapshot) else Snapshot(entries.values())
         stay = tuple(kept)

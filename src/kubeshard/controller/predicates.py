@@ -6,7 +6,8 @@
 
 A predicate tests deltas (`kubeshard.cache.deltas`). Those that compare (`changed`, `generation_changed`, ...) let
 additions and deletions pass, because there is nothing to compare with. So every object passes once when a process
-starts, and again in every resync.
+starts, and again in every resync. A change that a full list shows is also tested as an addition: after a restore of
+etcd, the numbers that are compared come again with other contents (docs/design/after-a-restore.md).
 
 Caveats of all predicates: one that is too strict loses work until the next resync, so if in doubt let the change pass.
 It only sees the fields that the object's class declares. It saves reconciles, not memory: objects that do not pass are
@@ -21,6 +22,7 @@ from typing import Any, Generic, NoReturn, TypeVar, overload
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.selectors import Selector
+from kubeshard.core.versions import compare
 
 T = TypeVar("T", bound=KubeObject)
 T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
@@ -188,8 +190,14 @@ def on(
 
 
 def _new_generation(old: KubeObject, new: KubeObject) -> bool:
-    # Kinds without a generation (ConfigMap, Secret, Lease, ...) always have 0: there, every update counts.
-    return new.metadata.generation == 0 or old.metadata.generation != new.metadata.generation
+    before, now = old.metadata, new.metadata
+    return (
+        now.generation == 0  # kinds without one (ConfigMap, Secret, Lease, ...): there, every update counts
+        or before.generation != now.generation
+        or before.deletion_timestamp != now.deletion_timestamp
+        or before.uid != now.uid
+        or compare(now.resource_version, before.resource_version) < 0
+    )
 
 
 def _labels(obj: KubeObject) -> object:
@@ -215,7 +223,7 @@ unnoticed.
 """
 
 generation_changed: Predicate[KubeObject] = on(updated=_new_generation).named("generation_changed")
-"""Passes changes of the spec, and the start of a deletion.
+"""Passes changes of the spec, the start of a deletion, and updates that go back to an earlier version.
 
 Caveats: changes of labels, annotations, finalizers and owner references do not change the generation. Changes of the
 status do not either if it is a subresource: in a custom resource without one, every change of the status counts.

@@ -6,14 +6,15 @@ Therefore `ensure` checks each response: what it would immediately send again is
 is not sent again while the stored value stays the same.
 
 Guaranteed: only values of the same request are learned, so that changes by another writer are not mistaken for
-rewrites by the server. Not guaranteed: that nothing is learned twice. The memory is bounded and ends with the process,
-and each value that was forgotten costs a request that changes nothing.
+rewrites by the server. Not guaranteed: that nothing is learned twice. The memory is bounded, ends with the process, and
+is void after a restore of etcd, which also undoes what others stated and how a kind was defined; each value that was
+forgotten costs a request that changes nothing.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -51,22 +52,40 @@ class Statements:
 
 
 class Rewrites:
-    """The memory of one controller."""
+    """The memory of one controller. `restores` returns how often the server was restored from a backup."""
 
-    def __init__(self) -> None:
+    def __init__(self, restores: Callable[[], int] = int) -> None:
+        self._restores = restores
+        self._begin()
+
+    def _begin(self) -> None:
+        self._since = self._restores()
+        """The restores before anything here was learned."""
         self._stored: OrderedDict[tuple[Kind, _Path, bytes], bytes] = OrderedDict()
         """What the server stored for a value at a path."""
         self._told: set[tuple[Kind, _Path]] = set()
-        self.statements = Statements()
+        self._statements = Statements()
+
+    @property
+    def statements(self) -> Statements:
+        self._check()
+        return self._statements
+
+    def _check(self) -> None:
+        """Forgets everything after a restore."""
+        if self._since != self._restores():
+            self._begin()
 
     def without_known(self, kind: Kind, patch: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
         """The merge patch without values that are known to be stored as what `live` already has."""
+        self._check()
         return self._left(kind, patch, live, ()) if self._stored else dict(patch)
 
     def learn(
         self, kind: Kind, sent: Mapping[str, Any] | None, again: Mapping[str, Any], answer: Mapping[str, Any]
     ) -> None:
         """`again` is the merge patch that the answer to `sent` (None: a create) would lead to."""
+        self._check()
         for path, value in _leaves(again):
             if sent is not None and not _sets(sent, path):
                 continue

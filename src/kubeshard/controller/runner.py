@@ -104,7 +104,8 @@ class ControllerRunner:
         self._inputs = Inputs(self._informers, world.clock)
         self._parked: dict[Key, int] = {}
         """Keys that were queued while a kind was missing, and their priorities."""
-        self._sets = DesiredSets(controller.name, controller.applied_kinds)
+        cache = cluster.cache
+        self._sets = DesiredSets(controller.name, controller.applied_kinds, lambda: cache.restores)
         self._daemons = Daemons(self.name, controller.daemons)
         self._reconcile = composed(controller, self._inputs.check, self._daemons)
         self.queue: WorkQueue[Key] = WorkQueue(

@@ -1,11 +1,16 @@
 """The triggers of one watch of a controller: they turn deltas into keys in its queue, without losing any.
 
 * The predicate raises: the change counts. An unnecessary reconcile is harmless, a lost trigger is not.
+* A full list shows the change (`Updated.relisted`): the predicate is also asked as if the object had just been added.
+After a restore of etcd, generations and versions come again with other contents; comparing them would lose edits and
+deletions for good.
 * The map function raises: the states of the object that it did not map are kept and mapped again, with backoff, and
 before the object's next change.
 * Time passes: in a resync every cached object triggers as if it had just been added.
-* The object is from the initial list or a resync: recent changes have priority (`kubeshard.workqueue.LOW`).
-* The spec changed, or the object is new: its backoff is reset. No other trigger changes its backoff.
+* The object is from the initial list or a resync, or counts only as if it had been added: recent changes have
+priority (`kubeshard.workqueue.LOW`).
+* The spec changed, or may have changed in a full list, or the object is new: its backoff is reset. No other trigger
+changes its backoff.
 
 Guaranteed: `handle` never raises, whatever the author's functions do, and does not affect other triggers. The states of
 one object are mapped in order. Mapping the current state of an object is retried until it succeeds; mapping an earlier
@@ -114,12 +119,20 @@ class Trigger:
         """Adds the keys that depend on the object to the queue."""
         about = current(delta).key
         if self._passes(delta, about):
-            if _is_renewal(delta):
-                self._renewed(about)
             what, priority = _what(delta)
-            # For objects that trigger themselves, both states have the same key.
-            seen = (current(delta),) if self._keys_of is to_itself else states(delta)
-            self._map(about, seen, what, priority)
+        elif (
+            isinstance(delta, Updated)
+            and delta.relisted
+            and self._passes(Added(delta.new, initial=True), about)
+        ):
+            what, priority = LISTED, LOW
+        else:
+            return
+        if _is_renewal(delta):
+            self._renewed(about)
+        # For objects that trigger themselves, both states have the same key.
+        seen = (current(delta),) if self._keys_of is to_itself else states(delta)
+        self._map(about, seen, what, priority)
 
     async def run(self) -> None:
         """Retries failed mappings and runs resyncs, until cancelled."""
@@ -275,8 +288,8 @@ def _what(delta: Delta[Any]) -> tuple[str, int]:
 def _is_renewal(delta: Delta[Any]) -> bool:
     """Whether there is a new spec to try. Kinds without a generation never count."""
     match delta:
-        case Updated(old, new):
-            changed: bool = new.metadata.generation != old.metadata.generation
+        case Updated(old, new, relisted):
+            changed: bool = relisted or new.metadata.generation != old.metadata.generation
             return changed
         case Added(initial=initial):
             return not initial

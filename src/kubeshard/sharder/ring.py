@@ -168,7 +168,7 @@ class Ring:
 
     def update(self, resource: ControllerRing) -> None:
         """Updates the ring. Lanes of resources that it no longer lists end."""
-        if resource.metadata.generation != self.resource.metadata.generation:
+        if resource.spec != self.resource.spec:  # after a restore of etcd, a generation may come again
             self.request(Reach.ALL)
         self.resource = resource
         self.resources = RingResources(resource.spec.resources)

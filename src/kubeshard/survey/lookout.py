@@ -126,8 +126,8 @@ class _Edits:
         if ring.name != self._ring.name:
             return
         self._there = True
-        before, now = self._ring.metadata, ring.metadata
-        if (before.uid, before.generation) != (now.uid, now.generation):
+        before, now = self._ring, ring
+        if (before.metadata.uid, before.spec) != (now.metadata.uid, now.spec):
             self.edited.set()
 
     def drop(self, ring: ControllerRing, /) -> None:

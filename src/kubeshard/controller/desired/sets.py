@@ -13,7 +13,7 @@ The next run does not depend on what this module keeps in memory, which only sav
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, get_args
 
@@ -93,13 +93,15 @@ def _fingerprint(objects: Sequence[KubeObject], unowned: Unowned) -> int:
 
 
 class DesiredSets:
-    """The desired sets of one controller."""
+    """The desired sets of one controller. `restores`: see `Rewrites`."""
 
-    def __init__(self, controller: str, kinds: Collection[GroupKind]) -> None:
+    def __init__(
+        self, controller: str, kinds: Collection[GroupKind], restores: Callable[[], int] = int
+    ) -> None:
         self._controller = controller
         self._kinds = kinds
         """What may be applied: `Controller.applies`."""
-        self.rewrites = Rewrites()
+        self.rewrites = Rewrites(restores)
         self._known = KnownSets()
 
     def forget(self, key: Key) -> None:
