@@ -14,7 +14,8 @@ from kubeshard.tenure import NoTenureMetrics
 
 
 def candidate(client: Client, namespace: str, identity: str = "") -> LeaderElector:
-    election = LeaderElection(name="lock", namespace=namespace, identity=identity)
+    # A lost leadership would end the process of the tests.
+    election = LeaderElection(name="lock", namespace=namespace, identity=identity, watchdog=False)
     return LeaderElector(client, election, NoTenureMetrics())
 
 

@@ -40,6 +40,11 @@ async def test_the_ring_tells_of_shards_that_join_leave_and_die() -> None:
         world.processes["s1"].kill()
         await asyncio.sleep(60)
         assert about(world, "s1") == {("Normal", "ShardJoined"): 1, ("Warning", "ShardTakenOver"): 1}
+        (taken,) = (event for event in told(world) if event["reason"] == "ShardTakenOver")
+        assert (
+            "its watchdog did 10 s after the last renewal: exit code 137 with the reason Error"
+            in taken["note"]
+        )
         assert about(world, "s1", "Lease") == {("Warning", "ShardExpired"): 1}
         none = [event for event in told(world) if event["reason"] == "NoShardAvailable"]
         assert [event["type"] for event in none] == ["Warning"]

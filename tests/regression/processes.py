@@ -295,6 +295,8 @@ class Process:
 class VirtualWatchdog:
     """The kernel's watchdog of a simulated process."""
 
+    kind = "kernel timer"
+
     def __init__(self, process: Process) -> None:
         self._process = process
         self._timer: asyncio.TimerHandle | None = None

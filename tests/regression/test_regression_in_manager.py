@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from processes import Process
+from processes import Network, Process
 from world import Thing, Touch, World, simulate
 
 from kubeshard.controller import Context, Controller, Reconciler, Result
@@ -341,6 +341,12 @@ def test_who_loses_the_leadership_only_goes_on_as_a_shard_and_becomes_the_sharde
                     return HttpResponse(500, {"content-type": "application/json"}, b"{}")
                 return None
 
+            def connected(process: Process, network: Network) -> None:
+                """Each candidacy has a connection of its own."""
+                if process.name == leader:
+                    network.before = refuse
+
+            world.connected = connected
             for network in process.networks:
                 network.before = refuse
             await world.until(lambda: team.leader not in ("", leader), within=40)

@@ -13,7 +13,13 @@ from kubeshard.core.times import micro_time
 from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_claim import RETURNING_ANNOTATION, ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.sharding.names import INCARNATION_ANNOTATION, RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
+from kubeshard.sharding.names import (
+    INCARNATION_ANNOTATION,
+    RING_LABEL,
+    SHARDER_IDENTITY,
+    STATE_LABEL,
+    WATCHDOG_ANNOTATION,
+)
 from kubeshard.tenure.machine import Create, Done, Get, Machine, Replace, State, Wait
 
 ME = ShardIdentity("ring", "shard-0", "ns", Incarnation("pod-1", "boot", "x"))
@@ -32,12 +38,15 @@ def lease(
     rv: str = "10",
     duration: int | None = 15,
     returning: bool = False,
+    armed: str = "",
 ) -> Lease:
     annotations = {"note": "b"}
     if incarnation:
         annotations[INCARNATION_ANNOTATION] = incarnation
     if returning:
         annotations[RETURNING_ANNOTATION] = "true"
+    if armed:
+        annotations[WATCHDOG_ANNOTATION] = armed
     return Lease(
         metadata=ObjectMeta(
             name=ME.name,
@@ -147,6 +156,36 @@ def test_a_lease_is_taken_when_nobody_else_can_act_under_the_name(
             lease_transitions=transitions,
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("found", "fate"),
+    [
+        (
+            lease(ME.name, PREDECESSOR, armed="10"),
+            "its watchdog did 10 s after the last renewal: exit code 137",
+        ),
+        (lease(ME.name, PREDECESSOR), "unknown: it had no watchdog"),
+        (lease(SHARDER_IDENTITY, RIVAL, armed="20"), "its watchdog did 20 s after"),
+        (lease("", RIVAL, armed="20"), None),
+        (lease(None, ""), None),
+        (None, None),
+    ],
+)
+def test_a_shard_knows_what_became_of_a_process_that_did_not_release_the_lease(
+    found: Lease | None, fate: str | None
+) -> None:
+    shard = Shard()
+    shard.write(50.0, lambda _: found)
+    left = shard.claim.left_behind
+    assert (left is None) if fate is None else (left is not None and fate in shard.claim.fate(left))
+
+
+def test_the_lease_says_that_a_watchdog_is_armed_while_it_is_held() -> None:
+    claim = ShardClaim(ME, LeaseTiming(), Takeover.AT_ONCE, armed=True)
+    held = claim.held(lease(), WALL)
+    assert held.metadata.annotation(WATCHDOG_ANNOTATION) == "10"
+    assert claim.released(held, WALL).metadata.annotation(WATCHDOG_ANNOTATION) == ""
 
 
 @pytest.mark.parametrize(("written", "waited"), [(2**31 - 1, 600.0), (1, 6.0), (0, 30.0), (None, 30.0)])

@@ -194,6 +194,8 @@ def status(code: int, reason: str) -> HttpResponse:
 class Watchdog:
     """Records its calls."""
 
+    kind = "kernel timer"
+
     def __init__(self) -> None:
         self.deadline: float | None = None
         self.bitten_at: float | None = None

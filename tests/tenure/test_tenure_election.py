@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
 
 import pytest
 from lease_bench import LeaseServer, Process
 
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection, LeaderElector
+from kubeshard.runtime.watchdog import NoSignals, Watchdog
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 
 class Candidate(Process):
     """A process that works while it leads; the intervals in which it may act are recorded."""
 
-    def __init__(self, server: LeaseServer, identity: str) -> None:
+    def __init__(
+        self,
+        server: LeaseServer,
+        identity: str,
+        *,
+        watchdog: bool = True,
+        watchdog_of_the_world: Callable[[], Watchdog] | None = None,
+    ) -> None:
         super().__init__(server, identity)
-        election = LeaderElection(name="lock", namespace="ns", identity=identity)
+        if watchdog_of_the_world:
+            self.world = dataclasses.replace(self.world, watchdog=watchdog_of_the_world)
+        election = LeaderElection(name="lock", namespace="ns", identity=identity, watchdog=watchdog)
         self.elector = LeaderElector(self.client(), election, self.metrics)
         self.stop = asyncio.Event()
         self.led: list[tuple[float, float]] = []
@@ -87,6 +100,54 @@ async def test_work_that_did_not_stop_cleanly_keeps_the_lease_from_others_until_
         second.stop.set()
     # 15 s after the last renewal was seen, which was at most 2 s old.
     assert first.led[0][1] + 13 <= second.led[0][0] <= first.led[0][1] + 15 + 4.4
+
+
+@virtual_time
+async def test_leaders_say_what_ends_them_and_what_became_of_one_that_did_not_release_its_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = LeaseServer()
+    caplog.set_level(logging.INFO, "kubeshard.tenure")
+    first, second, third = (Candidate(server, name) for name in "abc")
+    first.stop.set()
+    await first.run(clean=False)
+    second.stop.set()
+    await second.run()
+    third.stop.set()
+    await third.run()
+    told = [(record.msg, record.fields) for record in caplog.records]  # type: ignore[attr-defined]
+    armed = [fields["watchdog"] for text, fields in told if text == "Acquired the Lease"]
+    assert armed == ["kernel timer: exit code 137 if the Lease is not renewed for 10 s"] * 3
+    (unreleased,) = [fields for text, fields in told if "did not release" in text]
+    assert (unreleased["identity"], unreleased["holder"]) == ("b", "a")
+    assert "its watchdog did 10 s after the last renewal: exit code 137" in unreleased["fate"]
+
+
+@virtual_time
+async def test_a_leader_without_watchdog_says_so_and_is_not_ended() -> None:
+    candidate = Candidate(LeaseServer(), "a", watchdog=False)
+    task = asyncio.create_task(candidate.run())
+    await asyncio.sleep(20.5)
+    candidate.server.edit(holder="b")
+    await task
+    assert candidate.led == [(0, 22)]
+    assert candidate.watchdog.deadline is None
+
+
+@virtual_time
+async def test_where_no_watchdog_can_bite_nobody_becomes_a_candidate() -> None:
+    def refuses() -> Watchdog:
+        raise NoSignals
+
+    candidate = Candidate(LeaseServer(), "a", watchdog_of_the_world=refuses)
+    with pytest.raises(ConfigurationError, match=r"process 1 .* LeaderElection\(\.\.\., watchdog=False\)"):
+        await candidate.run()
+    candidate = Candidate(LeaseServer(), "a", watchdog=False, watchdog_of_the_world=refuses)
+    task = asyncio.create_task(candidate.run())
+    await settle()
+    candidate.stop.set()
+    await task
+    assert candidate.led
 
 
 @virtual_time

@@ -17,6 +17,7 @@ the resource (`apply` and patches: `patch`; an apply that creates: also `create`
 from __future__ import annotations
 
 import dataclasses
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 
@@ -34,9 +35,10 @@ from kubeshard.client.writing import Writes
 from kubeshard.core.encoding import encode
 from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import form_of
+from kubeshard.runtime.thread import SameLoop
 from kubeshard.runtime.tls import Tls
-from kubeshard.runtime.transport import HttpResponse, Transport
-from kubeshard.runtime.world import REAL_WORLD, Connect, World
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport
+from kubeshard.runtime.world import REAL_WORLD, World
 
 _READS = ("GET", "HEAD", "OPTIONS")
 
@@ -54,10 +56,12 @@ class Client(Reads, Writes):
         world: World = REAL_WORLD,
     ) -> None:
         """Raises ConfigurationError for unusable certificates. `limiter` bounds the request rate (default: no
-        limit). `transport` replaces the connections that the world makes, for every client of its world.
+        limit). `transport` replaces the connections that the world makes, for every client of its world. It
+        belongs to one event loop, so in that world nothing has a thread with a connection of its own: a blocked loop
+        also delays the keeper of a Lease. Closing this client closes it.
         """
         if transport is not None:
-            world = dataclasses.replace(world, connect=_always(transport))
+            world = dataclasses.replace(world, connect=_Given(transport), thread=lambda _: SameLoop())
         super().__init__(Connection(config, world=world, limiter=limiter, retry=retry or RetryPolicy()))
 
     @classmethod
@@ -139,8 +143,35 @@ class Client(Reads, Writes):
         return answer
 
 
-def _always(transport: Transport) -> Connect:
-    def connect(server: str, tls: Tls, /, *, proxy: str | None = None) -> Transport:
+class _Given:
+    """Connects each client to the same transport, which belongs to the first one."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._next = transport
+
+    def __call__(self, server: str, tls: Tls, /, *, proxy: str | None = None) -> Transport:
+        transport = self._next
+        if not isinstance(transport, _Lent):
+            self._next = _Lent(transport)
         return transport
 
-    return connect
+
+class _Lent:
+    """A transport that its users cannot close."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        return await self._transport.request(request)
+
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpStream]:
+        return self._transport.stream(request)
+
+    def renew(self, tls: Tls) -> None:
+        self._transport.renew(tls)
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    async def close(self) -> None: ...

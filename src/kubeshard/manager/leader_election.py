@@ -9,17 +9,26 @@
 - leaving releases the Lease if `stopped_cleanly()` was called. Otherwise the Lease expires, so that no other instance
   takes over while a reconcile that did not end may still write.
 
-The keeper of the Lease shares the event loop with the work: while the loop is blocked, the Lease is not renewed, so the
-deadline passes and `check()` raises from then on, even before `lost()` can return.
+The Lease is kept like a shard's: in a thread with its own connection, while `health` finds the process fit; and a
+watchdog ends the process at the deadline, `renew_deadline` after the last renewal, unless all work has verifiably
+ended before. So a leader whose reconcile blocks the event loop, or that is stopped, no longer exists when another
+instance may act, `lease_duration` after the last renewal that it saw.
+
+Not guaranteed: that no request of a former leader is still on its way: a Lease is not a fence. Without the watchdog
+(`LeaderElection.watchdog`) only: from the deadline on `check()` raises, so no write of its reconcilers starts, even
+before `lost()` can return; but what a reconcile does elsewhere, and a write that a stopped process was about to send,
+may happen while another instance acts. That is what client-go guarantees.
 
 RBAC: `get`, `create` and `update` on `leases` in `coordination.k8s.io`, in the election's namespace.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 from kubeshard.client.client import Client
@@ -28,8 +37,7 @@ from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
 from kubeshard.core.names import is_dns_subdomain
-from kubeshard.runtime.thread import SameLoop
-from kubeshard.runtime.watchdog import NoWatchdog
+from kubeshard.runtime.watchdog import NoSignals, NoWatchdog, Watchdog
 from kubeshard.tenure.claim import Claim
 from kubeshard.tenure.keeper import LeaseKeeper, TenureMetrics
 from kubeshard.tenure.machine import Machine
@@ -52,12 +60,17 @@ class LeaderElection:
     """The Lease to compete for. `namespace` defaults to the pod's or, outside a pod, to that of the kubeconfig's
     context. `identity` defaults to `<hostname>_<uuid>`, which is unique per process and readable. Raises
     ConfigurationError for a `name` that is not a valid Lease name.
+
+    `watchdog=False`: nothing ends a leader that does not end by itself; see the module for what is guaranteed then.
+    For a process that must survive the loss of its leadership (a test, a manager inside a larger program), and for
+    process 1 of a container that `kubeshard.manager.run` cannot move under an init.
     """
 
     name: str
     namespace: str | None = None
     identity: str = ""
     timing: ElectionTiming = field(default_factory=ElectionTiming)
+    watchdog: bool = True
 
     def __post_init__(self) -> None:
         if not is_dns_subdomain(self.name):
@@ -71,14 +84,28 @@ class LeaderElection:
         yield Grant.on(Lease, "get", "update", namespace=self.namespace or None, name=self.name)
 
 
+USER_AGENT = "leader-election"
+"""The suffix of the user agent of Lease requests."""
+
+AS_INIT = (
+    "leader election: this is process 1 of its container, which the kernel would not end at its deadline. Use "
+    "kubeshard.manager.run before any thread has started, which adds an init process; or an init in the container: "
+    "tini, docker run --init, shareProcessNamespace: true; or LeaderElection(..., watchdog=False), with which a leader "
+    "that is stopped or blocked may act beside the next one"
+)
+
+
 class LeaderElector:
-    """One candidate for one Lease. Enter `held` once."""
+    """One candidate for one Lease. Enter `held` once. `metrics` is called from the keeper's thread.
+
+    The keeper has its own client, with the configuration of `client`, in the same world.
+    """
 
     def __init__(self, client: Client, election: LeaderElection, metrics: TenureMetrics) -> None:
         world = client.world
         self.identity = election.identity or f"{world.host.name()}_{world.rng.token()}"
-        # A renewal that waits for the rate limit, or for the Retry-After of a throttling server, would be too late.
-        self._client = client.with_user_agent("leader-election").impatient()
+        self._election = election
+        self._client = client
         self._clock = world.clock
         self._metrics = metrics
         namespace = election.namespace or world.host.pod_namespace() or client.namespace
@@ -105,20 +132,41 @@ class LeaderElector:
         """Enters when this instance has become the leader, however long that takes; renews until the block
         ends.
 
-        `health` returns why this process is unfit to lead, or None: while it is unfit the Lease is not renewed.
-        `rewound` is called when the Lease shows that etcd was restored from a backup.
+        `health` returns why this process is unfit to lead, or None: while it is unfit the Lease is not renewed. It is
+        called from the keeper's thread. `rewound` is called, in this loop, when the Lease shows that etcd was restored
+        from a backup. Raises ConfigurationError where the watchdog would have no effect.
         """
+        world, here = self._client.world, asyncio.get_running_loop()
+
+        def in_this_loop(callback: Callable[..., None], *args: object) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+                here.call_soon_threadsafe(callback, *args)
+
+        def connect() -> Client:
+            # A renewal that waits for a rate limit, or for a throttling server's Retry-After, would be too late.
+            own = Client(self._client.config, world=world).with_user_agent(USER_AGENT).impatient()
+            own.observers.extend(partial(in_this_loop, observer) for observer in self._client.observers)
+            return own
+
         tenure = Tenure(self._clock, "this instance is no longer the leader", lambda: None)
         keeper = LeaseKeeper(
             self._machine,
             tenure,
             health,
-            connect=lambda: nullcontext(self._client),
+            connect=connect,
             watches=False,
-            watchdog=NoWatchdog(),
+            watchdog=self._watchdog(),
             clock=self._clock,
             metrics=self._metrics,
-            rewound=rewound,
+            rewound=partial(in_this_loop, rewound),
         )
-        async with keeper.held(SameLoop(), release=True):
+        async with keeper.held(world.thread(USER_AGENT), release=True):
             yield tenure
+
+    def _watchdog(self) -> Watchdog:
+        if not self._election.watchdog:
+            return NoWatchdog()
+        try:
+            return self._client.world.watchdog()
+        except NoSignals as error:
+            raise ConfigurationError(AS_INIT) from error

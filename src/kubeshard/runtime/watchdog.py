@@ -30,8 +30,23 @@ _LOOK_AGAIN = 1.0
 _log = get_logger("kubeshard.runtime")
 
 
+def ended_by_watchdog(seconds: str) -> str:
+    """What others say of a process that ended without a word, whose watchdog was armed for that long after each
+    renewal.
+    """
+    return (
+        f"unless something else ended the process before, its watchdog did {seconds} s after the last renewal: exit "
+        f"code {EXIT_CODE} with the reason Error in the pod's status, where a lack of memory is OOMKilled"
+    )
+
+
 class Watchdog(Protocol):
     """May be called from any thread."""
+
+    @property
+    def kind(self) -> str:
+        """What ends the process, for people; "" for nothing."""
+        ...
 
     def arm(self, deadline: float) -> None:
         """The process is killed at `deadline` (seconds of `Clock.boottime`) unless it is armed again or disarmed
@@ -49,6 +64,8 @@ class Watchdog(Protocol):
 class NoWatchdog:
     """Does nothing: for simulations, and for processes that something else is guaranteed to end."""
 
+    kind = ""
+
     def arm(self, deadline: float) -> None: ...
 
     def disarm(self) -> None: ...
@@ -62,6 +79,8 @@ class ExitWatchdog:
 
     `leave` is for tests.
     """
+
+    kind = "thread"
 
     def __init__(self, clock: Clock, leave: Callable[[int], object] = os._exit) -> None:
         self._clock = clock
@@ -97,6 +116,8 @@ class ExitWatchdog:
 
 class KernelWatchdog:
     """One kernel timer per instance. Raises OSError if the kernel refuses. 64-bit Linux only."""
+
+    kind = "kernel timer"
 
     def __init__(self) -> None:
         self._libc = _libc_with_timers()

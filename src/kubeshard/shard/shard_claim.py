@@ -18,9 +18,10 @@ from msgspec.structs import replace
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
-from kubeshard.sharding.names import INCARNATION_ANNOTATION, RING_LABEL, SHARDER_IDENTITY
+from kubeshard.sharding.names import INCARNATION_ANNOTATION, RING_LABEL, SHARDER_IDENTITY, WATCHDOG_ANNOTATION
 from kubeshard.tenure.claim import Claim, Patience
 
 RETURNING_ANNOTATION = "alpha.sharding.timebertt.dev/returning"
@@ -41,9 +42,11 @@ class Takeover(Enum):
 
 
 class ShardClaim(Claim):
-    """The claim of one process of one shard."""
+    """The claim of one process of one shard. `armed`: whether a watchdog ends the process at its deadline."""
 
-    def __init__(self, shard: ShardIdentity, timing: LeaseTiming, takeover: Takeover) -> None:
+    def __init__(
+        self, shard: ShardIdentity, timing: LeaseTiming, takeover: Takeover, *, armed: bool = False
+    ) -> None:
         super().__init__(shard.namespace, shard.name, shard.name, timing)
         self.returning = False
         """Whether the name may have appeared unused to others before we acquired the Lease."""
@@ -51,6 +54,7 @@ class ShardClaim(Claim):
         """Whether others that saw it unused can no longer take an object from us. May be read from any thread."""
         self._shard = shard
         self._takeover = takeover
+        self._armed = armed
 
     def ours(self, lease: Lease) -> bool:
         return super().ours(lease) and _incarnation(lease) in ("", str(self._shard.incarnation))
@@ -83,9 +87,14 @@ class ShardClaim(Claim):
         return Patience(duration, "a sharder took the Lease")
 
     def taking(self, found: Lease | None) -> None:
+        super().taking(found)
         self.returning = (
             found is None or not super().ours(found) or bool(found.metadata.annotation(RETURNING_ANNOTATION))
         )
+
+    def fate(self, lease: Lease) -> str:
+        seconds = lease.metadata.annotation(WATCHDOG_ANNOTATION)
+        return ended_by_watchdog(seconds) if seconds else "unknown: it had no watchdog"
 
     def metadata(self, found: ObjectMeta, *, held: bool) -> ObjectMeta:
         annotations = {**(found.annotations or {}), INCARNATION_ANNOTATION: str(self._shard.incarnation)}
@@ -93,6 +102,10 @@ class ShardClaim(Claim):
             annotations[RETURNING_ANNOTATION] = "true"
         else:
             annotations.pop(RETURNING_ANNOTATION, None)
+        if held and self._armed:
+            annotations[WATCHDOG_ANNOTATION] = f"{self.timing.renew_deadline:g}"
+        else:
+            annotations.pop(WATCHDOG_ANNOTATION, None)
         labels = {**(found.labels or {}), RING_LABEL: self._shard.ring}
         return replace(super().metadata(found, held=held), labels=labels, annotations=annotations)
 

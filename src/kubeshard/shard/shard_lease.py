@@ -109,7 +109,7 @@ class ShardLease:
             watchdog = world.watchdog()
         except NoSignals as error:
             raise ConfigurationError(AS_INIT) from error
-        claim = ShardClaim(self.shard, self._timing, self._takeover)
+        claim = ShardClaim(self.shard, self._timing, self._takeover, armed=bool(watchdog.kind))
         tenure = ShardTenure(world, claim, self._client.transport.abort)
         keeper = LeaseKeeper(
             Machine(claim, world.rng.uniform),

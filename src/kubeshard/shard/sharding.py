@@ -243,7 +243,8 @@ class Sharding:
                 self.ring,
                 self._ready.declared,
                 self._ready.client,
-                self._election(f"sharder-{self.ring}"),
+                # Patches of a former sharder are safe, and the process goes on as a shard.
+                self._election(f"sharder-{self.ring}", watchdog=False),
                 objects=self._ready.objects,
                 objects_in=self.objects_in,
                 events=events,
@@ -330,7 +331,7 @@ class Sharding:
     def _is_shard(self) -> bool:
         return self.mode != "sharder"
 
-    def _election(self, name: str) -> LeaderElection:
+    def _election(self, name: str, *, watchdog: bool = True) -> LeaderElection:
         shared = {each.name: getattr(self._timing, each.name) for each in fields(ElectionTiming)}
         world = self._ready.client.world
         return LeaderElection(
@@ -338,6 +339,7 @@ class Sharding:
             namespace=self.shard.namespace,
             identity=f"{self.shard.name}_{world.rng.token()}",
             timing=ElectionTiming(**shared),
+            watchdog=watchdog,
         )
 
     def _declared(self, controllers: Sequence[Controller[Any]]) -> ControllerRing | None:

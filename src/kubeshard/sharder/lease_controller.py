@@ -34,11 +34,12 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.leases import Change, Shard
-from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
+from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, WATCHDOG_ANNOTATION
 from kubeshard.sharding.states import ShardState
 
 NAME = "shardlease"
@@ -168,6 +169,8 @@ class ShardLeases(Reconciler[Lease]):
             )
         elif shard.lease.spec.holder_identity:
             note = f"{shard.key} did not renew its Lease, which was taken over; its objects move to the other shards"
+            if seconds := shard.lease.metadata.annotation(WATCHDOG_ANNOTATION):
+                note += f"; {ended_by_watchdog(seconds)}"
             ctx.event(about, "Warning", "ShardTakenOver", note, action="TakeOver", related=shard.lease)
         else:
             note = f"{shard.key} released its Lease; its objects move to the other shards"

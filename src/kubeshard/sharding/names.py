@@ -27,6 +27,11 @@ Shards that do have their name as field manager of acknowledgements.
 SHARDER_IDENTITY = "shardlease-controller"
 """The holder of a Lease that a sharder took over from a shard."""
 
+WATCHDOG_ANNOTATION = "alpha.sharding.timebertt.dev/watchdog"
+"""On the Lease of a shard whose watchdog is armed: how many seconds after a renewal it ends the process. For people:
+a process that was ended says nothing. Not used for decisions; shards in Go do not have it.
+"""
+
 SHARD_LABEL_PREFIX = "shard.alpha.sharding.timebertt.dev/"
 DRAIN_LABEL_PREFIX = "drain.alpha.sharding.timebertt.dev/"
 

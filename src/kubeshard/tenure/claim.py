@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from kubeshard.core.builtin import Lease
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
+from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.tenure.timing import Timing
 
 
@@ -40,6 +41,8 @@ class Claim:
         self.holder = holder
         """The holder in the Lease while it is ours."""
         self.timing = timing
+        self.left_behind: Lease | None = None
+        """The Lease as its former holder left it, if that did not release it: the holder ended, or may still act."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -61,6 +64,14 @@ class Claim:
         """Called before the Lease is acquired as it was found, or (None) created. This may happen several times until
         it is ours.
         """
+        if found is None or not found.spec.holder_identity:
+            self.left_behind = None
+        elif not self.ours(found):
+            self.left_behind = found
+
+    def fate(self, lease: Lease) -> str:
+        """What must have become of the holder of a Lease that was left behind; human-readable."""
+        return ended_by_watchdog(f"{self.timing.renew_deadline:g}") + " (if it has kubeshard's watchdog)"
 
     def metadata(self, found: ObjectMeta, *, held: bool) -> ObjectMeta:
         """The metadata of the Lease while it is ours, or (not `held`) when it is released."""

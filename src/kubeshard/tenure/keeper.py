@@ -34,7 +34,7 @@ from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import error_line, get_logger
 from kubeshard.runtime.thread import LoopRunner
-from kubeshard.runtime.watchdog import Watchdog
+from kubeshard.runtime.watchdog import EXIT_CODE, Watchdog
 from kubeshard.tenure.machine import LAST_STATES, Create, Done, Get, Machine, Replace, State, Wait
 from kubeshard.tenure.tenure import Tenure
 
@@ -312,9 +312,22 @@ class LeaseKeeper:
         self._metrics.renewed(self._claim.name)
         if not self._granted:
             self._granted = True
-            self._log.info("Acquired the Lease")
+            self._log.info("Acquired the Lease", watchdog=self._armed())
+            if former := self._claim.left_behind:
+                self._log.warning(
+                    "The former holder of the Lease did not release it",
+                    holder=former.spec.holder_identity,
+                    renewed=former.spec.renew_time,
+                    fate=self._claim.fate(former),
+                )
             self._metrics.holding(self._claim.name, True)
         self._tenure.renewed(machine.begin_until, machine.work_until)
+
+    def _armed(self) -> str:
+        if not self._watchdog.kind:
+            return "none: nothing ends this process when its Lease has expired"
+        seconds = self._machine.timing.renew_deadline
+        return f"{self._watchdog.kind}: exit code {EXIT_CODE} if the Lease is not renewed for {seconds:g} s"
 
     def _tell_if_lost(self) -> None:
         """Work must end by the deadline, or `stop_margin` after another holder was seen. Notifies once.
@@ -330,7 +343,11 @@ class LeaseKeeper:
             self._watchdog.arm(self._end)
         except OSError as error:  # it is still armed from the last renewal
             self._log.crash("The watchdog could not be armed anew", error)
-        self._log.error("Lost the Lease", reason=machine.reason)
+        left = self._end - self._clock.boottime()
+        fate = f"ends with exit code {EXIT_CODE} in {left:.1f} s unless its work has ended"
+        self._log.error(
+            "Lost the Lease", reason=machine.reason, **{"process": fate} if self._watchdog.kind else {}
+        )
         self._metrics.holding(self._claim.name, False)
         self._tenure.lose(machine.reason)
         self._cut_short()

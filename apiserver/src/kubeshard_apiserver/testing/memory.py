@@ -10,12 +10,14 @@ runs in the event loop of the test, including on virtual time.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from kubeshard.client.client import Client
 from kubeshard.client.config import ClusterConfig
 from kubeshard.client.installing import install
+from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_apiserver.server import ApiServer
 
@@ -37,7 +39,9 @@ class MemoryApi:
 
     def client(self) -> Client:
         """Returns a new client, for use with `async with`."""
-        return Client(ClusterConfig("http://in-memory"), transport=self.transport(), world=self.server.world)
+        # A leader or shard that loses its Lease ends its process, which here is the test's.
+        world = dataclasses.replace(self.server.world, watchdog=NoWatchdog)
+        return Client(ClusterConfig("http://in-memory"), transport=self.transport(), world=world)
 
     async def install(self, *manifests: Mapping[str, Any]) -> None:
         """Applies manifests, CustomResourceDefinitions first."""
