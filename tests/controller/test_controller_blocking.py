@@ -52,12 +52,12 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def started(made: Bench) -> asyncio.Task[None]:
+async def started(made: Bench, first: Site | None = None) -> asyncio.Task[None]:
     """Runs the bench's controller on a cache with one Site. (`Bench.running` needs virtual time.)"""
     running = asyncio.create_task(made.runner.run())
     await asyncio.sleep(0)
     for informer in made.cache.informers:
-        await informer.replace(Replace({A: site("a")}, "1"), ALL_NAMESPACES)
+        await informer.replace(Replace({A: first or site("a")}, "1"), ALL_NAMESPACES)
     return running
 
 
@@ -74,7 +74,7 @@ async def check_one_run_at_a_time(reconcile: Callable[[Context, Any], Any], work
     running = await started(made)
     try:
         await until(lambda: made.recorded.outcomes or work.running)
-        await until(lambda: made.runner.overdue_since is not None)
+        await until(lambda: made.recorded.overdue_runs)
         await asyncio.sleep(0.05)  # enough time for a second run to start if one could
         made.runner.queue.add(A)
         await asyncio.sleep(0.05)

@@ -125,24 +125,30 @@ def test_other_methods_and_paths_are_refused(method: str, target: str, status: i
 @virtual_time
 async def test_an_unfit_process_says_why_and_a_fit_one_nothing() -> None:
     clock = VirtualClock()
-    heard: dict[str, float | None] = {"Site": None}
-    due: dict[str, float | None] = {"site": None}
-    vitals = Vitals(clock, lambda: heard.items(), lambda: due.items())
+    heard: dict[str, float | None] = {"Site": None, "Page": None}
+    hanging: list[str] = []
+    vitals = Vitals(clock, lambda: heard.items(), lambda: hanging)
     assert vitals.unfit() is not None  # nothing was ever published
     run = asyncio.create_task(vitals.run())
     await asyncio.sleep(0.5)
     assert vitals.unfit() is None
-    heard["Site"], due["site"] = 0.5, 600.0
+    heard["Site"], heard["Page"] = 0.0, 0.5
     await asyncio.sleep(90)
     assert vitals.unfit() is None
     await asyncio.sleep(1)
-    assert vitals.unfit() == "the informer of Site has received nothing for 91 s"
-    heard["Site"] = None
+    assert vitals.unfit() == (
+        "no API server has responded for 91 s about any kind that this process reconciles, Page being the last"
+    )
+    heard["Site"] = clock.monotonic()
+    await asyncio.sleep(1)
+    assert vitals.unfit() is None  # one of them is enough
+    heard.clear()
     await asyncio.sleep(518)
     assert vitals.unfit() is None
-    await asyncio.sleep(1.5)
-    assert vitals.unfit() == "a worker of controller site is 11 s past its deadline"
-    due["site"] = None
+    hanging.append("controller site: 11 reconciles do not end")
+    await asyncio.sleep(1)
+    assert vitals.unfit() == vitals.hanging() == hanging[0]
+    hanging.clear()
     await asyncio.sleep(1)
     assert vitals.unfit() is None
     run.cancel()

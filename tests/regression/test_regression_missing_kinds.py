@@ -239,7 +239,11 @@ class _Muted:
             yield chunk
 
 
-def test_a_shard_that_hears_nothing_of_its_main_kind_though_it_is_served_loses_its_lease() -> None:
+def test_a_shard_that_hears_nothing_of_any_kind_that_it_reconciles_loses_its_lease() -> None:
+    """Not one that hears of another kind: then the cause is the kind, others would not hear more, and the ring would
+    stop (`test_regression_one_kind`).
+    """
+
     async def scene() -> None:
         async with World() as world:
             await world.install()

@@ -6,9 +6,9 @@ gaps or duplicates, while other tasks get their turns; a handler that raises, or
 affects neither other handlers nor the informer (`registration`). An error is logged and counted, and that delta is
 lost for the handler.
 
-Not guaranteed: freshness. `last_heard` is the time of the last sign of life of the server,
-`store.resource_version` the version that the store has reached. The store is not replayed to handlers
-periodically: that is a feature of a controller's watch (`Watch.resync`).
+Not guaranteed: freshness. `last_heard` is the time until which the store is known to follow the server,
+`store.resource_version` the version that it has reached, `last_answered` the server's last response of any kind. The
+store is not replayed to handlers periodically: that is a feature of a controller's watch (`Watch.resync`).
 """
 
 from __future__ import annotations
@@ -179,12 +179,20 @@ class Informer(Figures, Generic[T]):
 
     @property
     def last_heard(self) -> float | None:
-        """When the server last showed that the watch is alive: by an event, a bookmark, a completed list or an
-        accepted watch (monotonic seconds). With several namespaces, the one silent for longest; None while one has
-        never responded.
+        """When the store was last known to follow the server: by an event, a bookmark, a completed list or an accepted
+        watch that continues one (monotonic seconds). With several namespaces, the one silent for longest; None while
+        one has never been read.
         """
         heard = [reflector.last_heard for reflector in self._reflectors.values()]
         return None if None in heard else min((time for time in heard if time is not None), default=None)
+
+    @property
+    def last_answered(self) -> float | None:
+        """When the server last responded to a request for the kind, with an error or anything else (monotonic
+        seconds). None if it never has.
+        """
+        answered = [reflector.last_answered for reflector in self._reflectors.values()]
+        return max((time for time in answered if time is not None), default=None)
 
     @property
     def last_error(self) -> ApiError | None:

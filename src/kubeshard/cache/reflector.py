@@ -103,7 +103,7 @@ class Sink(Protocol[T]):
 class Reflector(Generic[T]):
     """One list/watch: of a form, in a scope, for one of its namespaces or all.
 
-    `arrive` is applied to each received object. `last_heard` (monotonic seconds) and `tally` may be read at any time.
+    `arrive` is applied to each received object. Times are monotonic seconds; they and `tally` may be read at any time.
     """
 
     def __init__(
@@ -124,6 +124,11 @@ class Reflector(Generic[T]):
         self.sink = sink
         self.tally = tally
         self.last_heard: float | None = None
+        """When the copy was last known to follow the server: by a completed list, an accepted watch that continues one,
+        an event or a bookmark. What arrives of a list that is not complete yet proves nothing.
+        """
+        self.last_answered: float | None = None
+        """When the server last responded at all: also by an error, or by a part of a list."""
         self.read_since = float("-inf")
         """When the last successful full list was started (monotonic seconds)."""
         self._client = client
@@ -187,9 +192,10 @@ class Reflector(Generic[T]):
             self.sink.unreadable(unreadable)
             if unreadable.key is not None:
                 machine.item(unreadable)
-        self.last_heard = now = self._clock.monotonic()
+        self.last_answered = now = self._clock.monotonic()
         if replacement := machine.listed(stream.resource_version, now):
             await self._replace(replacement)
+            self.last_heard = now
 
     async def _probe(self) -> None:
         version = await self._client.current_version(
@@ -198,7 +204,8 @@ class Reflector(Generic[T]):
             label_selector=self._scope.labels,
             field_selector=self._scope.fields,
         )
-        self._machine.probed(version, self._clock.monotonic())
+        self.last_answered = now = self._clock.monotonic()
+        self._machine.probed(version, now)
 
     async def _watch(self, request: Watch) -> None:
         machine, pace = self._machine, Pace(self._clock)
@@ -214,8 +221,10 @@ class Reflector(Generic[T]):
             timeout_seconds=lasts,
             idle_timeout=READ_DEADLINE,
         ) as stream:
-            self.last_heard = now = self._clock.monotonic()
+            now = self._clock.monotonic()
             machine.opened(now, lasts=lasts)
+            if isinstance(machine.state, Watching):
+                self.last_heard = self.last_answered = now
             async for event in stream:
                 await self._event(event)
                 if isinstance(machine.state, Pausing):
@@ -227,7 +236,7 @@ class Reflector(Generic[T]):
 
     async def _event(self, event: WatchEvent[T]) -> None:
         machine = self._machine
-        self.last_heard = now = self._clock.monotonic()
+        self.last_answered = now = self._clock.monotonic()
         change: Replace[T] | Apply[T] | Remove[T] | Advance | None
         if isinstance(event, Changed):
             change = machine.event(event.type, self._arrival(event.object), now)
@@ -246,6 +255,8 @@ class Reflector(Generic[T]):
             await self._replace(change)
         elif change is not None and (room := self.sink.apply(change, self.part)) is not None:
             await room
+        if isinstance(machine.state, Watching):
+            self.last_heard = now
 
     async def _replace(self, change: Replace[T]) -> None:
         self.tally.full_reads += 1
@@ -265,6 +276,8 @@ class Reflector(Generic[T]):
 
     async def _failed(self, error: ApiError) -> None:
         machine, now = self._machine, self._clock.monotonic()
+        if error.code or isinstance(error, UnexpectedResponse):
+            self.last_answered = now
         self.tally.unexpected_answers += isinstance(error, UnexpectedResponse)
         if error.code and isinstance(machine.state, Watching):
             machine.error_event(error, now)  # only an ERROR event has a code once the watch is open

@@ -67,14 +67,14 @@ class Controller(Generic[T]):
     priority over the initial list and resyncs; at equal priority, the queue that `order` creates decides: by default
     namespaces take turns; `deque` is first in, first out. `debounce`: merges a burst of triggers of an object into one
     run, as in `Debounce(quiet=1.0, longest=10.0)`. `reconcile_timeout`: seconds after which a run is cancelled and
-    counts as failed. `needs_leadership`: run in one process at a time; has no effect on controllers of a sharding ring,
-    because one shard reconciles each object anyway. `finalizers`: what to clean up before an object is deleted, in this
-    order; with finalizers, `reconcile` is not called for objects that are being deleted. `error_condition`: the type of
-    a condition, such as `Ready`, that shows whether and why the last run of an object failed (`reporting`). `daemons`:
-    background tasks, one per object for as long as it exists. `clusters`: the names of the manager's clusters in which
-    it works, or `EVERY_CLUSTER` or `OTHER_CLUSTERS`; default: the home cluster. It has a separate queue, workers and
-    informers in each. `sources` run only for the home cluster. `wrappers`: wrap every run, the first one outermost;
-    `guards` wrap those.
+    counts as failed; one that does not end costs its own object only (`deadlines`). `needs_leadership`: run in one
+    process at a time; has no effect on controllers of a sharding ring, because one shard reconciles each object anyway.
+    `finalizers`: what to clean up before an object is deleted, in this order; with finalizers, `reconcile` is not
+    called for objects that are being deleted. `error_condition`: the type of a condition, such as `Ready`, that shows
+    whether and why the last run of an object failed (`reporting`). `daemons`: background tasks, one per object for as
+    long as it exists. `clusters`: the names of the manager's clusters in which it works, or `EVERY_CLUSTER` or
+    `OTHER_CLUSTERS`; default: the home cluster. It has a separate queue, workers and informers in each. `sources` run
+    only for the home cluster. `wrappers`: wrap every run, the first one outermost; `guards` wrap those.
 
     Raises ValueError and TypeError for a declaration that cannot work.
     """

@@ -1,8 +1,18 @@
 """The deadlines of the runs of one controller.
 
-A run is cancelled when its time is over, and reported as overdue if it has not ended OVERDUE seconds later. One timer
-serves all runs: all have the same timeout, so the oldest is due first, and nearly all end long before the timer fires.
-A timer per run would cost more than everything else in a run that has nothing to do.
+A run is cancelled when its time is over. If it has not ended OVERDUE seconds later, because it ignores the cancellation
+or a thread of it blocks, it is quarantined: reported by name, and left alone with its object, which stays busy, so that
+no other run of it starts and no other shard gets it. Another worker takes the place of the one that it occupies. So an
+object that cannot be reconciled costs the others nothing; if the process ended instead, the object would move on to the
+next shard, and end that one.
+
+A controller tolerates as many quarantined runs as it has workers, and at least TOLERATED: each keeps a task or a
+thread. It tolerates fewer if nothing else makes progress: if as many as it has workers, and two more, were quarantined
+one after the other, and no run ended in between. Beyond that, the cause is not in the objects, and `problem` says so: a
+shard loses its Lease then, and liveness fails.
+
+One timer serves all runs: all have the same timeout, so the oldest is due first, and nearly all end long before the
+timer fires. A timer per run would cost more than everything else in a run that has nothing to do.
 
 Guaranteed: the worker is cancelled once, at the deadline, if it is inside the block and has not called `lift`; `lift`
 takes the cancellation back, so that a cancellation from outside can be distinguished from it. It may come RESOLUTION
@@ -12,7 +22,7 @@ seconds early.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
 
@@ -22,18 +32,41 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 
 OVERDUE = 1.0
-"""Seconds after the deadline when a run is reported as overdue."""
+"""Seconds after the deadline when a run is quarantined."""
+
+TOLERATED = 10
+"""Quarantined runs of a controller with up to as many workers."""
+
+IN_A_ROW = 2
+"""More quarantined runs in a row than workers show that nothing makes progress."""
 
 RESOLUTION = 0.001
 """Seconds. Event loops may fire timers this much too early."""
 
 
 class Deadlines:
-    """`seconds`: the timeout of each run. A run that is overdue is counted and logged, and so is its end."""
+    """`seconds`: the timeout of each run. A run that is overdue is counted and logged, and so is its end.
+    `quarantined` is called with each that is.
+    """
 
-    def __init__(self, seconds: float, clock: Clock, metrics: ControllerMetrics, log: Logger) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        clock: Clock,
+        metrics: ControllerMetrics,
+        log: Logger,
+        *,
+        workers: int = 1,
+        quarantined: Callable[[Deadline], None] = lambda run: None,
+    ) -> None:
         self.seconds = seconds
         self.clock = clock
+        self._workers = workers
+        self._quarantined = quarantined
+        self._hanging: dict[Deadline, None] = {}
+        """The quarantined runs, the first one first."""
+        self._in_a_row = 0
+        """How many were quarantined since any run ended."""
         self._metrics = metrics
         self._log = log
         self._present: dict[Deadline, None] = {}
@@ -41,9 +74,19 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def first(self) -> float | None:
-        """The earliest deadline (monotonic) of the current runs; None if there are none."""
-        return next((run.due for run in self._present), None)
+    def hanging(self) -> int:
+        """The number of quarantined runs."""
+        return len(self._hanging)
+
+    def problem(self) -> str | None:
+        """Why the controller cannot go on; None while it can."""
+        bound = max(TOLERATED, self._workers)
+        if len(self._hanging) <= bound and self._in_a_row < self._workers + IN_A_ROW:
+            return None
+        which = ", ".join(str(run.fields["object"]) for run in self._hanging)
+        if len(self._hanging) > bound:
+            return f"{len(self._hanging)} reconciles do not end, more than the {bound} that are tolerated: {which}"
+        return f"{self._in_a_row} reconciles in a row do not end, and no other one has ended since: {which}"
 
     def stop(self) -> None:
         """Stops checking runs."""
@@ -54,13 +97,20 @@ class Deadlines:
     def tell(self, run: Deadline) -> None:
         seconds = self.clock.monotonic() - run.began
         if run.ended:
+            del self._hanging[run]
             self._metrics.overdue(-1)
             self._log.info("Overdue reconcile has ended", seconds=seconds)
         else:
+            self._hanging[run] = None
+            self._in_a_row += 1
             self._metrics.overdue(1)
             self._log.bind(**run.fields).error(
-                "Reconcile is overdue and still running", threads=run.run.threads, seconds=seconds
+                "Reconcile is overdue and still running",
+                threads=run.run.threads,
+                seconds=seconds,
+                hanging=len(self._hanging),
             )
+            self._quarantined(run)
 
     def _add(self, run: Deadline) -> None:
         self._present[run] = None
@@ -71,6 +121,7 @@ class Deadlines:
 
     def _remove(self, run: Deadline) -> None:
         del self._present[run]
+        self._in_a_row = 0
 
     def _look_at(self, moment: float) -> None:
         seconds = max(0.0, moment - self.clock.monotonic())
@@ -88,7 +139,18 @@ class Deadlines:
 class Deadline:
     """`with Deadline(...)` around one run. `fields`: for log lines about it."""
 
-    __slots__ = ("_cancelled", "_deadlines", "_worker", "began", "due", "ended", "fields", "overdue", "run")
+    __slots__ = (
+        "_cancelled",
+        "_deadlines",
+        "_worker",
+        "began",
+        "due",
+        "ended",
+        "fields",
+        "overdue",
+        "run",
+        "worker",
+    )
 
     def __init__(self, deadlines: Deadlines, run: Run, fields: Mapping[str, Any]) -> None:
         self.run = run
@@ -97,11 +159,14 @@ class Deadline:
         self.due = self.began + deadlines.seconds
         self.ended = self.overdue = False
         self._deadlines = deadlines
+        self.worker: asyncio.Task[Any] | None = None
+        """The task of the run."""
         self._worker: asyncio.Task[Any] | None = None
+        """The same, while the deadline may cancel it."""
         self._cancelled = False
 
     def __enter__(self) -> Deadline:
-        self._worker = asyncio.current_task()
+        self.worker = self._worker = asyncio.current_task()
         self._deadlines._add(self)
         return self
 

@@ -268,6 +268,11 @@ class Run:
         """How many threads have not ended."""
         return len(self._threads)
 
+    @property
+    def running_threads(self) -> Sequence[Call[Any]]:
+        """The threads that have not ended."""
+        return tuple(self._threads)
+
     async def threads_ended(self) -> None:
         """Returns when all threads of the run have ended, however long that takes."""
         while self._threads:

@@ -15,8 +15,9 @@ Guaranteed:
   thread, and no write that may still take effect.
 - Cancelling `run` cancels the workers at once.
 
-Not guaranteed: that a reconcile that swallows cancellation, or whose thread blocks, ends. It is reported as
-overdue: in the log, by a metric, and by `overdue_since`, which makes the process unhealthy.
+Not guaranteed: that a reconcile that swallows cancellation, or whose thread blocks, ends. It is quarantined
+(`deadlines`), and reported in the log, by a metric, on the debug page, and by an event on its object; `hanging` says
+when there are too many.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.elsewhere import Surroundings
+from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import CurrentRun, Run
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
 from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result, report
@@ -117,7 +119,19 @@ class ControllerRunner:
             metrics=queue_metrics,
         )
         self._workers: list[asyncio.Task[None]] = []
-        self._deadlines = Deadlines(controller.reconcile_timeout, world.clock, self._metrics, self._log)
+        """Those that take keys, and those that were replaced but have not ended."""
+        self._replaced: set[asyncio.Task[Any]] = set()
+        """Workers whose run is quarantined: they end with it."""
+        self._replace: Callable[[], object] = _nothing
+        """Starts another worker, while the workers run."""
+        self._deadlines = Deadlines(
+            controller.reconcile_timeout,
+            world.clock,
+            self._metrics,
+            self._log,
+            workers=controller.workers,
+            quarantined=self._quarantined,
+        )
         self._threads = world.threads(controller.name, controller.workers)
         self.trigger = partial(
             Trigger,
@@ -134,10 +148,9 @@ class ControllerRunner:
         self.elsewhere: Callable[[str], ControllerRunner | None] = lambda _: None
         """The controller's workers in another cluster."""
 
-    @property
-    def overdue_since(self) -> float | None:
-        """The earliest deadline (monotonic) of the current runs; None if there are none."""
-        return self._deadlines.first
+    def hanging(self) -> str | None:
+        """Why no more runs that do not end can be tolerated; None while the workers make progress."""
+        return self._deadlines.problem()
 
     @property
     def primary(self) -> Informer[Any]:
@@ -177,15 +190,15 @@ class ControllerRunner:
                     if informer.has_synced:
                         await registration.synced()
                 async with asyncio.TaskGroup() as workers:
-                    self._workers = [
-                        workers.create_task(self._work(gates), name=f"{self.name} worker {number}")
-                        for number in range(self.controller.workers)
-                    ]
+                    self._replace = partial(self._begin_worker, workers, gates)
+                    for _ in range(self.controller.workers):
+                        self._replace()
                     if self._inputs.complete():
                         self._tell_start()
                 for task in beside:
                     task.cancel()
         finally:
+            self._replace = _nothing
             self.queue.shut_down(discard=True)
             self._deadlines.stop()
             for registration in registrations:
@@ -199,7 +212,7 @@ class ControllerRunner:
         self._draining = True
         self.queue.shut_down(discard=True)
         if self._workers:
-            await asyncio.wait(self._workers)
+            await asyncio.wait(tuple(self._workers))
         await self._cluster.in_flight.ended(self.name)
 
     def discard(self) -> None:
@@ -262,7 +275,42 @@ class ControllerRunner:
 
     # Running keys
 
+    def _begin_worker(self, group: asyncio.TaskGroup, gates: Sequence[Gate]) -> None:
+        work = self._work(gates)
+        try:
+            worker = group.create_task(work, name=f"{self.name} worker {len(self._workers)}")
+        except RuntimeError:  # the group has been cancelled
+            work.close()
+            return
+        self._workers.append(worker)
+        worker.add_done_callback(self._workers.remove)
+
+    def _quarantined(self, run: Deadline) -> None:
+        """Called when a run does not end: gives up its worker and its threads."""
+        if not self._draining and run.worker is not None:
+            self._replaced.add(run.worker)
+            self._replace()
+            for thread in run.run.running_threads:
+                self._threads.give_up(thread)
+        key, kind = run.fields["object"], self._form.kind
+        about = self.primary.store.metadata(key)
+        self._events.event(
+            ObjectReference(
+                api_version=kind.api_version,
+                kind=kind.kind,
+                namespace=key.namespace,
+                name=key.name,
+                uid=about.uid if about else "",
+            ),
+            "Warning",
+            "ReconcileHangs",
+            f"The reconcile of controller {self.controller.name} was cancelled after {self._deadlines.seconds:g} s and "
+            "does not end: the object is neither reconciled nor handed over until it does, or its process ends",
+        )
+
     async def _work(self, gates: Sequence[Gate]) -> None:
+        me = asyncio.current_task()
+        assert me is not None
         pace = Pace(self._clock, sharers=self.controller.workers)
         while True:
             try:
@@ -271,6 +319,9 @@ class ControllerRunner:
                         await closed.passed()
                     if not self._draining:
                         self._settle(key, await self._run(key))
+                if me in self._replaced or me.cancelling():  # a run may swallow our cancellation
+                    self._replaced.discard(me)
+                    return
                 if len(self.queue):
                     await pace.step()  # runs that find nothing to do never wait by themselves
             except ShutDown:
@@ -389,6 +440,10 @@ class ControllerRunner:
         if outcome.error is not None:
             fields |= {"error": outcome.error, "retries": self.queue.retries(key)}
         report(self._log, outcome, fields)
+
+
+def _nothing() -> None:
+    """Starts no worker: there are none yet, or the controller is ending."""
 
 
 def _ignore(_: UndecodableObject | Key) -> None:

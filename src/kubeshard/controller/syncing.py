@@ -8,18 +8,20 @@ An informer is live when it has been filled and is connected to the server. Othe
 | `not served` | the kind is not or no longer installed: noticed at once |
 | `forbidden` | a permission is missing |
 | `refused` | the credentials are not accepted |
-| `unavailable` | no usable response: an outage, a timeout, an overloaded server |
+| `unavailable` | no usable response: an outage, a timeout, an overloaded server, an error about this kind |
 
-An informer that was filled counts as live until it has received nothing for SILENCE seconds, unless its kind is not
-served. A controller works while all its informers are live; otherwise keys are parked (`Inputs`). That affects only
-this controller: no other one waits, and no cause ends the process. The reflector keeps retrying forever, at most ten
-seconds apart if the kind is not served.
+An informer that was filled counts as live until its store has not followed the server for SILENCE seconds, unless its
+kind is not served. A controller works while all its informers are live; otherwise keys are parked (`Inputs`). That
+affects only this controller: no other one waits. No cause ends the process, except that all kinds of all controllers
+are silent (`manager.vitals`). The reflector keeps retrying forever, at most ten seconds apart if the kind is not
+served. After an interruption of more than a few seconds it lists everything again, and the informer is live only when
+that list is in the store; so a controller that resumes sees nothing older than its pause.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -73,7 +75,17 @@ async def until_answered(informers: Collection[Informer[Any]]) -> None:
 
 async def until_filled(informers: Collection[Informer[Any]]) -> None:
     """Returns when each has been filled or its kind is not served; waits forever if necessary."""
-    await _until(informers, lambda informer: informer.has_synced or not is_served(informer))
+    await _until(informers, _is_filled)
+
+
+async def until_any_filled(informers: Collection[Informer[Any]]) -> None:
+    """Returns when one has been filled or its kind is not served; waits forever if necessary."""
+    while not any(map(_is_filled, informers)):
+        await _next_look(informers)
+
+
+def _is_filled(informer: Informer[Any]) -> bool:
+    return informer.has_synced or not is_served(informer)
 
 
 class Inputs:
@@ -116,14 +128,14 @@ async def _until(informers: Collection[Informer[Any]], done: Callable[[Informer[
         await _next_look(waiting)
 
 
-async def _next_look(unfilled: Sequence[Informer[Any]]) -> None:
+async def _next_look(unfilled: Iterable[Informer[Any]]) -> None:
     """Waits briefly for the first of them to be filled."""
-    if not unfilled:
+    if (first := next(iter(unfilled), None)) is None:
         await asyncio.sleep(CHECK)
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(CHECK):
-            await unfilled[0].synced()
+            await first.synced()
 
 
 def explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
@@ -151,5 +163,12 @@ def explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
             return Trouble("refused", error, "renew the token or certificate of this process")
         case None if not informer.has_synced:
             return Trouble("unanswered", None, "the server has not answered yet")
+        case ApiError(code=code) if code >= 500:
+            return Trouble(
+                "unavailable",
+                error,
+                "check what the API server needs for this kind: the conversion webhook of its definition, or its "
+                "aggregated API server; retrying",
+            )
         case _:
             return Trouble("unavailable", error, "check the API server and the network to it; retrying")

@@ -35,6 +35,7 @@ from kubeshard.controller.syncing import (
     is_served,
     trouble,
     until_answered,
+    until_any_filled,
     until_filled,
 )
 from kubeshard.core.clusters import HOME
@@ -65,10 +66,14 @@ async def until_shared(informers: Sequence[Informer[Any]]) -> None:
     await until_filled(informers)
 
 
-async def until_known(informers: Sequence[Informer[Any]], owning: Sequence[ControllerRunner]) -> None:
-    """Waits until the server has listed each kind or returned an error. A kind without any response does not keep the
-    others waiting for long, except for those of `owning`: a shard would be assigned objects that these controllers
-    cannot reconcile.
+async def until_known(
+    informers: Sequence[Informer[Any]],
+    owning: Sequence[ControllerRunner],
+    runners: Sequence[ControllerRunner],
+) -> None:
+    """Waits until the server has listed each kind or returned an error, and longer for the primary kinds of `owning`:
+    a shard is assigned objects of these kinds as soon as it has its Lease. No kind keeps the others waiting for more
+    than START_PATIENCE, if any of `runners` can work by then: a shard without any work waits without a Lease.
 
     Raises Unauthorized if the server refuses the credentials for all of them: credentials that have expired when a
     program starts are a mistake, later on they may be about to be rotated.
@@ -76,10 +81,12 @@ async def until_known(informers: Sequence[Informer[Any]], owning: Sequence[Contr
     with suppress(TimeoutError):
         async with asyncio.timeout(START_PATIENCE):
             await until_answered(informers)
+            _check_credentials(informers)
+            await until_filled([runner.primary for runner in owning])
+            await until_answered([each for runner in owning for each in runner.informers])
     _check_credentials(informers)
-    for runner in owning:
-        await until_filled([runner.primary])
-        await until_answered(runner.informers)
+    if owning:
+        await until_any_filled([runner.primary for runner in runners])
     filled = sum(informer.has_synced for informer in informers)
     said = (
         "Caches are filled"

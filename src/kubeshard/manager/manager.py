@@ -21,8 +21,9 @@ Who stops whom:
 
 | what is wrong | stops |
 |---|---|
-| a kind is not served, forbidden or silent, at the start or later | the controllers that read it, until it is back |
-| a served main kind is silent, a worker hangs, or the loop is blocked | the shard: its Lease is not renewed |
+| a kind is not served, forbidden, failing or silent | the controllers that read it; at the start, too |
+| a reconcile ignores its cancellation | the object; the process, if there are many |
+| all kinds that it reconciles are silent, many runs hang, the loop is blocked | the shard: its Lease is not renewed |
 | the API server does not respond | what needs it; the process waits, and stays alive |
 | the credentials are rejected for every kind | at the start the process; later what needs them, until renewed |
 | a cluster other than the home cluster does not respond, or rejects us | the controllers that work there |
@@ -81,7 +82,7 @@ from kubeshard.manager.runnable import Runnable, Stop, beside
 from kubeshard.manager.serving import AnyServer, serving, unready_checks
 from kubeshard.manager.staff import Staff
 from kubeshard.manager.surface import Surface, surface
-from kubeshard.manager.vitals import Hearing, Vitals
+from kubeshard.manager.vitals import Vitals
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.tenure.tenure import Gate
@@ -158,8 +159,7 @@ class Manager:
         fixed, self._every = split(controllers)
         self._staff = staff = Staff(fixed, sharding=sharding, metrics=self.metrics, stop=self._stop)
         clock = self._world.clock
-        hearing = Hearing(clock)
-        self._vitals = Vitals(clock, lambda: hearing.of(runner.primary for runner in staff.main), staff.due)
+        self._vitals = Vitals(clock, staff.heard, staff.hanging)
         self.metrics.watch_loop(self._vitals.longest_lag)
         self._kinds = Kinds(lambda: self._cache, staff, clock)
         self._fleet = fleet = Fleet(
@@ -182,7 +182,7 @@ class Manager:
             metrics_ssl=metrics_ssl,
             metrics_auth=metrics_auth,
             debug=debug,
-            liveness={"workers": self._vitals.overdue, **election, **(liveness or {})},
+            liveness={"workers": self._vitals.hanging, **election, **(liveness or {})},
             readiness={
                 "cache-sync": self._kinds.unfilled,
                 **unready_checks(self._servers),
@@ -298,7 +298,7 @@ class Manager:
             await stack.enter_async_context(beside("kinds", self._kinds.run(), self._end))
             await stack.enter_async_context(self._fleet.running())
             await until_shared(shared)
-            await until_known(cluster.cache.informers, self._staff.main)
+            await until_known(cluster.cache.informers, self._staff.main, self._staff.runners)
             if self._sharding is None:
                 await self._work(())
             else:

@@ -144,9 +144,18 @@ class Staff:
         yield from self.always.lasting()
         yield from self.elected.lasting()
 
-    def due(self) -> Iterable[tuple[str, float | None]]:
-        """The earliest deadline (monotonic) of each controller's runs."""
-        return ((runner.name, runner.overdue_since) for runner in self.runners)
+    def heard(self) -> Iterator[tuple[str, float | None]]:
+        """The primary kinds of a shard's controllers, and when a server last responded about each (monotonic). Nothing
+        if the process owns no objects that others could have.
+        """
+        if self.main:
+            yield from ((str(runner.primary), runner.primary.last_answered) for runner in self.runners)
+
+    def hanging(self) -> Iterator[str]:
+        """The controllers that cannot go on, and why."""
+        for runner in self.runners:
+            if problem := runner.hanging():
+                yield f"controller {runner.name}: {problem}"
 
     def _employ(self, wanted: Iterable[tuple[Controller[Any], str]]) -> None:
         """Creates workers for controllers in clusters, and outposts for watches across clusters. May raise; nothing

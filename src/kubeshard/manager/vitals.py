@@ -1,5 +1,5 @@
-"""Checks whether this process is fit to work: its event loop is not blocked, the watches of its main kinds are alive,
-and its workers meet their deadlines.
+"""Checks whether this process is fit to work: its event loop is not blocked, it hears from an API server, and its
+workers can be replaced when their runs do not end.
 
 An unfit process must not renew its Lease, although the thread that renews it is fine. Liveness (`/healthz`) only covers
 what a restart would fix: workers, but never silence, whose cause may be the server. The renewing thread must not read
@@ -9,28 +9,27 @@ compares with the clock. A blocked loop publishes nothing, which is how it is no
 | unfit when | bound |
 |---|---|
 | the record is old: the loop is blocked, or the process was paused | 1 s |
-| the informer of a main kind that was connected has received nothing since, not even a bookmark | 90 s |
-| a reconcile runs beyond its deadline, although it was cancelled then | 10 s after it |
+| no server has responded about any kind that the process reconciles, not even with an error | 90 s |
+| more reconciles of a controller ignore their cancellation than it tolerates (`controller.deadlines`) | at once |
 
-A process whose watches are silent does not notice that it should release objects. A kind that the server does not serve
-has no objects, so its silence does not count (`Hearing`). Nor do kinds that a controller only owns or maps: if they are
-silent, the controller pauses (`controller.syncing`).
+What concerns one kind or one object never makes the process unfit, because others would pay for it. A process that
+hears about no kind is useless to its objects: as a dead shard, it lets others have them, if they hear more. A kind that
+cannot be read, whether the server responds with errors or not at all, costs its own objects only: its controllers pause
+(`controller.syncing`, docs/design/a-kind-that-cannot-be-read.md).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-from kubeshard.cache.informer import Informer
-from kubeshard.controller.syncing import SILENCE, is_served
+from kubeshard.controller.syncing import SILENCE
 from kubeshard.runtime.clock import Clock
 
 BEAT = 0.25
 LOOP_LAG = 1.0
-OVERDUE = 10.0
 LAG_MEMORY = 60.0
 
 
@@ -38,40 +37,27 @@ class Record(NamedTuple):
     """What the loop publishes. Times are monotonic seconds."""
 
     beat: float
-    silent: tuple[str, float] | None
-    """The informer that has been silent for longest, and the time of its last event."""
-    overdue: tuple[str, float] | None
-    """The controller with the earliest deadline, and the deadline."""
-
-
-class Hearing:
-    """When informers last received something. Responses that the kind is not served count."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._excused: dict[Informer[Any], float] = {}
-
-    def of(self, informers: Iterable[Informer[Any]]) -> Iterator[tuple[str, float | None]]:
-        """Yields names and times."""
-        for informer in informers:
-            if not is_served(informer):
-                self._excused[informer] = self._clock.monotonic()
-            heard, excused = informer.last_heard, self._excused.get(informer)
-            yield str(informer), heard if heard is None or excused is None else max(heard, excused)
+    heard: tuple[str, float] | None
+    """The kind about which a server responded last, and when."""
+    hanging: str | None
+    """What is wrong with the workers."""
 
 
 class Vitals:
-    """`heard` and `due` return names with times, or None for no time; they are called in the event loop."""
+    """Both functions are called in the event loop. `heard` returns what the process depends on, and when a server last
+    responded about it, or None for never; the process is fit while it hears about any of it. `hanging` returns what is
+    wrong with the workers.
+    """
 
     def __init__(
         self,
         clock: Clock,
         heard: Callable[[], Iterable[tuple[str, float | None]]],
-        due: Callable[[], Iterable[tuple[str, float | None]]],
+        hanging: Callable[[], Iterable[str]],
     ) -> None:
         self._clock = clock
         self._heard = heard
-        self._due = due
+        self._hanging = hanging
         self._record = Record(float("-inf"), None, None)
         self._runs = False
         self._lags: deque[tuple[float, float]] = deque()
@@ -83,7 +69,7 @@ class Vitals:
         try:
             while True:
                 now = self._clock.monotonic()
-                self._record = Record(now, _earliest(self._heard()), _earliest(self._due()))
+                self._record = Record(now, _latest(self._heard()), next(iter(self._hanging()), None))
                 await asyncio.sleep(BEAT)
                 self._note(self._clock.monotonic() - now - BEAT)
         finally:
@@ -112,23 +98,23 @@ class Vitals:
         lag = self._clock.monotonic() - record.beat
         if lag > LOOP_LAG:
             return f"the event loop has been blocked for {lag:.1f} s"
-        return self.silence() or self.overdue()
+        return self.silence() or self.hanging()
 
     def silence(self) -> str | None:
         """Why the caches cannot be trusted, or None."""
-        silent, now = self._record.silent, self._clock.monotonic()
-        if silent is not None and now - silent[1] > SILENCE:
-            return f"the informer of {silent[0]} has received nothing for {now - silent[1]:.0f} s"
+        heard, now = self._record.heard, self._clock.monotonic()
+        if heard is not None and now - heard[1] > SILENCE:
+            return (
+                f"no API server has responded for {now - heard[1]:.0f} s about any kind that this process reconciles, "
+                f"{heard[0]} being the last"
+            )
         return None
 
-    def overdue(self) -> str | None:
+    def hanging(self) -> str | None:
         """Why the workers cannot be trusted, or None."""
-        overdue, now = self._record.overdue, self._clock.monotonic()
-        if overdue is not None and now - overdue[1] > OVERDUE:
-            return f"a worker of controller {overdue[0]} is {now - overdue[1]:.0f} s past its deadline"
-        return None
+        return self._record.hanging
 
 
-def _earliest(times: Iterable[tuple[str, float | None]]) -> tuple[str, float] | None:
+def _latest(times: Iterable[tuple[str, float | None]]) -> tuple[str, float] | None:
     known = [(name, time) for name, time in times if time is not None]
-    return min(known, key=lambda entry: entry[1], default=None)
+    return max(known, key=lambda entry: entry[1], default=None)

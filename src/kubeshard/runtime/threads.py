@@ -30,6 +30,10 @@ class CallRunner(Protocol):
         """Waits for its turn, starts the call, and returns a future that is done when the call has ended."""
         ...
 
+    def give_up(self, call: Call[Any]) -> None:
+        """Lets another call have the turn of one that may never end."""
+        ...
+
 
 def in_daemon(function: Callable[[], T], name: str) -> Call[T]:
     """Calls the function in a new thread. A call that never ends does not keep the process from exiting."""
@@ -52,7 +56,7 @@ def in_daemon(function: Callable[[], T], name: str) -> Call[T]:
 
 
 class Threads:
-    """At most `size` concurrent calls, each in a new thread called `name`.
+    """At most `size` concurrent calls, besides those given up, each in a new thread called `name`.
 
     The threads are daemons: one that never ends does not keep the process from exiting.
     """
@@ -60,19 +64,32 @@ class Threads:
     def __init__(self, name: str, size: int) -> None:
         self._name = name
         self._free = asyncio.Semaphore(size)
+        self._given_up: set[Call[Any]] = set()
 
     async def begin(self, function: Callable[[], T]) -> Call[T]:
         """Waits for its turn, starts the call, and returns a future that is done when the thread has ended."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
 
-        def ended(_: Future[T]) -> None:
+        def ended(call: Future[T]) -> None:
             with suppress(RuntimeError):  # the loop is closed: nothing waits any more
-                loop.call_soon_threadsafe(self._free.release)
+                loop.call_soon_threadsafe(self._return, call)
 
         future = in_daemon(function, self._name)
         future.add_done_callback(ended)
         return future
+
+    def give_up(self, call: Call[Any]) -> None:
+        """Lets another call have the turn of one that may never end."""
+        if not call.done() and call not in self._given_up:
+            self._given_up.add(call)
+            self._free.release()
+
+    def _return(self, call: Call[Any]) -> None:
+        if call in self._given_up:
+            self._given_up.remove(call)
+        else:
+            self._free.release()
 
 
 class FollowedExecutor(ThreadPoolExecutor):

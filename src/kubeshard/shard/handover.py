@@ -8,8 +8,9 @@ Two records, both based on resourceVersions of the object itself, one process-wi
   - `Arrivals`: since the object was assigned to us at version *v*, no run with live reads has succeeded. Until one has,
   the cache may lack the previous owner's latest writes.
 
-Guaranteed: entries are kept for as long as a lagging cache can matter; a process whose cache lags longer than
-`KEPT` has lost its Lease.
+Guaranteed: entries are kept for as long as a lagging cache can matter. Where a kind's cache has not followed the server
+for 90 s, no run of its objects starts (`controller.syncing`); and when runs start again, the cache has been listed
+anew, so it shows everything that happened before.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kubeshard.core.versions import at_least, newest
 from kubeshard.runtime.clock import Clock
 
 KEPT = 300.0
-"""Seconds: well above the 90 s of silence after which a process is not fit to keep its Lease."""
+"""Seconds: well above the 90 s after which no run starts on a cache that does not follow the server."""
 
 
 class Floors:
