@@ -54,6 +54,7 @@ class Hooks:
         self.responders: dict[str, Respond] = {}
         self.asked: dict[str, list[Review]] = {}
         self.statuses: dict[str, int] = {}
+        self.redirects: dict[str, tuple[int, str]] = {}
         self.delays: dict[str, float] = {}
         self.order: list[str] = []
         self.meanwhile: dict[str, Callable[[], Any]] = {}
@@ -67,10 +68,15 @@ class Hooks:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
-        review = json.loads(body)
-        answer = await self._answer(scope["path"], review)
-        headers = [(b"content-type", b"application/json")]
-        status = self.statuses.get(scope["path"], 200)
+        headers, status = [(b"content-type", b"application/json")], self.statuses.get(scope["path"], 200)
+        if scope["path"] in self.redirects:
+            status, location = self.redirects[scope["path"]]
+            headers, answer = [(b"location", location.encode())], b""
+            self.order.append(scope["path"])
+        elif body:
+            answer = await self._answer(scope["path"], json.loads(body))
+        else:
+            answer = b"{}"
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 

@@ -303,6 +303,45 @@ async def test_a_false_match_condition_outweighs_a_broken_one(api, maps, hooks, 
     assert hooks.order == []
 
 
+# Where webhooks are called
+
+
+@pytest.mark.parametrize(
+    "written", ["//m.one", "/m.one/", "/x/..//m.one", "/./m.one"], ids=["doubled", "trailing", "up", "here"]
+)
+async def test_the_path_of_a_webhook_is_cleaned_before_it_is_called(api, maps, hooks, registered, written):
+    await registered.mutating(registered.webhook("/m.one", clientConfig=hooks.client(written)))
+    assert (await api.create(maps, config_map())).status == 201
+    assert hooks.order == ["/m.one"]
+
+
+async def test_a_call_follows_redirects(api, maps, hooks, registered):
+    hooks.redirects["/m.one"] = (307, "/elsewhere")
+    hooks.redirects["/elsewhere"] = (308, f"https://127.0.0.1:{hooks.port}/moved")
+    hooks.responders["/moved"] = lambda request: labelled(request, "moved")
+    await registered.mutating(registered.webhook("/m.one"))
+    made = await api.create(maps, config_map())
+    assert made.meta["labels"] == {"moved": "yes"}
+    assert hooks.order == ["/m.one", "/elsewhere", "/moved"]
+
+
+async def test_after_other_redirects_there_is_no_review(api, maps, hooks, registered):
+    hooks.redirects["/m.one"] = (302, "/moved")
+    await registered.mutating(registered.webhook("/m.one"))
+    answer = await api.create(maps, config_map())
+    assert answer.refusal == (500, "InternalError")
+    assert answer.message.endswith("received invalid webhook response: webhook response was absent")
+
+
+async def test_a_call_ends_after_ten_redirects(api, maps, hooks, registered):
+    hooks.redirects["/m.one"] = (307, "/m.one")
+    await registered.mutating(registered.webhook("/m.one"))
+    answer = await api.create(maps, config_map())
+    assert answer.refusal == (500, "InternalError")
+    assert answer.message.endswith('failed to call webhook: Post "/m.one": stopped after 10 redirects')
+    assert len(hooks.order) == 10
+
+
 # Effects of responses
 
 

@@ -1,20 +1,23 @@
 """Calls to webhooks: over HTTPS, or to applications in this process.
 
 Guaranteed: connections to a webhook are reused; a call ends after its timeout; a failed call returns a reply with the
-reason. There is no cluster DNS: the creator of the caller defines what `clientConfig.service` resolves to.
+reason; paths are cleaned and redirects followed as by Go's HTTP client, so `//path` reaches the handler of `/path`.
+There is no cluster DNS: the creator of the caller defines what `clientConfig.service` resolves to.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from kubeshard.runtime.asgi import AsgiApp, Message
 from kubeshard.runtime.tls import Tls
-from kubeshard.runtime.transport import HttpRequest, Transport, TransportError, TransportTimeout
+from kubeshard.runtime.transport import HttpRequest, Transport, TransportError
 from kubeshard.runtime.world import Connect
 from kubeshard_apiserver.steps import WebhookCall, WebhookReply
 
@@ -22,6 +25,9 @@ Resolver = Callable[[str, str, int], str]
 """Resolves a service (namespace, name, port) to `host:port`. Raises LookupError."""
 
 _HEADERS = {"content-type": "application/json", "accept": "application/json"}
+_REPEATED = (307, 308)
+_REDIRECTS = (301, 302, 303, *_REPEATED)
+_MAX_REQUESTS = 10
 
 
 def no_services(namespace: str, name: str, port: int) -> str:
@@ -41,34 +47,58 @@ class HttpCaller:
         self._transports: dict[tuple[str, str, str], Transport] = {}
 
     async def call(self, call: WebhookCall) -> WebhookReply:
+        ca_bundle = call.client.get("caBundle") or ""
         try:
             host, name, path = _where(call.client, self._resolve)
-            transport = self._transport(host, name, call.client.get("caBundle") or "")
+            transport = self._transport(f"https://{host}", name if name != host else "", ca_bundle)
         except (LookupError, ValueError) as error:
             return WebhookReply(problem=str(error))
-        target = f"{path}?timeout={call.timeout:g}s"
-        where = f'Post "https://{name}{target}"'
         body = json.dumps(call.review, separators=(",", ":")).encode()
+        request = HttpRequest("POST", f"{path}?timeout={call.timeout:g}s", _HEADERS, body)
         try:
-            answer = await transport.request(HttpRequest("POST", target, _HEADERS, body, call.timeout))
-        except TransportTimeout:
-            return WebhookReply(problem=f"{where}: context deadline exceeded")
-        except TransportError as error:
-            return WebhookReply(problem=f"{where}: {error}")
-        return read_answer(answer.status, answer.body)
+            async with asyncio.timeout(call.timeout):
+                return await self._answer(transport, f"https://{name}", request, ca_bundle)
+        except TimeoutError:
+            return WebhookReply(problem=f'Post "https://{name}{request.target}": context deadline exceeded')
+        except ValueError as error:  # of an address that a redirect names
+            return WebhookReply(problem=f'Post "https://{name}{request.target}": {error}')
+
+    async def _answer(
+        self, transport: Transport, base: str, request: HttpRequest, ca_bundle: str
+    ) -> WebhookReply:
+        """Follows redirects: 307 and 308 repeat the request, all others make it a GET."""
+        url = base + request.target
+        for _ in range(_MAX_REQUESTS):
+            asked = f'{request.method.capitalize()} "{url}"'
+            try:
+                answer = await transport.request(request)
+            except TransportError as error:
+                return WebhookReply(problem=f"{asked}: {error}")
+            url = answer.headers.get("location", "")
+            if answer.status not in _REDIRECTS or not url:
+                return read_answer(answer.status, answer.body)
+            to = urlsplit(urljoin(base + request.target, url))
+            if f"{to.scheme}://{to.netloc}" != base:
+                base = f"{to.scheme}://{to.netloc}"
+                transport = self._transport(base, "", ca_bundle)
+            target = f"{to.path or '/'}{'?' * bool(to.query)}{to.query}"
+            is_repeated = answer.status in _REPEATED
+            request = request._replace(target=target) if is_repeated else HttpRequest("GET", target, _HEADERS)
+        return WebhookReply(problem=f'{asked.split()[0]} "{url}": stopped after {_MAX_REQUESTS} redirects')
 
     async def close(self) -> None:
         for transport in self._transports.values():
             await transport.close()
         self._transports.clear()
 
-    def _transport(self, host: str, name: str, ca_bundle: str) -> Transport:
-        key = (host, name, ca_bundle)
+    def _transport(self, base: str, service: str, ca_bundle: str) -> Transport:
+        """Returns connections to `base`; `service` is the name with which a service's certificate is verified."""
+        key = (base, service, ca_bundle)
         if key not in self._transports:
-            server_name = name.rpartition(":")[0] if name != host else None
             try:
                 ca = base64.b64decode(ca_bundle, validate=True).decode() or None
-                self._transports[key] = self._connect(f"https://{host}", Tls(ca=ca, server_name=server_name))
+                tls = Tls(ca=ca, server_name=service.rpartition(":")[0] or None)
+                self._transports[key] = self._connect(base, tls)
             except ValueError as error:  # not base64, not text, not certificates
                 raise ValueError(f"unable to load root certificates: {error}") from None
         return self._transports[key]
@@ -165,8 +195,13 @@ def _where(client: Mapping[str, Any], resolve: Resolver) -> tuple[str, str, str]
     """Returns the host to connect to, the name to verify and the path."""
     if url := client.get("url"):
         parts = urlsplit(url)
-        return parts.netloc, parts.netloc, parts.path or "/"
+        return parts.netloc, parts.netloc, _cleaned(parts.path)
     service = client["service"]
     port = service.get("port") or 443
     host = resolve(service["namespace"], service["name"], port)
-    return host, f"{service['name']}.{service['namespace']}.svc:{port}", service.get("path") or "/"
+    return host, f"{service['name']}.{service['namespace']}.svc:{port}", _cleaned(service.get("path") or "")
+
+
+def _cleaned(path: str) -> str:
+    """Returns the path as Go's `path.Join` cleans it: envtest writes `//path`."""
+    return quote(posixpath.normpath("/" + unquote(path).lstrip("/")), safe="/$&+,:;=@~")
