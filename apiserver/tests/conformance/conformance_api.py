@@ -91,7 +91,7 @@ class Api:
         headers: Iterable[tuple[str, str]] = (),
     ) -> None:
         self.transport = transport
-        self._token = token
+        self.token = token
         self._headers = CIMultiDict([("User-Agent", user_agent), *headers])
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -105,7 +105,7 @@ class Api:
         impersonated = [("Impersonate-User", user)] if user else []
         impersonated += [("Impersonate-Group", group) for group in groups]
         impersonated += [(f"Impersonate-{name.replace('_', '-')}", value) for name, value in headers.items()]
-        return Api(self.transport, self._token, headers=impersonated)
+        return Api(self.transport, self.token, headers=impersonated)
 
     def with_headers(self, **headers: str) -> Api:
         """Returns a client without a token and with these headers instead."""

@@ -156,10 +156,29 @@ async def test_the_manager_of_an_update_can_be_named(api, maps):
     assert set(owned(made)) == {("me", "Update", "")}
 
 
-async def test_one_empty_entry_resets_managed_fields(api, maps):
+@pytest.mark.parametrize("nothing", [[], [{}]], ids=["no entries", "one empty entry"])
+async def test_managed_fields_are_reset_by(api, maps, nothing):
     await api.apply(f"{maps}/a", config_map(data={"a": "1"}))
-    reset = await api.merge(f"{maps}/a", {"metadata": {"managedFields": [{}]}})
+    reset = await api.merge(f"{maps}/a", {"metadata": {"managedFields": nothing}})
     assert "managedFields" not in reset.meta
+    await api.apply(f"{maps}/b", config_map(name="b", data={"a": "1"}))
+    replaced = await api.replace(f"{maps}/b", config_map(name="b", managedFields=nothing, data={"a": "2"}))
+    assert "managedFields" not in replaced.meta
+
+
+async def test_one_empty_entry_resets_the_managed_fields_of_a_custom_resource_but_no_entries_do_not(
+    api, sites
+):
+    applied = await api.apply(f"{sites}/a", site())
+    same = await api.merge(f"{sites}/a", {"metadata": {"managedFields": []}})
+    assert owned(same) == owned(applied)
+    reset = await api.merge(f"{sites}/a", {"metadata": {"managedFields": [{}]}})
+    assert "managedFields" not in reset.meta
+
+
+async def test_a_new_object_has_managed_fields_whatever_was_sent(api, maps):
+    made = await api.create(maps, config_map(managedFields=[], data={"a": "1"}))
+    assert owned(made) == {("conformance", "Update", ""): {"f:data": {".": {}, "f:a": {}}}}
 
 
 async def test_apply_needs_a_manager(api, maps):
@@ -180,6 +199,36 @@ async def test_apply_takes_no_managed_fields(api, maps):
     refused = await api.apply(f"{maps}/a", config_map(managedFields=[]))
     assert refused.refusal == (400, "BadRequest")
     assert refused.message == "metadata.managedFields must be nil"
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["missing", "existing"])
+async def test_apply_into_another_namespace_is_a_bad_request(api, maps, exists):
+    if exists:
+        await api.create(maps, config_map())
+    refused = await api.apply(f"{maps}/a", config_map(namespace="other"))
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message == (
+        "the namespace of the provided object does not match the namespace sent on the request"
+    )
+
+
+async def test_a_namespace_is_dropped_from_an_apply_to_the_whole_cluster(api, name):
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1}
+    path = f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}"
+    made = await api.apply(path, {**body, "metadata": {"name": name, "namespace": "other"}})
+    assert made.status == 201
+    assert "namespace" not in made.meta
+
+
+async def test_only_what_exists_can_be_applied_without_its_name(api, maps):
+    nameless = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}
+    refused = await api.apply(f"{maps}/a", nameless)
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message == (
+        "the name of the object (a based on URL) was undeterminable: name must be provided"
+    )
+    await api.create(maps, config_map())
+    assert (await api.apply(f"{maps}/a", nameless))["data"] == {"a": "1"}
 
 
 async def test_apply_under_another_name_is_a_bad_request(api, maps):

@@ -58,6 +58,23 @@ async def test_labels_of_a_job_stay_as_they_were_given(api, jobs):
     assert made.meta["labels"] == {"b": "c"}
 
 
+async def test_a_job_without_labels_has_those_that_its_pods_get(api, jobs):
+    bare = {**template(restartPolicy="Never"), "metadata": {}}
+    made = await api.create(jobs, job(template=bare))
+    labels = {
+        UID_LABEL: made.meta["uid"],
+        "controller-uid": made.meta["uid"],
+        "batch.kubernetes.io/job-name": "a",
+        "job-name": "a",
+    }
+    assert made["spec"]["template"]["metadata"] == {"labels": labels}
+    assert made.meta["labels"] == labels
+    more = await api.merge(f"{jobs}/a", {"metadata": {"labels": {"b": "c"}}})
+    assert more.meta["labels"] == {**labels, "b": "c"}
+    (fields,) = [entry["fieldsV1"]["f:metadata"] for entry in more.meta["managedFields"]]
+    assert fields == {"f:labels": {"f:b": {}}}
+
+
 async def test_parallel_jobs_have_no_completions(api, jobs):
     made = await api.create(jobs, job(parallelism=3))
     assert "completions" not in made["spec"]

@@ -135,6 +135,32 @@ async def test_an_unknown_propagation_is_invalid(api, maps):
     )
 
 
+_NO_PROPAGATION = (
+    'propagationPolicy: Unsupported value: "": supported values: "Foreground", "Background", "Orphan", "nil"'
+)
+
+
+async def test_an_empty_propagation_is_invalid(api, maps):
+    await api.create(maps, config_map())
+    for refused in (
+        await api.delete(f"{maps}/a", {"propagationPolicy": ""}),
+        await api.delete(f"{maps}/a", propagationPolicy=""),
+        await api.delete(maps, propagationPolicy=""),
+    ):
+        assert refused.refusal == (422, "Invalid")
+        assert refused.message == f'DeleteOptions.meta.k8s.io "" is invalid: {_NO_PROPAGATION}'
+    assert (await api.delete(f"{maps}/a", {"propagationPolicy": None})).status == 200
+
+
+async def test_everything_wrong_with_a_propagation_is_told(api, maps):
+    await api.create(maps, config_map())
+    refused = await api.delete(f"{maps}/a", {"propagationPolicy": "", "orphanDependents": True})
+    both = 'Invalid value: "": orphanDependents and deletionPropagation cannot be both set'
+    assert refused.message == (
+        f'DeleteOptions.meta.k8s.io "" is invalid: [propagationPolicy: {both}, {_NO_PROPAGATION}]'
+    )
+
+
 async def test_a_dry_run_deletes_nothing(api, maps):
     await api.create(maps, config_map())
     assert (await api.delete(f"{maps}/a", dryRun="All"))["status"] == "Success"

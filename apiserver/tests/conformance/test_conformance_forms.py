@@ -1,7 +1,9 @@
 """The forms of responses: metadata only, YAML, and forms that are rejected."""
 
+import json
+
 import pytest
-from conformance_api import JSON
+from conformance_api import JSON, Api
 from conformance_kinds import config_map, site
 
 pytestmark = pytest.mark.wire
@@ -162,6 +164,50 @@ async def test_a_key_that_json_has_no_text_for_is_refused(api, maps):
     body = b"metadata: {name: a}\ndata: {~: a}\n"
     refused = await api.call("POST", maps, body, content_type="application/yaml")
     assert refused.refusal == (400, "BadRequest")
+
+
+@pytest.mark.parametrize("path", ["", "/a", "/missing", "?labelSelector=,"])
+async def test_json_ends_with_a_newline(api, maps, path):
+    await api.create(maps, config_map())
+    assert (await api.get(f"{maps}{path}")).text.endswith("}\n")
+    for form in ("Table", "PartialObjectMetadata"):
+        answer = await api.call("GET", f"{maps}/a", accept=f"application/json;as={form};v=v1;g=meta.k8s.io")
+        assert answer.text.endswith("}\n")
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"])
+async def test_discovery_ends_with_a_newline(api, path):
+    assert (await api.get(path)).text.endswith("}\n")
+
+
+@pytest.mark.parametrize(
+    "asked", [{"pretty": "true"}, {"pretty": "1"}, {"accept": "application/json;pretty=1"}]
+)
+async def test_people_may_ask_for_line_breaks(api, maps, asked):
+    await api.create(maps, config_map())
+    shown = await api.call("GET", f"{maps}/a", **asked)
+    assert shown.text == json.dumps(shown.body, indent=2)
+
+
+async def test_people_get_line_breaks(api, maps):
+    await api.create(maps, config_map())
+    person = Api(api.transport, api.token, user_agent="curl/8.0")
+    for path in (f"{maps}/a", "/api", "/apis/apps"):
+        assert (shown := await person.get(path)).text == json.dumps(shown.body, indent=2)
+    assert (await person.get(f"{maps}/a", pretty="false")).text.endswith("}\n")
+    refused = await person.get(f"{maps}/missing")
+    assert refused.text == json.dumps(refused.body, indent=2)
+
+
+async def test_the_version_is_json_with_line_breaks_for_all(api):
+    shown = await api.get("/version")
+    assert shown.text == json.dumps(shown.body, indent=2)
+    assert {"emulationMajor", "emulationMinor", "minCompatibilityMajor", "minCompatibilityMinor"} <= set(
+        shown.body
+    )
+    refused = await api.call("GET", "/version", accept="text/plain")
+    assert refused.refusal == (406, "NotAcceptable")
+    assert refused.message == "406: Not Acceptable\n\nAvailable representations: application/json"
 
 
 async def test_html_is_not_acceptable(api, maps):

@@ -78,6 +78,78 @@ async def test_label_selector(api, five, selector, selected):
     assert names(await api.get(five, labelSelector=selector)) == list(selected)
 
 
+@pytest.fixture
+async def numbered(api, maps):
+    """The path of ConfigMaps whose label `n` is their name, or is missing."""
+    for name in ("3", "5", "40", "-1", "x", "none"):
+        labels = {} if name == "none" else {"n": name.replace("-1", "")}
+        assert (await api.create(maps, config_map(f"m{name}", labels=labels))).status == 201
+    return maps
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        ("n>3", ["m40", "m5"]),
+        ("n > 4, n < 40", ["m5"]),
+        ("n<05", ["m3"]),
+        ("n in ()", ["m-1"]),
+        ("n in (3,)", ["m-1", "m3"]),
+        ("in", []),
+        ("n notin (in,3,5,40)", ["m-1", "mnone", "mx"]),
+        (" ", ["m-1", "m3", "m40", "m5", "mnone", "mx"]),
+    ],
+)
+async def test_labels_are_compared_as_numbers_and_with_no_text(api, numbered, selector, selected):
+    assert names(await api.get(numbered, labelSelector=selector)) == selected
+
+
+_NO_NUMBER = "for 'Gt', 'Lt' operators, the value must be an integer"
+_NO_VALUE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation "
+    "is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+
+@pytest.mark.parametrize(
+    ("selector", "problem"),
+    [
+        ("n>x", f'unable to parse requirement: values[0]: Invalid value: "x": {_NO_NUMBER}'),
+        ("n>", f'unable to parse requirement: values[0]: Invalid value: "": {_NO_NUMBER}'),
+        ("n<1.5", f'unable to parse requirement: values[0]: Invalid value: "1.5": {_NO_NUMBER}'),
+        (f"n<{1 << 63}", f'unable to parse requirement: values[0]: Invalid value: "{1 << 63}": {_NO_NUMBER}'),
+        ("n>-1", f'unable to parse requirement: values[0][n]: Invalid value: "-1": {_NO_VALUE}'),
+        (
+            "n in (-b,a-)",
+            f'unable to parse requirement: [values[0][n]: Invalid value: "-b": {_NO_VALUE}, '
+            f'values[1][n]: Invalid value: "a-": {_NO_VALUE}]',
+        ),
+        (
+            "-n=5",
+            'unable to parse requirement: <nil>: Invalid value: "-n": name part must consist of alphanumeric '
+            "characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or "
+            "'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+        ),
+        ("n gt 1", "unable to parse requirement: found 'gt', expected: in, notin, =, ==, !=, gt, lt"),
+        ("n>=5", "unable to parse requirement: found '=', expected: identifier"),
+        ("n in 5", "unable to parse requirement: found '5' expected: '('"),
+        ("n in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+        ("n in (5", "unable to parse requirement: found '', expected: ',' or ')'"),
+        ("n in (5,", "unable to parse requirement: found '', expected: ',', or identifier"),
+        ("!", "unable to parse requirement: found '', expected: identifier"),
+        ("n=5 x", "found 'x', expected: ',' or 'end of string'"),
+        ("n,", "found '', expected: identifier after ','"),
+        ("n,,m", "found ',', expected: identifier after ','"),
+        ("(", "found '(', expected: !, identifier, or 'end of string'"),
+    ],
+)
+async def test_what_is_wrong_with_a_label_selector_is_told(api, maps, selector, problem):
+    refused = await api.get(maps, labelSelector=selector)
+    assert refused.refusal == (400, "BadRequest")
+    assert refused.message == problem
+
+
 @pytest.mark.parametrize("selector", ["a in", "a===b", "a in (b", "a=b,,", "=b", "a=b c"])
 async def test_a_bad_label_selector_is_a_bad_request(api, maps, selector):
     refused = await api.get(maps, labelSelector=selector)

@@ -20,6 +20,12 @@ async def test_a_new_namespace_is_active_with_its_finalizer_and_label(api, name)
     assert owned(made) == {("conformance", "Update", ""): {"f:metadata": {"f:labels": labels}}}
 
 
+async def test_a_generated_name_is_in_the_label_too_which_nobody_owns(api, name):
+    made = await api.create(NAMESPACES, {"metadata": {"generateName": f"{name}-"}})
+    assert made.meta["labels"] == {"kubernetes.io/metadata.name": made.meta["name"]}
+    assert owned(made) == {("conformance", "Update", ""): {"f:metadata": {"f:generateName": {}}}}
+
+
 async def test_the_name_label_cannot_be_changed(api, ns):
     changed = await api.merge(
         f"{NAMESPACES}/{ns}", {"metadata": {"labels": {"kubernetes.io/metadata.name": "x"}}}

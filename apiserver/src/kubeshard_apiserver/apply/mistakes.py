@@ -142,7 +142,10 @@ def inconvertible(kind: Kind, config: Object, problem: str) -> ApiError:
 
 def _where(kind: Kind, config: Object) -> str:
     meta = config["metadata"]
-    return f"({meta.get('namespace', '')}/{meta['name']}; {_version(kind)})"
+    namespace, name = (
+        text if isinstance(text := meta.get(part), str) else "" for part in ("namespace", "name")
+    )
+    return f"({namespace}/{name}; {_version(kind)})"
 
 
 def _version(kind: Kind) -> str:

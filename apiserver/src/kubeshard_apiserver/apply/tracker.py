@@ -129,10 +129,10 @@ def _after_update(
 
 def _managers_of_request(live: Object | None, new: Object, writer: Writer) -> Managers:
     """Returns the managers before the write. An update of the object itself may edit managedFields, or reset them with
-    a list of one empty entry.
+    an empty list or a list of one empty entry.
     """
     if not writer.subresource:
-        if new["metadata"].get("managedFields") == [{}]:
+        if new["metadata"].get("managedFields") in ([], [{}]):
             return {}
         if given := read_managers(new):
             return given

@@ -16,6 +16,10 @@ _MAJOR, _MINOR, _ = RELEASE.removeprefix("v").split(".")
 VERSION = {
     "major": _MAJOR,
     "minor": _MINOR,
+    "emulationMajor": _MAJOR,
+    "emulationMinor": _MINOR,
+    "minCompatibilityMajor": _MAJOR,
+    "minCompatibilityMinor": str(int(_MINOR) - 1),
     "gitVersion": RELEASE,
     "gitCommit": "",
     "gitTreeState": "",

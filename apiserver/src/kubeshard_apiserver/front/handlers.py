@@ -32,6 +32,7 @@ from kubeshard_apiserver.front.replies import (
     object_reply,
     page_not_found,
     refusal,
+    version_reply,
     warned,
 )
 from kubeshard_apiserver.front.requests import Request
@@ -94,7 +95,7 @@ class Front:
             reply = await self._reply(read, peer)
             await self._settled()
         except Exception as error:
-            reply = refusal(_foreseen(error, request))
+            reply = refusal(_foreseen(error, request), pretty=read.pretty)
         if read.method == "HEAD":
             reply = replace(reply, body=b"")
         if reply.stream is not None:
@@ -145,12 +146,16 @@ class Front:
         return await handle(question, format_)
 
     def _format(self, target: Target, request: Request) -> Format:
-        format_ = negotiate(request.headers.get("accept", ""))
+        format_ = self._preferred(request)
         if format_.form != "Table":
             return format_
         printer = target.resource.own_printer or printer_of(target.group_resource, target.subresource)
         include = request.query.get("includeObject", "")
         return replace(format_, tables=Tables(printer, self.server.clock.wall, format_.version, include))
+
+    def _preferred(self, request: Request) -> Format:
+        format_ = negotiate(request.headers.get("accept", ""))
+        return replace(format_, pretty=True) if request.pretty else format_
 
     async def _perform(self, steps: Steps[T]) -> T:
         return await perform(steps, self._caller, self._aside)
@@ -215,6 +220,8 @@ class Front:
         accept = request.headers.get("accept", "")
         if path.startswith("/openapi/"):
             return self._openapi.reply(request)
+        if path == "/version" and request.method == "GET":
+            return version_reply(accept)
         document = VERSION if path == "/version" else discovery(registry, path)
         if document is None:
             if registry.is_builtin(_group(path)):
@@ -224,8 +231,9 @@ class Front:
             raise method_not_allowed()
         if aggregated := aggregated_discovery(registry, path):
             format_, wanted = negotiate_discovery(accept)
+            format_ = replace(format_, pretty=request.pretty)
             return document_reply(200, aggregated if wanted else document, format_)
-        return document_reply(200, document, negotiate(accept))
+        return document_reply(200, document, self._preferred(request))
 
 
 def _foreseen(error: Exception, request: HttpRequest) -> ApiError:

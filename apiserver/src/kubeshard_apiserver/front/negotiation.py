@@ -34,7 +34,7 @@ _LONGEST_KEPT = 512
 class Format:
     """The format of a response. `form` is `PartialObjectMetadata` (or its list), `Table` or, for the object itself,
     empty; `version` is the version of the form. `tables` creates the tables; it is set once the resource is known.
-    `parameters` are added to the media type.
+    `parameters` are added to the media type; `pretty` means JSON with line breaks.
     """
 
     media_type: str = JSON
@@ -42,6 +42,7 @@ class Format:
     version: str = "v1"
     tables: Tables | None = None
     parameters: str = ""
+    pretty: bool = False
 
     @property
     def content_type(self) -> str:
@@ -54,7 +55,13 @@ class Format:
     def encode(self, document: Any) -> bytes:
         if self.media_type == YAML:
             return yaml.safe_dump(document, sort_keys=False).encode()
-        return msgspec.json.encode(document)
+        return encoded_json(document, pretty=self.pretty)
+
+
+def encoded_json(document: Any, *, pretty: bool = False) -> bytes:
+    """Returns the body of a response. Go's encoder ends a document with a newline, unless it is a pretty one."""
+    encoded = msgspec.json.encode(document)
+    return msgspec.json.format(encoded, indent=2) if pretty else encoded + b"\n"
 
 
 def negotiate(accept: str) -> Format:
@@ -66,10 +73,11 @@ def negotiate(accept: str) -> Format:
 def _negotiated(accept: str) -> Format:
     for media_type, given in _clauses(accept):
         form, version = given.get("as", ""), given.get("v", "")
+        pretty = given.get("pretty") == "1"
         if not form:
-            return Format(media_type)
+            return Format(media_type, pretty=pretty)
         if given.get("g") == _META and version in _VERSIONS and form in (*_PARTIAL, "Table"):
-            return Format(media_type, form, version)
+            return Format(media_type, form, version, pretty=pretty)
     raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
 
 

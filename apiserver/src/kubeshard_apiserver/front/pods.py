@@ -59,7 +59,7 @@ def eviction(question: Question) -> Steps[Answer]:
     doomed = DeleteOptions(
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
-        propagation=asked.get("propagationPolicy") or "",
+        propagation=asked.get("propagationPolicy"),
         grace=asked.get("gracePeriodSeconds"),
         dry_run=options.dry_run or bool(asked.get("dryRun")),
         user=question.user,

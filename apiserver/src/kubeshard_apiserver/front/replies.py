@@ -6,14 +6,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
-
 from kubeshard.core.errors import ApiError
-from kubeshard_apiserver.front.documents import list_document, partial, partial_list
-from kubeshard_apiserver.front.negotiation import JSON, Format
+from kubeshard_apiserver.front.documents import VERSION, list_document, partial, partial_list
+from kubeshard_apiserver.front.negotiation import JSON, Format, encoded_json, first_of
 from kubeshard_apiserver.model import Answer
 from kubeshard_apiserver.resources.registry import Resource
-from kubeshard_apiserver.status import as_status
+from kubeshard_apiserver.status import as_status, not_acceptable
 from kubeshard_apiserver.verbs.reading import Page
 
 TEXT = "text/plain; charset=utf-8"
@@ -57,11 +55,18 @@ def document_reply(status: int, document: Any, format_: Format, warnings: tuple[
     return warned(Reply(status, headers, format_.encode(document)), warnings)
 
 
-def refusal(error: ApiError) -> Reply:
+def version_reply(accept: str) -> Reply:
+    """Replies with the version, which is JSON with line breaks for all clients. Raises ApiError (406)."""
+    if first_of(accept, (JSON,)) is None:
+        raise not_acceptable((JSON,))
+    return Reply(200, {"content-type": JSON}, encoded_json(VERSION, pretty=True))
+
+
+def refusal(error: ApiError, *, pretty: bool = False) -> Reply:
     headers = {"content-type": JSON}
     if seconds := error.details.get("retryAfterSeconds"):
         headers["retry-after"] = str(seconds)
-    return Reply(error.code, headers, msgspec.json.encode(as_status(error)))
+    return Reply(error.code, headers, encoded_json(as_status(error), pretty=pretty))
 
 
 def warned(reply: Reply, texts: Sequence[str]) -> Reply:

@@ -37,7 +37,7 @@ from kubeshard_apiserver.status import (
     unsupported,
     unsupported_media_type,
 )
-from kubeshard_apiserver.verbs.deleting import DeleteOptions
+from kubeshard_apiserver.verbs.deleting import DeleteOptions, propagation_errors
 from kubeshard_apiserver.verbs.reading import ListOptions
 
 LARGEST_BODY = 3 * 1024 * 1024
@@ -48,6 +48,8 @@ _TYPED_PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 _LONGEST_MANAGER = 128
 _LONGEST_SHOWN = 1024
 _SHOWN_OF_YAML = 30
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_PEOPLES_PROGRAMS = ("curl", "Wget", "Mozilla/5.0")
 _VALIDATIONS = ("Ignore", "Strict", "Warn")
 
 
@@ -89,6 +91,13 @@ class Request:
     @property
     def watches(self) -> bool:
         return _flag(self.query, "watch")
+
+    @property
+    def pretty(self) -> bool:
+        """Whether a person reads the response, who wants line breaks: as the request says, or by the program."""
+        if asked := self.query.get("pretty"):
+            return asked in _TRUE
+        return self.headers.get("user-agent", "").startswith(_PEOPLES_PROGRAMS)
 
     @property
     def timeout(self) -> float | None:
@@ -217,17 +226,19 @@ class Request:
         errors: list[FieldError] = []
         # The query of a request with a body is ignored.
         query = {} if self.body else self.query
-        given = body.get("dryRun") or ([query["dryRun"]] if "dryRun" in query else [])
-        dry_run = self._dry_run(errors, *given)
-        propagation = body.get("propagationPolicy") or query.get("propagationPolicy", "")
+        propagation = body.get("propagationPolicy", query.get("propagationPolicy"))
         orphan = body.get("orphanDependents")
         if orphan is None and "orphanDependents" in query:
             orphan = _flag(query, "orphanDependents")
-        if orphan is not None:
-            if propagation:
+        if propagation is not None:
+            if orphan is not None:
                 problem = "orphanDependents and deletionPropagation cannot be both set"
                 errors.append(invalid_value("propagationPolicy", propagation, problem))
+            errors += propagation_errors(propagation)
+        elif orphan is not None:
             propagation = "Orphan" if orphan else "Background"
+        given = body.get("dryRun") or ([query["dryRun"]] if "dryRun" in query else [])
+        dry_run = self._dry_run(errors, *given)
         if errors:
             raise invalid(GroupKind("meta.k8s.io", "DeleteOptions"), "", errors)
         sent = {name: value for name, value in body.items() if name not in ("kind", "apiVersion")}

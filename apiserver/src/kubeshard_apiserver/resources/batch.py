@@ -56,7 +56,7 @@ class Jobs(Workload):
         template = spec["template"]["metadata"]
         labels = template.setdefault("labels", {})
         # If the Job's labels were copied from the template, they get the additions too, as on the real server.
-        shared = meta.get("labels") == labels
+        shared = (meta.get("labels") or {}) == labels
         for names, value in ((_NAME_LABELS, meta.get("name", "")), (_UID_LABELS, meta["uid"])):
             for name in names:
                 labels.setdefault(name, value)

@@ -126,11 +126,18 @@ def keep_servers_own(new: Object, old: Object) -> None:
 def without_empty(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata the way the server writes it: without empty or null values."""
     return {
-        name: value for name, value in meta.items() if value not in (None, "", {}, [], 0) or name == _GRACE
+        name: value
+        for name, value in meta.items()
+        if value not in (None, "", {}, [], 0) or name == "deletionGracePeriodSeconds"
     }
 
 
-_GRACE = "deletionGracePeriodSeconds"
+def as_given(meta: Mapping[str, Any], body: Any) -> dict[str, Any]:
+    """Return decoded metadata without empty or null values, except for an empty list with which the body of a kind
+    with a Go type resets managedFields.
+    """
+    resets = isinstance(body, Mapping) and body.get("managedFields") == []
+    return {**without_empty(meta), "managedFields": []} if resets else without_empty(meta)
 
 
 def _owners(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:

@@ -25,6 +25,7 @@ class Namespaces(Typed):
             meta["labels"] = {**(meta.get("labels") or {}), NAME_LABEL: name}
 
     def prepare_create(self, obj: Object) -> None:
+        self.set_defaults(obj)  # the name may have been generated
         finalizers = obj["spec"].get("finalizers") or []
         obj["spec"] = {"finalizers": finalizers if _FINALIZER in finalizers else [*finalizers, _FINALIZER]}
         obj["status"] = {"phase": "Active"}

@@ -28,7 +28,7 @@ from kubeshard_apiserver.apply.shape import Shape, shape_of_type
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources import traits
 from kubeshard_apiserver.resources.facts import fact_errors, facts
-from kubeshard_apiserver.resources.metadata import without_empty
+from kubeshard_apiserver.resources.metadata import as_given
 from kubeshard_apiserver.resources.strategy import Stored, Strategy
 from kubeshard_apiserver.schema.catalog import served, type_name, type_of
 from kubeshard_apiserver.schema.decoding import Run, Struct
@@ -74,10 +74,10 @@ class Typed(Strategy):
                 f"converting ({given[0]}.{given[1]}) to ({kind.kind}): unknown conversion"
             )
         run = Run(kind.kind, kind.version)
-        decoded = self.type.decode(obj, None, run)
+        decoded, body = self.type.decode(obj, None, run), obj.get("metadata")
         obj.clear()
         obj.update(decoded, apiVersion=kind.api_version, kind=kind.kind)
-        obj["metadata"] = without_empty(decoded["metadata"])
+        obj["metadata"] = as_given(decoded["metadata"], body)
         if not kind.namespaced:
             obj["metadata"].pop("namespace", None)
         self.set_defaults(obj)

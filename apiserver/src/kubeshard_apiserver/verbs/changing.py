@@ -22,7 +22,7 @@ from kubeshard_apiserver.resources.metadata import (
 )
 from kubeshard_apiserver.status import FieldError, conflict, internal, invalid, invalid_value
 from kubeshard_apiserver.steps import Steps, done
-from kubeshard_apiserver.verbs.receiving import check_namespace, other_name, warn
+from kubeshard_apiserver.verbs.receiving import check_name, check_namespace, warn
 
 Change = Callable[[Object], Object]
 
@@ -138,12 +138,10 @@ def _timeless(obj: Object) -> Object:
 
 
 def _check_same(target: Target, new: Object) -> None:
-    meta = new["metadata"]
-    if meta.get("name") != target.name:
-        raise other_name(meta.get("name", ""), target)
+    check_name(target, new)
     check_namespace(target, new)
     if target.namespace:
-        meta["namespace"] = target.namespace
+        new["metadata"]["namespace"] = target.namespace
 
 
 def _check_version(target: Target, new: Object, live: Object, replaces: bool) -> None:

@@ -22,7 +22,7 @@ from kubeshard_apiserver.objects import Object, is_deleting, key_of, private, wi
 from kubeshard_apiserver.resources.definition_names import terminating
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
-from kubeshard_apiserver.status import conflict, invalid, success, unsupported
+from kubeshard_apiserver.status import FieldError, conflict, invalid, success, unsupported
 from kubeshard_apiserver.steps import Steps
 from kubeshard_apiserver.verbs.establishing import Definitions
 from kubeshard_apiserver.verbs.reading import ListOptions, Page, Reads
@@ -46,7 +46,7 @@ class DeleteOptions:
 
     uid: str = ""
     resource_version: str = ""
-    propagation: str = ""
+    propagation: str | None = None
     dry_run: bool = False
     user: User = ADMINISTRATOR
     rights: Rights = EVERY_RIGHT
@@ -159,9 +159,14 @@ class Deletions:
         return waiting
 
 
+def propagation_errors(policy: str | None) -> list[FieldError]:
+    """Returns what is wrong with a propagation policy; None leaves it to the kind."""
+    return [] if policy in (None, *_POLICIES) else [unsupported("propagationPolicy", policy, _POLICIES)]
+
+
 def _check_options(options: DeleteOptions) -> None:
-    if options.propagation and options.propagation not in _POLICIES:
-        raise invalid(_OPTIONS, "", [unsupported("propagationPolicy", options.propagation, _POLICIES)])
+    if errors := propagation_errors(options.propagation):
+        raise invalid(_OPTIONS, "", errors)
 
 
 def check_preconditions(target: Target, live: Object, options: DeleteOptions) -> None:

@@ -48,7 +48,7 @@ def _read(target: Target, body: Any, options: WriteOptions) -> tuple[Object, tup
 def decoded_patch(target: Target, result: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
     """Decodes the result of a patch. Decoding errors are blamed on the patch, so they are a 422 rather than a 400."""
     if not (result.get("apiVersion") and result.get("kind") and result.get("metadata")):
-        raise other_name("", target)
+        raise _other_name("", target)
     given = shown(result) if options.validation == "Strict" else ""
     try:
         obj, warnings, refused = _read(target, result, options)
@@ -67,8 +67,13 @@ def check_namespace(target: Target, obj: Object) -> None:
         )
 
 
-def other_name(name: str, target: Target) -> Exception:
-    """Returns the error for a body whose name differs from the one in the path."""
+def check_name(target: Target, obj: Object) -> None:
+    """Raises Invalid (400) if the name differs from the one in the path."""
+    if (name := obj["metadata"].get("name", "")) != target.name:
+        raise _other_name(name, target)
+
+
+def _other_name(name: str, target: Target) -> Exception:
     if not name:
         return bad_request(
             f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"

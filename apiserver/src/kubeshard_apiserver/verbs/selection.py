@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kubeshard.core.selectors import FieldSelector, InvalidSelector, Selector
+from kubeshard.core.selectors import FieldSelector, InvalidSelector
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.objects import Object, labels_of
 from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.status import bad_request
+from kubeshard_apiserver.verbs.label_selectors import LabelTerms, parse_label_selector
 
 _BARE_TERM = re.compile(r"[^=!]*")
 
@@ -19,7 +20,7 @@ class Selection:
     strategy: Strategy
     namespace: str
     name: str
-    labels: Selector
+    labels: LabelTerms
     fields: FieldSelector
 
     def selects(self, obj: Object) -> bool:
@@ -41,10 +42,7 @@ class Selection:
 def select(target: Target, label_selector: str = "", field_selector: str = "") -> Selection:
     """Parses the selectors. Raises Invalid (400) for selectors that the server does not accept."""
     strategy = target.resource.strategy
-    try:
-        labels = Selector.parse(label_selector)
-    except InvalidSelector as error:
-        raise bad_request(f"unable to parse requirement: {error}") from None
+    labels = parse_label_selector(label_selector)
     try:
         fields = FieldSelector.parse(field_selector)
     except InvalidSelector:

@@ -35,11 +35,11 @@ from kubeshard_apiserver.steps import Steps, done
 from kubeshard_apiserver.verbs.changing import Change, Changes, is_same, metadata_errors, refuse, writer_of
 from kubeshard_apiserver.verbs.establishing import Definitions
 from kubeshard_apiserver.verbs.receiving import (
+    check_name,
     check_namespace,
     check_type_meta,
     decoded,
     decoded_patch,
-    other_name,
     warn,
 )
 
@@ -69,8 +69,7 @@ class Writes:
         """Replaces an object. Raises Conflict if the resourceVersion or the uid differs from the stored one."""
         options = options or WriteOptions()
         obj, warnings = yield from done(lambda: decoded(target, body, options), large=options.large)
-        if obj["metadata"].get("name") != target.name:
-            raise other_name(obj["metadata"].get("name", ""), target)
+        check_name(target, obj)
         if target.resource.strategy.create_on_update and not self._store.get(
             target.group_resource, target.key
         ):
@@ -115,9 +114,6 @@ class Writes:
             raise bad_request(f"invalid object type: {group}/{version}, Kind={given[1]}")
         if config["metadata"].get("managedFields") is not None:
             raise bad_request("metadata.managedFields must be nil")
-        config["metadata"].setdefault("name", target.name)
-        if config["metadata"]["name"] != target.name:
-            raise other_name(config["metadata"]["name"], target)
         strategy = target.resource.strategy
         if target.subresource:
             self._model.live(target)
@@ -143,6 +139,8 @@ class Writes:
                     f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
                 )
                 raise conflict(target.group_resource, target.name, problem)
+            check_namespace(target, new)
+            check_name(target, new)
             return (yield from self._create(target, new, options))
         return (yield from self.changing(target, change, options, managed=True))
 

@@ -1,0 +1,170 @@
+"""Label selectors of requests, parsed and refused as the API server does, with the operators `<` and `>`.
+
+`Selector.parse` of kubeshard, which clients use, knows neither those operators nor the server's words.
+Source: k8s.io/apimachinery `pkg/labels/selector.go`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kubeshard_apiserver.resources.pod_names import label_value, qualified_name
+from kubeshard_apiserver.status import FieldError, bad_request, invalid_value
+
+Labels = Mapping[str, str]
+
+_WORD = re.compile(r"[ \t\r\n]*(==|!=|[=!(),<>]|[^ \t\r\n=!(),<>]+|$)")
+_OF_SETS = ("in", "notin")
+_OPERATORS = ("in", "notin", "=", "==", "!=", ">", "<")
+_EXPECTED = "in, notin, =, ==, !=, gt, lt"
+_INTEGER = re.compile(r"[+-]?[0-9]+").fullmatch
+
+
+class Term(NamedTuple):
+    """One requirement. `operator` is one of `in`, `notin`, `exists`, `absent`, `>` and `<`."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Labels) -> bool:
+        value = labels.get(self.key)
+        match self.operator:
+            case "in":
+                return value in self.values
+            case "notin":
+                return value not in self.values
+            case "exists":
+                return value is not None
+            case "absent":
+                return value is None
+        number, (limit,) = _integer(value or ""), map(int, self.values)
+        return number is not None and (number > limit if self.operator == ">" else number < limit)
+
+
+class LabelTerms(tuple[Term, ...]):
+    """A parsed selector: all terms must match."""
+
+    __slots__ = ()
+
+    def matches(self, labels: Labels) -> bool:
+        return all(term.matches(labels) for term in self)
+
+
+def parse_label_selector(text: str) -> LabelTerms:
+    """Parses the query parameter `labelSelector`. Raises Invalid (400)."""
+    return LabelTerms(_Parser(text).terms()) if text else _EVERYTHING
+
+
+_EVERYTHING = LabelTerms()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._words = _WORD.findall(text)  # the last one is empty: the end
+        self._at = 0
+
+    def terms(self) -> list[Term]:
+        terms: list[Term] = []
+        while (ahead := self._ahead) != "":
+            if not _is_name(ahead) and ahead != "!":
+                problem = "identifier after ','" if terms else "!, identifier, or 'end of string'"
+                raise bad_request(f"found '{ahead}', expected: {problem}")
+            terms.append(self._term())
+            after = self._next()
+            if after == "":
+                break
+            if after != ",":
+                raise bad_request(f"found '{after}', expected: ',' or 'end of string'")
+            if self._ahead == "":
+                raise bad_request("found '', expected: identifier after ','")
+        return terms
+
+    def _term(self) -> Term:
+        key = self._next()
+        negated = key == "!"
+        if negated:
+            key = self._next()
+        if not _is_name(key):
+            raise _unreadable(f"found '{key}', expected: identifier")
+        if problems := qualified_name(key):
+            raise _unreadable(str(invalid_value("<nil>", key, "; ".join(problems))))
+        if negated or self._ahead in ("", ","):
+            return Term(key, "absent" if negated else "exists")
+        operator = self._next()
+        if operator not in _OPERATORS:
+            raise _unreadable(f"found '{operator}', expected: {_EXPECTED}")
+        values = self._values() if operator in _OF_SETS else self._value()
+        errors = []
+        if operator in ("<", ">"):
+            problem = "for 'Gt', 'Lt' operators, the value must be an integer"
+            errors += [
+                invalid_value(f"values[{index}]", value, problem)
+                for index, value in enumerate(values)
+                if _integer(value) is None
+            ]
+        for index, value in enumerate(values):
+            if problems := label_value(value):
+                errors.append(invalid_value(f"values[{index}][{key}]", value, "; ".join(problems)))
+        if errors:
+            raise _unreadable(_together(errors))
+        plain = {"=": "in", "==": "in", "!=": "notin"}.get(operator, operator)
+        return Term(key, plain, frozenset(values))
+
+    def _values(self) -> list[str]:
+        if (opening := self._next()) != "(":
+            raise _unreadable(f"found '{opening}' expected: '('")
+        ahead = self._ahead
+        if ahead == ")":
+            self._next()
+            return [""]
+        if not _is_name(ahead) and ahead != ",":
+            raise _unreadable(f"found '{ahead}', expected: ',', ')' or identifier")
+        found: set[str] = set()
+        while (word := self._next()) != ")":
+            if _is_name(word):
+                found.add(word)
+                if self._ahead not in (",", ")"):
+                    raise _unreadable(f"found '{self._ahead}', expected: ',' or ')'")
+            elif word != ",":
+                raise _unreadable(f"found '{word}', expected: ',', or identifier")
+            elif not found or self._ahead in (",", ")"):
+                found.add("")
+        return sorted(found)
+
+    def _value(self) -> list[str]:
+        if self._ahead in ("", ","):
+            return [""]
+        if not _is_name(word := self._next()):
+            raise _unreadable(f"found '{word}', expected: identifier")
+        return [word]
+
+    @property
+    def _ahead(self) -> str:
+        return str(self._words[self._at])
+
+    def _next(self) -> str:
+        word = self._ahead
+        self._at = min(self._at + 1, len(self._words) - 1)
+        return word
+
+
+def _is_name(word: str) -> bool:
+    return word not in ("", "==", "!=", "=", "!", "(", ")", ",", "<", ">")
+
+
+def _integer(text: str) -> int | None:
+    """Returns the number if it is an integer of 64 bits."""
+    number = int(text) if len(text) < 64 and _INTEGER(text) else None
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
+
+
+def _together(errors: list[FieldError]) -> str:
+    told = list(dict.fromkeys(map(str, errors)))
+    return told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+
+
+def _unreadable(problem: str) -> Exception:
+    return bad_request(f"unable to parse requirement: {problem}")
