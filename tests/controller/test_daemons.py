@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from app_cluster import App, AppCluster, AppStatus, app, app_cluster
 
-from kubeshard import Context, Controller, Daemon, Finalizer, Manager, Watch, matching
+from kubeshard import (
+    Context,
+    Controller,
+    Daemon,
+    Finalizer,
+    Manager,
+    Predicate,
+    Watch,
+    generation_changed,
+    labels_changed,
+    matching,
+    never,
+)
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client.writes import WriteRecord
+from kubeshard.controller import on
 from kubeshard.controller.in_flight import Activity, InFlight
 from kubeshard.core import Key, MergePatch, form_of
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
@@ -269,3 +283,41 @@ def test_what_is_no_daemon_is_refused_with_what_to_write() -> None:
         Controller(
             name="app", reconciler=Listening().reconcile, primary=App, daemons=Daemon(Listening().listen)
         )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "when", [labels_changed, never, matching(lambda obj: obj.spec.size == 0) & generation_changed]
+)
+@virtual_time
+async def test_a_change_of_restart_on_and_the_end_reach_it_whatever_the_watch_lets_pass(
+    when: Predicate[App],
+) -> None:
+    async with app_cluster() as cluster:
+        listening = Listening()
+        primary = Watch(App, when=when | on(updated=lambda old, new: False))
+        async with cluster.running(replace(listening.controller(restart=True), primary=primary)):
+            await cluster.client.create(app("a"))
+            await asyncio.sleep(5)
+            await resize(cluster, 1)
+            await resize(cluster, 2)
+            started = [line for line in listening.log if line.startswith("begin")]
+            assert started == ["begin a 0", "begin a 1", "begin a 2"]
+            await cluster.client.delete(App, "a", "default")
+            await asyncio.sleep(5)
+            assert listening.log[-1] == "end a 2"
+
+
+@virtual_time
+async def test_it_ends_with_its_object_even_if_the_watch_lets_no_deletion_pass() -> None:
+    async with app_cluster() as cluster:
+        listening = Listening()
+        primary = Watch(App, when=on(updated=lambda old, new: False, deleted=lambda obj: False))
+        await cluster.client.create(app("a", "others.example.com/theirs"))
+        await cluster.client.create(app("b"))
+        async with cluster.running(replace(listening.controller(), primary=primary)):
+            await cluster.client.delete(App, "b", "default")
+            await asyncio.sleep(5)
+            assert listening.log[-1] == "end b 0"
+            await cluster.client.delete(App, "a", "default")
+            await asyncio.sleep(5)
+            assert "end a 0" in listening.log

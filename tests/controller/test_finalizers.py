@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from app_cluster import App, AppCluster, app, app_cluster
 
-from kubeshard import Context, Controller, Finalizer, Key, Result
+from kubeshard import (
+    Context,
+    Controller,
+    Finalizer,
+    Key,
+    Predicate,
+    Result,
+    Watch,
+    changed,
+    generation_changed,
+    labels_changed,
+    matching,
+    never,
+)
 from kubeshard.controller import Reconciler
 from kubeshard.core import JsonPatch, MergePatch
 from kubeshard.core.patches import add, remove
@@ -234,3 +248,61 @@ def test_a_controller_takes_a_list_of_finalizers_with_keys_of_their_own() -> Non
     for wrong in (one, [clean], ["example.com/bucket"], "example.com/bucket"):
         with pytest.raises(TypeError, match="finalizers takes a list"):
             Controller(name="app", reconciler=Outside(), primary=App, finalizers=wrong)  # type: ignore[arg-type]
+
+
+def size(obj: App) -> object:
+    return obj.spec.size
+
+
+WHEN: dict[str, Predicate[App]] = {
+    "generation": generation_changed,
+    "changed": changed(size),
+    "labels": labels_changed,
+    "or": changed(size) | labels_changed,
+    "no longer matching": matching(lambda obj: obj.spec.size == 0) & generation_changed,
+}
+
+
+@pytest.mark.parametrize("when", WHEN.values(), ids=WHEN)
+@virtual_time
+async def test_a_deletion_triggers_the_cleanup_whatever_the_watch_lets_pass(when: Predicate[App]) -> None:
+    async with app_cluster() as cluster:
+        outside = Outside()
+        controller = replace(outside.controller(), primary=Watch(App, when=when))
+        await cluster.client.create(app("a"))
+        async with cluster.running(controller):
+            await cluster.client.patch(App, "a", "default", MergePatch({"spec": {"size": 1}}))
+            await asyncio.sleep(5)
+            await cluster.client.delete(App, "a", "default")
+            await asyncio.sleep(5)
+            assert outside.cleaned == ["a bucket", "a entry"]
+            assert await cluster.get() is None
+
+
+@virtual_time
+async def test_a_deletion_that_began_while_no_process_ran_triggers_the_cleanup_too() -> None:
+    async with app_cluster() as cluster:
+        outside = Outside()
+        await cluster.client.create(app("ours", BUCKET))
+        await cluster.client.create(app("theirs", THEIRS))
+        for name in ("ours", "theirs"):
+            await cluster.client.delete(App, name, "default")
+        controller = replace(outside.controller(), primary=Watch(App, when=never))
+        async with cluster.running(controller):
+            assert outside.cleaned == ["ours bucket"]
+            assert await cluster.get("ours") is None
+
+
+@virtual_time
+async def test_other_changes_of_an_object_that_is_being_deleted_are_the_watchs_to_judge() -> None:
+    """Otherwise a cleanup that writes to its object would trigger itself."""
+    async with app_cluster() as cluster:
+        outside = Outside()
+        outside.act = {f"a {BUCKET}": Result()}
+        await cluster.client.create(app("a"))
+        async with cluster.running(replace(outside.controller(), primary=Watch(App, when=changed(size)))):
+            await cluster.client.delete(App, "a", "default")
+            await asyncio.sleep(5)
+            await cluster.client.patch(App, "a", "default", MergePatch({"metadata": {"labels": {"a": "b"}}}))
+            await asyncio.sleep(5)
+            assert outside.cleaned == ["a bucket"]

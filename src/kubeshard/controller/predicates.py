@@ -9,6 +9,8 @@ additions and deletions pass, because there is nothing to compare with. So every
 starts, and again in every resync. A change that a full list shows is also tested as an addition: after a restore of
 etcd, the numbers that are compared come again with other contents (docs/design/after-a-restore.md).
 
+In a controller with finalizers or daemons, the start of a deletion, and what daemons depend on, always pass.
+
 Caveats of all predicates: one that is too strict loses work until the next resync, so if in doubt let the change pass.
 It only sees the fields that the object's class declares. It saves reconciles, not memory: objects that do not pass are
 still cached (`Watch.scope` narrows that). If a predicate raises, the change passes.
@@ -231,7 +233,7 @@ Updates of kinds without a generation (ConfigMap, Secret, ...) always pass.
 """
 
 labels_changed: Predicate[KubeObject] = changed(_labels).named("labels_changed")
-"""Passes changes of labels. Caveat: no other update passes, not even the start of a deletion. Combine it:
+"""Passes changes of labels. Caveat: no other update passes, not even of the spec. Combine it:
 `generation_changed | labels_changed`.
 """
 
