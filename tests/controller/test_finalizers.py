@@ -11,10 +11,13 @@ import pytest
 from app_cluster import App, AppCluster, app, app_cluster
 
 from kubeshard import (
+    EVERY_CLUSTER,
+    OTHER_CLUSTERS,
     Context,
     Controller,
     Finalizer,
     Key,
+    Manager,
     Predicate,
     Result,
     Watch,
@@ -22,10 +25,13 @@ from kubeshard import (
     generation_changed,
     labels_changed,
     matching,
+    metadata_only,
     never,
 )
+from kubeshard.cache import Scope
 from kubeshard.controller import Reconciler
-from kubeshard.core import JsonPatch, MergePatch
+from kubeshard.controller.controller import check_controllers
+from kubeshard.core import JsonPatch, Kind, MergePatch
 from kubeshard.core.patches import add, remove
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -306,3 +312,49 @@ async def test_other_changes_of_an_object_that_is_being_deleted_are_the_watchs_t
             await cluster.client.patch(App, "a", "default", MergePatch({"metadata": {"labels": {"a": "b"}}}))
             await asyncio.sleep(5)
             assert outside.cleaned == ["a bucket"]
+
+
+def test_two_controllers_with_one_finalizer_on_the_same_objects_are_refused_and_told_what_to_do() -> None:
+    """Otherwise the object would be gone while the second cleanup runs."""
+    outside = Outside()
+    one, other = (replace(outside.controller(BUCKET, ENTRY), name=name) for name in ("one", "other"))
+    says = "one and other both set the finalizer example.com/bucket on Apps: .* give each its own key"
+    with pytest.raises(ValueError, match=says):
+        Manager([one, other])
+    v2 = Watch(metadata_only(Kind("example.com", "v2", "App", "apps")))
+    with pytest.raises(ValueError, match="give each its own key"):
+        Manager([one, replace(other, primary=v2)])
+
+
+def _app_in(*namespaces: str) -> Watch[App]:
+    return Watch(App, scope=Scope(namespaces=frozenset(namespaces)))
+
+
+APART: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "other kind": ({}, {"primary": Watch(metadata_only(Kind("other.com", "v1", "App", "apps")))}, True),
+    "other clusters": ({}, {"clusters": OTHER_CLUSTERS}, True),
+    "named clusters": ({"clusters": ["a"]}, {"clusters": ["b", "c"]}, True),
+    "other namespaces": ({"primary": _app_in("x")}, {"primary": _app_in("y", "z")}, True),
+    "other keys": ({}, {"finalizers": [Outside().cleanup(THEIRS)]}, True),
+    "every cluster": ({}, {"clusters": EVERY_CLUSTER}, False),
+    "clusters added later": ({"clusters": EVERY_CLUSTER}, {"clusters": OTHER_CLUSTERS}, False),
+    "a named cluster": ({"clusters": ["a"]}, {"clusters": OTHER_CLUSTERS}, False),
+    "common namespace": ({"primary": _app_in("x", "y")}, {"primary": _app_in("y", "z")}, False),
+    "one namespace of all": ({}, {"primary": _app_in("y")}, False),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "apart"), APART.values(), ids=APART)
+def test_one_finalizer_of_two_controllers_is_fine_only_where_no_object_can_be_both(
+    first: dict[str, Any], second: dict[str, Any], apart: bool
+) -> None:
+    outside = Outside()
+    one, other = (
+        replace(outside.controller(BUCKET), **{"name": name, **more})
+        for name, more in (("one", first), ("other", second))
+    )
+    if apart:
+        check_controllers([one, other])
+    else:
+        with pytest.raises(ValueError, match="give each its own key"):
+            check_controllers([one, other])

@@ -7,8 +7,10 @@ import re
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
+from itertools import combinations
 from typing import Any, Generic, TypeVar
 
+from kubeshard.cache.scope import Scope
 from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.finalizers import Finalizer
 from kubeshard.controller.generators import Generator
@@ -23,9 +25,10 @@ from kubeshard.controller.reconciler import (
 )
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
-from kubeshard.core.clusters import HOME, check_clusters
+from kubeshard.core.clusters import HOME, check_clusters, overlap
 from kubeshard.core.grants import Granted, granted
 from kubeshard.core.kinds import GroupKind
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
 from kubeshard.core.statements import has_conditions
 from kubeshard.runtime.world import World
@@ -256,7 +259,9 @@ class Controller(Generic[T]):
 
 
 def check_controllers(controllers: Any) -> None:
-    """Raises TypeError if this is not a list of controllers, ValueError for duplicate names."""
+    """Raises TypeError if this is not a list of controllers, ValueError for duplicate names, and for two controllers
+    that set the same finalizer on the same objects.
+    """
     if isinstance(controllers, Controller):
         raise TypeError(f"a manager takes a list of controllers: Manager([{controllers.name}])")
     for controller in controllers:
@@ -265,6 +270,27 @@ def check_controllers(controllers: Any) -> None:
     names = [controller.name for controller in controllers]
     if doubles := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"several controllers are named {', '.join(doubles)}")
+    for one, other in combinations([controller for controller in controllers if controller.finalizers], 2):
+        shared = {each.key for each in one.finalizers} & {each.key for each in other.finalizers}
+        if shared and _may_share_objects(one, other):
+            raise ValueError(
+                f"controllers {one.name} and {other.name} both set the finalizer {min(shared)} on "
+                f"{one.primary_watch.form.kind.kind}s: the first of them to clean up would remove it while the other "
+                "still works; give each its own key, or move both cleanups into one controller"
+            )
+
+
+def _may_share_objects(one: Controller[Any], other: Controller[Any]) -> bool:
+    """Whether both may reconcile the same object. An object keeps its namespace but not its labels, so only different
+    namespaces keep two controllers apart.
+    """
+    kind = one.primary_watch.form.kind
+    if kind.group_kind != other.primary_watch.form.kind.group_kind:
+        return False
+    if not overlap(one.clusters, other.clusters):
+        return False
+    mine, theirs = ((each.primary_watch.scope or Scope()).namespaces for each in (one, other))
+    return not kind.namespaced or mine is ALL or theirs is ALL or not mine.isdisjoint(theirs)
 
 
 def _check_reconciler(controller: str, reconciler: Any) -> None:

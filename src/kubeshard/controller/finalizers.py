@@ -52,7 +52,8 @@ class AnyFinalizer:
 class Finalizer(AnyFinalizer, Generic[T]):
     """One cleanup before an object of the controller's primary kind is deleted.
 
-    `key`: `<your domain>/<what>`, unique across controllers. `cleanup`: an `async def` function of a context and the
+    `key`: `<your domain>/<what>`, unique across controllers: a manager refuses two that set the same key on the same
+    objects. `cleanup`: an `async def` function of a context and the
     object. It returns None when nothing is left, `Result(requeue_after=...)` to be called again after that time, or
     `Result()` to be called again with the next change. It may be called when there is nothing to clean up, and again
     after it succeeded.

@@ -58,6 +58,13 @@ def named(clusters: Container[str]) -> tuple[str, ...]:
     )
 
 
+def overlap(one: Container[str], other: Container[str]) -> bool:
+    """Whether there is a cluster in both, or may be one that is added later."""
+    if isinstance(one, _Clusters) and isinstance(other, _Clusters):
+        return True
+    return any(name in one and name in other for name in (HOME, *named(one), *named(other)))
+
+
 def located(name: str, cluster: str) -> str:
     """`name` with the cluster, as in logs and metrics."""
     return f"{name}@{cluster}" if cluster else name
