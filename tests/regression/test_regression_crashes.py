@@ -17,7 +17,7 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job, Mover
 from kubeshard.sharder.resync import Resync
 from kubeshard.sharder.ring import Lane
-from kubeshard.sharder.unassigned import UnassignedWatches
+from kubeshard.sharder.unassigned import UnassignedWatches, _Watch
 from kubeshard.sharding import RingResource
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -39,6 +39,8 @@ def lane_of(args: tuple[Any, ...]) -> str:
             return arg.entry.resource.resource
         if isinstance(arg, Job):
             return arg.entry.resource.resource
+        if isinstance(arg, _Watch):
+            return arg.resource.resource
     return "others"
 
 

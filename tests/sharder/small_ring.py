@@ -58,6 +58,16 @@ class SmallRing:
         assert found is not None
         self.ring: Ring = found
 
+    def add(self, name: str, *resources: RingResource, selector: LabelSelector | None = None) -> Ring:
+        """Adds another ring, which has the same shards."""
+        spec = ControllerRingSpec(resources=resources, namespace_selector=selector)
+        self.rings.heard(
+            Added(ControllerRing(metadata=ObjectMeta(name=name, uid=name, generation=1), spec=spec))
+        )
+        ring = self.rings.get(name)
+        assert ring is not None
+        return ring
+
     # What happens to the ring
 
     def become(

@@ -147,3 +147,23 @@ def test_what_is_counted_late_for_a_ring_or_a_resource_that_is_gone_makes_no_ser
     counted(small.ring, GroupResource("", "configmaps"))
     small.ring.end()
     assert series(small.registry) == []
+
+
+def test_the_series_of_a_ring_are_few_until_something_happens_to_it_and_never_of_a_histogram() -> None:
+    small = SmallRing("a")
+    secrets = GroupResource("", "secrets")
+    metrics = small.ring.metrics
+    metrics.calculated()
+    metrics.resynced("all", 1.0)
+    metrics.oldest_drain(0.0)
+    metrics.oldest_unassigned(0.0)
+    metrics.pending(secrets, 0)
+    metrics.unassigned(secrets, 0)
+    assert len([line for line in series(small.registry) if "_created" not in line]) == 3
+    counted(small.ring, secrets)
+    assert not [line for line in series(small.registry) if "_bucket" in line]
+    metrics.pending(secrets, 0)
+    assert (
+        'controller_sharding_drains_pending{controllerring="ring",group="",resource="secrets"} 0.0'
+        in series(small.registry)
+    )

@@ -1,19 +1,27 @@
-"""The watch on unassigned objects is reopened, whatever ended it."""
+"""The watch on unassigned objects is reopened, whatever ended it, and rings share it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from small_ring import SmallRing
 
+from kubeshard.client.watching import Changed
 from kubeshard.core.errors import ApiError, Forbidden, Gone, NotFound, Throttled, Timeout, Unavailable
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard.sharder.schedule import Reach
-from kubeshard.sharder.unassigned import UnassignedWatches
+from kubeshard.core.objects import ObjectMeta, PartialObject
+from kubeshard.core.selectors import LabelSelector, Selector
+from kubeshard.sharder.moves import Job
+from kubeshard.sharder.ring import Lane
+from kubeshard.sharder.schedule import Reach, Track
+from kubeshard.sharder.unassigned import APART, UnassignedWatches
+from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.names import shard_label
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 
@@ -69,10 +77,19 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_look(
     kinds: Any = SimpleNamespace(kind=kind, forget=lambda _: None)
     permissions: Any = SimpleNamespace(refused=refused, granted=lambda *_: None)
     unused: Any = None
+    small = SmallRing("a", clock=VirtualClock())
+    lane = small.lane("secrets")
+    lane.begin(Track.THOROUGH, 0.0)  # the look at the start is past what the watch may miss
     watches = UnassignedWatches(
-        client, kinds, unused, permissions, concurrent_moves=10, clock=VirtualClock(), rng=SeededRng(1)
+        client,
+        kinds,
+        unused,
+        permissions,
+        small.rings,
+        concurrent_moves=10,
+        clock=VirtualClock(),
+        rng=SeededRng(1),
     )
-    lane = SmallRing("a", clock=VirtualClock()).lane("secrets")
     missed: list[Reach] = []
     lane.request = lambda reach, now: missed.append(reach)  # type: ignore[method-assign]
     running = asyncio.create_task(watches.keep_watching(lane))
@@ -81,3 +98,176 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_look(
     assert len(opened) > 2
     assert missed == [Reach.MISPLACED] * len(opened)
     running.cancel()
+
+
+class Many:
+    """Rings with the resource `secrets`, each of which selects the namespace that has its name; and what they watch."""
+
+    def __init__(self, count: int) -> None:
+        clock = VirtualClock()
+        self.small = SmallRing("a", clock=clock, name="ring-0", selector=_own("ring-0"))
+        for number in range(1, count):
+            self.small.add(
+                f"ring-{number}", RingResource(resource="secrets"), selector=_own(f"ring-{number}")
+            )
+        self.small.namespaces = {f"ring-{number}": {"for": f"ring-{number}"} for number in range(count)}
+        self.events: list[asyncio.Queue[Any]] = []
+        """Those of each open watch."""
+        self.selectors: list[str] = []
+        self.lists: list[str] = []
+        self.moved: list[tuple[str, str]] = []
+        """Rings and objects."""
+        self.hang: set[str] = set()
+        """Rings whose moves hang."""
+        self.lanes: list[Lane] = []
+        for ring in self.small.rings:
+            lane = ring.lanes[SECRETS] = Lane(ring, ring.resources.entry(SECRETS), 300.0)
+            lane.begin(Track.THOROUGH, 0.0)
+            self.lanes.append(lane)
+
+        async def kind(_: GroupResource) -> Kind:
+            return Kind("", "v1", "Secret", "secrets")
+
+        def lists(*_: object, label_selector: Selector | None = None, **__: object) -> Nothing:
+            self.lists.append(str(label_selector or ""))
+            return Nothing()
+
+        client: Any = SimpleNamespace(list=lists, watch=self._watch)
+        kinds: Any = SimpleNamespace(kind=kind)
+        mover: Any = SimpleNamespace(carry_out=self._carry_out)
+        permissions: Any = SimpleNamespace(granted=lambda *_: None)
+        self.watches = UnassignedWatches(
+            client,
+            kinds,
+            mover,
+            permissions,
+            self.small.rings,
+            concurrent_moves=5,
+            clock=clock,
+            rng=SeededRng(1),
+        )
+
+    @asynccontextmanager
+    async def _watch(
+        self, *_: object, label_selector: Selector | None, **__: object
+    ) -> AsyncIterator[AsyncIterator[Any]]:
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        self.events.append(queue)
+        self.selectors.append(str(label_selector or ""))
+
+        async def events() -> AsyncIterator[Any]:
+            while True:
+                yield await queue.get()
+
+        try:
+            yield events()
+        finally:
+            del self.selectors[self.events.index(queue)]
+            self.events.remove(queue)
+
+    async def _carry_out(self, job: Job) -> None:
+        if job.ring.name in self.hang:
+            await asyncio.sleep(3600.0)
+        self.moved.append((job.ring.name, job.meta.name))
+
+    def appears(self, namespace: str, name: str, **labels: str) -> None:
+        meta = ObjectMeta(name=name, namespace=namespace, resource_version="8", labels=labels)
+        for queue in self.events:
+            queue.put_nowait(Changed("ADDED", PartialObject(metadata=meta)))
+
+
+SECRETS = GroupResource("", "secrets")
+
+
+def _own(name: str) -> LabelSelector:
+    return LabelSelector(match_labels={"for": name})
+
+
+@virtual_time
+async def test_up_to_a_few_rings_each_watch_only_what_is_unassigned() -> None:
+    many = Many(APART)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        await asyncio.sleep(1.0)
+        assert many.selectors == [f"!{shard_label(ring.name)}" for ring in many.small.rings]
+        for task in tasks:
+            task.cancel()
+
+
+@virtual_time
+async def test_a_thousand_rings_have_one_watch_on_a_resource_and_each_gets_its_objects() -> None:
+    many = Many(1000)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        await asyncio.sleep(1.0)
+        assert many.selectors == [""]
+        many.appears("ring-7", "x")
+        many.appears("ring-999", "y")
+        many.appears("ring-3", "assigned", **{shard_label("ring-3"): "a"})
+        await asyncio.sleep(1.0)
+        assert many.moved == [("ring-7", "x"), ("ring-999", "y")]
+        for task in tasks[1:]:
+            task.cancel()
+        many.appears("ring-0", "z")
+        await asyncio.sleep(1.0)
+        assert many.moved[2:] == [("ring-0", "z")], "the last ring still has the watch"
+        tasks[0].cancel()
+    assert many.selectors == []
+
+
+@virtual_time
+async def test_a_shared_watch_that_begins_again_reads_what_it_missed_once_for_all_rings() -> None:
+    many = Many(50)
+    asked: list[Lane] = []
+    for lane in many.lanes:
+        lane.request = lambda reach, now, lane=lane: asked.append(lane)  # type: ignore[method-assign, misc]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        await asyncio.sleep(1.0)
+        assert many.lists == [""]
+        assert asked == []
+        for task in tasks:
+            task.cancel()
+
+
+@virtual_time
+async def test_moves_of_one_ring_that_hang_do_not_delay_the_shared_watch_of_others() -> None:
+    many = Many(50)
+    many.hang = {"ring-7"}
+    asked: list[tuple[str, Reach]] = []
+    many.lanes[7].request = lambda reach, now: asked.append(("ring-7", reach))  # type: ignore[method-assign]
+    many.lanes[8].request = lambda reach, now: asked.append(("ring-8", reach))  # type: ignore[method-assign]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        await asyncio.sleep(1.0)
+        for number in range(20):
+            many.appears("ring-7", f"x-{number}")
+        many.appears("ring-8", "y")
+        await asyncio.sleep(0.1)
+        assert ("ring-8", "y") in many.moved or ("ring-8", Reach.MISPLACED) in asked
+        assert ("ring-7", Reach.MISPLACED) in asked, "its own looks go on"
+        for task in tasks:
+            task.cancel()
+
+
+@virtual_time
+async def test_a_ring_on_which_decisions_crash_costs_the_other_rings_of_a_shared_watch_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many, consider = Many(50), UnassignedWatches._consider
+
+    async def crashes(watches: Any, lane: Lane, *args: Any) -> None:
+        if lane is many.lanes[7]:
+            raise ZeroDivisionError
+        await consider(watches, lane, *args)
+
+    monkeypatch.setattr(UnassignedWatches, "_consider", crashes)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        await asyncio.sleep(1.0)
+        many.appears("ring-7", "x")
+        many.appears("ring-8", "y")
+        await asyncio.sleep(0.1)
+        assert many.moved == [("ring-8", "y")]
+        for task in tasks:
+            task.cancel()

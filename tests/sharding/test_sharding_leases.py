@@ -8,7 +8,7 @@ import pytest
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import micro_time
-from kubeshard.sharding import RING_LABEL, LeaseBook, LeaseTimes, ShardState, state_of
+from kubeshard.sharding import RING_LABEL, LeaseBook, LeaseTimes, ShardState, leases, state_of
 from kubeshard.sharding.leases import duplicates
 
 READY, EXPIRED, UNCERTAIN = ShardState.READY, ShardState.EXPIRED, ShardState.UNCERTAIN
@@ -397,3 +397,24 @@ def test_a_lease_that_a_restore_undid_leaves_a_tombstone() -> None:
     assert book.observe(at_version(501, renewed=110.0), now=110.0) is not None
     assert book.available("ring", 111.0) == ("a",)
     assert not book.may_live("ring", "b", 111.0)
+
+
+def test_questions_about_a_ring_do_not_look_at_the_leases_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a thousand rings each question would else cost a thousand times as much."""
+    book, judged = LeaseBook(), 0
+    for number in range(500):
+        book.observe(lease(f"shard-{number}", ring=f"ring-{number}"), 0.0)
+    book.shards("ring-7", 1.0)
+    times = leases._Record.times
+
+    def counted(record: leases._Record, now: float) -> LeaseTimes:
+        nonlocal judged
+        judged += 1
+        return times(record, now)
+
+    monkeypatch.setattr(leases._Record, "times", counted)
+    book.observe(lease("shard-7", ring="ring-7"), 2.0)
+    assert book.available("ring-7", 2.0) == ("shard-7",)
+    assert [shard.name for shard in book.shards("ring-7", 2.0)] == ["shard-7"]
+    assert book.may_live("ring-7", "shard-7", 2.0)
+    assert judged < 20

@@ -70,8 +70,8 @@ RINGS = table(
     (
         "controller_sharding_resync_duration_seconds",
         "histogram",
-        "controllerring reach",
-        "Duration of resyncs of one of a ring's resources.",
+        "reach",
+        "Duration of resyncs of one resource of a ring.",
     ),
     (
         "controller_sharding_assignments_total",

@@ -79,7 +79,7 @@ def assignments(
     mover = Mover(client, dead=DeadShards(leases or client, observer, clock).proven, clock=clock, rng=rng)
     resync = Resync(client, kinds, mover, permissions, concurrent_moves=moves, clock=clock)
     unassigned = UnassignedWatches(
-        client, kinds, mover, permissions, concurrent_moves=moves, clock=clock, rng=rng
+        client, kinds, mover, permissions, rings, concurrent_moves=moves, clock=clock, rng=rng
     )
     period = config.sync_period
     lanes = Lanes(rings, observer, resync, unassigned, mover, sync_period=period, clock=clock, rng=rng)
@@ -137,9 +137,7 @@ class Assignments(Reconciler[ControllerRing]):
 
         def namespace_changed(delta: Delta[Namespace]) -> None:
             if isinstance(delta, Added):
-                for ring in self._rings:
-                    for lane in ring.lanes.values():
-                        self._unassigned.namespace_appeared(lane, delta.object.metadata.name)
+                self._unassigned.namespace_appeared(delta.object.metadata.name)
             elif isinstance(delta, Updated) and delta.old.metadata.labels != delta.new.metadata.labels:
                 for ring in self._rings:
                     before, now = (ring.selects(seen.metadata.labels) for seen in (delta.old, delta.new))

@@ -1,4 +1,5 @@
-"""A bounded number of concurrent jobs, started by one producer and cancelled together with it.
+"""Limits on what runs at the same time: a bounded number of concurrent jobs, started by one producer and cancelled
+together with it; and places for blocks that start.
 
     async with Crew(100) as crew:
         async for item in items:
@@ -12,7 +13,8 @@ propagates unchanged; an exception in a job cancels the others and the block, an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
@@ -35,6 +37,11 @@ class Crew:
             if group.exceptions != (error,):
                 raise
 
+    @property
+    def full(self) -> bool:
+        """Whether `start` would wait."""
+        return self._free.locked()
+
     async def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Starts the work as soon as there is capacity."""
         try:
@@ -43,3 +50,28 @@ class Crew:
             work.close()
             raise
         self._group.create_task(work, name="moves").add_done_callback(lambda _: self._free.release())
+
+
+class Places:
+    """A limit on how many blocks start at a time, which blocks that hang cannot exhaust.
+
+    Guaranteed: at most `size` blocks are inside that entered less than `patience` seconds ago. A block that stays
+    longer returns its slot and goes on without one, so the wait for a slot is at most `patience` for each `size`
+    earlier waiters. Not guaranteed: any limit on blocks that stay longer; that needs another mechanism.
+    """
+
+    def __init__(self, size: int, patience: float) -> None:
+        self._free = asyncio.Semaphore(size)
+        self._patience = patience
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        await self._free.acquire()
+        timer = asyncio.get_running_loop().call_later(self._patience, self._free.release)
+        due = timer.when()
+        try:
+            yield
+        finally:
+            if asyncio.get_running_loop().time() < due:
+                timer.cancel()
+                self._free.release()

@@ -19,13 +19,12 @@ Guaranteed: an exception ends only the work that raised it (`supervised`), and a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
+from kubeshard.sharder.crew import Places
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.repairs import Repairs
@@ -168,28 +167,3 @@ class Lanes:
             _log.debug("Cannot list shard Leases", error=error)
             return False
         return True
-
-
-class Places:
-    """A limit on how many blocks start at a time, which blocks that hang cannot exhaust.
-
-    Guaranteed: at most `size` blocks are inside that entered less than `patience` seconds ago. A block that stays
-    longer returns its slot and goes on without one, so the wait for a slot is at most `patience` for each `size`
-    earlier waiters. Not guaranteed: any limit on blocks that stay longer; that needs another mechanism.
-    """
-
-    def __init__(self, size: int, patience: float) -> None:
-        self._free = asyncio.Semaphore(size)
-        self._patience = patience
-
-    @asynccontextmanager
-    async def taken(self) -> AsyncIterator[None]:
-        await self._free.acquire()
-        timer = asyncio.get_running_loop().call_later(self._patience, self._free.release)
-        due = timer.when()
-        try:
-            yield
-        finally:
-            if asyncio.get_running_loop().time() < due:
-                timer.cancel()
-                self._free.release()

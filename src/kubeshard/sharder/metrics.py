@@ -13,7 +13,7 @@
 | `controller_sharding_oldest_drain_seconds` * | gauge | controllerring |
 | `controller_sharding_objects_unassigned` * | gauge | controllerring, group, resource |
 | `controller_sharding_oldest_unassigned_seconds` * | gauge | controllerring |
-| `controller_sharding_resync_duration_seconds` * | histogram | controllerring, reach |
+| `controller_sharding_resync_duration_seconds` * | histogram | reach |
 | `controller_sharding_assignments_total` | counter | controllerring, group, resource |
 | `controller_sharding_webhook_unassigned_total` * | counter | controllerring, reason |
 | `controller_sharding_webhook_restored_total` * | counter | controllerring |
@@ -21,6 +21,9 @@
 
 Reasons for objects left unassigned by the webhook: `ring`, `object`, `resource`, `key`, `generate_name`, `stale`. The
 webhook's metrics and the gauges of the caches are exported by every replica; all others are meaningful in the leader.
+
+The number of series of a ring is bounded: no histogram has a label for the ring, since one would cost more than all its
+other series, and a gauge of a ring appears when it is not zero for the first time.
 
 Guaranteed: a series is removed with its ring, or when its ring no longer lists the resource, and late counts do not
 re-create it.
@@ -109,8 +112,8 @@ class SharderMetrics:
         self.resyncs = make(
             Histogram,
             "resync_duration_seconds",
-            "Duration of resyncs of one of a ring's resources.",
-            [*ring, "reach"],
+            "Duration of resyncs of one resource of a ring.",
+            ["reach"],
             buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300),
         )
         self.assignments = make(
@@ -167,19 +170,19 @@ class RingMetrics:
         self._of(self._metrics.calculations).inc()
 
     def pending(self, resource: GroupResource, count: int) -> None:
-        self._of(self._metrics.drains_pending, resource).set(count)
+        self._set(self._metrics.drains_pending, count, resource)
 
     def oldest_drain(self, seconds: float) -> None:
-        self._of(self._metrics.oldest_drain).set(seconds)
+        self._set(self._metrics.oldest_drain, seconds)
 
     def unassigned(self, resource: GroupResource, count: int) -> None:
-        self._of(self._metrics.objects_unassigned, resource).set(count)
+        self._set(self._metrics.objects_unassigned, count, resource)
 
     def oldest_unassigned(self, seconds: float) -> None:
-        self._of(self._metrics.oldest_unassigned).set(seconds)
+        self._set(self._metrics.oldest_unassigned, seconds)
 
     def resynced(self, reach: str, seconds: float) -> None:
-        self._of(self._metrics.resyncs, None, reach).observe(seconds)
+        self._metrics.resyncs.labels(reach).observe(seconds)
 
     def assigned(self, resource: GroupResource) -> None:
         self._of(self._metrics.assignments, resource).inc()
@@ -204,6 +207,10 @@ class RingMetrics:
         self._ended = True
         self._remove(list(self._series))
 
+    def _set(self, metric: Gauge, value: float, resource: GroupResource | None = None) -> None:
+        if value or (metric, resource, "") in self._series:
+            self._of(metric, resource).set(value)
+
     def _of(self, metric: M, resource: GroupResource | None = None, more: str = "") -> M:
         series: M | None = self._series.get((metric, resource, more))
         if series is not None:
@@ -226,7 +233,6 @@ class RingMetrics:
 class _Nowhere:
     def inc(self) -> None: ...
     def set(self, value: float) -> None: ...
-    def observe(self, value: float) -> None: ...
 
 
 _NOWHERE: Any = _Nowhere()

@@ -1,16 +1,23 @@
 """Distinguishes missing permissions from other rejections, and reports them.
 
-A 403 is caused by RBAC or by a policy on one object. RBAC: none beyond what every authenticated user has.
+A 403 is caused by RBAC or by a policy on one object. The answer is the same for all rings with a resource, so one
+question serves all that ask within a few seconds. RBAC: none beyond what every authenticated user has.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
+
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.ring import Lane
 
 ASKED_EVERY = 60.0
+SHARED_FOR = 5.0
+"""Seconds for which an answer also serves other rings."""
 
 
 class Permissions:
@@ -19,6 +26,9 @@ class Permissions:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
+        self._answers: dict[tuple[GroupResource, str], tuple[float, bool]] = {}
+        """The last answers, and when they were asked for."""
+        self._asking: defaultdict[tuple[GroupResource, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def check(self, lane: Lane) -> None:
         """Checks all verbs that the sharder needs, except the one that just worked."""
@@ -32,7 +42,7 @@ class Permissions:
             return
         lane.asked[verb] = now
         try:
-            allowed = await self._client.can_i(verb, resource.group, resource.resource)
+            allowed = await self._allowed(resource, verb)
         except ApiError:
             return
         if lane.open:
@@ -42,3 +52,14 @@ class Permissions:
         """A request succeeded."""
         lane.asked.pop(verb, None)
         lane.ring.report.permitted(lane.entry.resource, verb, True)
+
+    async def _allowed(self, resource: GroupResource, verb: str) -> bool:
+        """Raises ApiError."""
+        what = resource, verb
+        async with self._asking[what]:
+            asked = self._clock.monotonic()
+            at, allowed = self._answers.get(what, (float("-inf"), False))
+            if asked - at > SHARED_FOR:
+                allowed = await self._client.can_i(verb, resource.group, resource.resource)
+                self._answers[what] = asked, allowed
+            return allowed

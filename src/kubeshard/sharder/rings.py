@@ -20,6 +20,8 @@ class Rings:
         self._rings: dict[str, Ring] = {}
         self._listener: Callable[[Ring], None] = _nobody
         self._subscribers: dict[object, Callable[[str], None]] = {}
+        self.selections = 0
+        """Increases whenever the namespaces that a ring selects may have changed."""
 
     def declare(self, cache: Cache) -> None:
         """Call it before the cache runs, and before other handlers are added: they rely on the rings being updated."""
@@ -53,6 +55,7 @@ class Rings:
             del self._subscribers[token]
 
     def heard(self, delta: Delta[ControllerRing]) -> None:
+        self.selections += 1
         resource = delta.new if isinstance(delta, Updated) else delta.object
         known = self._rings.get(resource.name)
         same = known is not None and known.resource.metadata.uid == resource.metadata.uid
@@ -80,6 +83,7 @@ class Rings:
 
     def _namespace_changed(self, delta: Delta[Namespace]) -> None:
         if not isinstance(delta, Updated) or delta.old.metadata.labels != delta.new.metadata.labels:
+            self.selections += 1
             for ring in self:
                 ring.namespaces_changed()
 

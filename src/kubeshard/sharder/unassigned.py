@@ -1,44 +1,61 @@
 """The watch on unassigned objects: assigns objects that the webhook and looks missed when they appear.
 
-One metadata watch per lane, with the selector "has no shard label": its cost depends on the rate
-of misses, not on the number of objects. It stores nothing: events go directly to the planner and the mover.
-When a watch restarts after a gap, it requests a look at the objects without an available shard instead
-of listing them itself. Objects in a namespace that is not known yet are read again, by a list of that
-namespace's unassigned objects, as soon as the namespace appears.
+Metadata only, and nothing is stored: events go directly to the planner and the mover. A watch is a connection, so
+rings share them:
+
+| rings with the resource | watches | each change of the resource costs the sharder |
+|---|---|---|
+| up to `APART` | one per ring, with the selector "has no shard label" | nothing, unless the object is unassigned |
+| more | one for all, without a selector, since none can express "lacks one of these labels" | decoding its metadata, \
+and a decision for each ring that selects its namespace |
+
+So the number of connections is at most `APART` times the number of resources, whatever the number of rings. A
+resource with a shared watch keeps it until no ring has the resource.
+
+When a watch restarts after a gap, a watch of one ring requests a look at the objects without an available shard
+instead of listing them itself; a shared one lists the resource once for all rings. Objects in a namespace that is not
+known yet are read again, by a list of that namespace's unassigned objects, as soon as the namespace appears.
 
 Guaranteed: an unassigned object that a ring wants is assigned as soon as the watch shows it and its namespace
 is known, in either order, without the webhook; a watch that fails, or ends immediately, is restarted with
-back-off, like an informer's. Not guaranteed: anything without permission to watch; then the ring
-relies on periodic looks and reports that in a condition. RBAC: list, watch on every main and controlled resource.
+back-off, like an informer's; moves of one ring that hang do not delay the shared watch of others. Not guaranteed:
+anything without permission to watch; then the ring relies on periodic looks and reports that in a condition.
+RBAC: list, watch on every main and controlled resource.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 from kubeshard.cache.backoff import Backoff, BackoffPolicy
 from kubeshard.client.client import Client
 from kubeshard.client.watching import Bookmark, Changed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound
-from kubeshard.core.kinds import Kind, TypeMeta
+from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
-from kubeshard.sharder.crew import Crew
+from kubeshard.sharder.crew import Crew, Places
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.moves import Job, Mover
 from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.ring import Lane
-from kubeshard.sharder.schedule import Reach
+from kubeshard.sharder.rings import Rings
+from kubeshard.sharder.schedule import Reach, Track
+from kubeshard.sharder.supervised import supervised
+from kubeshard.sharder.waiting import Namespaces
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, plan
 
+APART = 8
+"""Rings that each watch the same resource on their own; more share a watch."""
 SHORT_WATCH = 1.0
 """Seconds: a watch that ends sooner, without any event, counts as failed."""
 FORBIDDEN_PAUSE = 60.0
@@ -47,12 +64,18 @@ TOGETHER = 0.2
 """Seconds for which new namespaces are collected before they are looked at."""
 NAMESPACES_AT_ONCE = 10
 """If more have appeared together, one list of all namespaces is cheaper."""
+AT_ONCE, PATIENCE = 5, 0.5
+"""Rings that look at new namespaces at the same time; see `Places`."""
+LANES_A_TURN = 100
+"""Rings that one event, or several events together, may concern before other tasks get their turn."""
+REMEMBERED = 100_000
+"""The total of rings per namespace that are remembered for a shared watch."""
 
 _log = get_logger("kubeshard.sharder")
 
 
 class UnassignedWatches:
-    """Watches one lane for as long as the lane is open."""
+    """Watches for one lane, or for all lanes of a resource, as long as these are open."""
 
     def __init__(
         self,
@@ -60,6 +83,7 @@ class UnassignedWatches:
         kinds: ResourceKinds,
         mover: Mover,
         permissions: Permissions,
+        rings: Rings,
         *,
         concurrent_moves: int,
         clock: Clock,
@@ -69,47 +93,87 @@ class UnassignedWatches:
         self._kinds = kinds
         self._mover = mover
         self._permissions = permissions
+        self._rings = rings
         self._concurrent_moves = concurrent_moves
         self._clock = clock
         self._rng = rng
+        self._resources: dict[GroupResource, _Resource] = {}
+        self._looking = Places(AT_ONCE, PATIENCE)
 
     async def keep_watching(self, lane: Lane) -> None:
         """Watches until cancelled."""
-        resource, log_of = lane.entry.resource, {"ring": lane.ring.name, "resource": lane.entry.resource}
+        resource = self._resources.setdefault(lane.entry.resource, _Resource(lane.entry.resource))
+        resource.join(lane)
+        try:
+            await asyncio.sleep(0)  # the others that start now join too
+            if not resource.crowded:
+                async with resource.apart():
+                    await self._keep(_Watch(lane.entry.resource, {lane: None}, _unassigned(lane)))
+            if resource.shared is None:
+                resource.shared = asyncio.create_task(
+                    self._keep_shared(resource.watch), name=f"watch of {lane.entry.resource}"
+                )
+            await asyncio.wait([resource.shared])
+            resource.shared.result()
+        finally:
+            resource.leave(lane)
+            if not resource.lanes:
+                self._resources.pop(lane.entry.resource, None)
+                if resource.shared is not None:
+                    resource.shared.cancel()
+                    await asyncio.wait([resource.shared])
+
+    async def _keep_shared(self, watch: _Watch) -> None:
+        await supervised(
+            partial(self._keep, watch),
+            "watch",
+            crashed=partial(self._rings.surroundings.metrics.crashed, "watch"),
+            clock=self._clock,
+            resource=watch.resource,
+        )
+
+    async def _keep(self, watch: _Watch) -> None:
+        """Watches until cancelled."""
         version, backoff = "", Backoff(BackoffPolicy(), self._rng)
         while True:
             pause = 0.0
             try:
-                kind = await self._kinds.kind(resource)
+                kind = await self._kinds.kind(watch.resource)
                 if not version:
-                    version = await self._position(kind, _unassigned(lane))
-                    self._missed(lane)
+                    version = await self._begin(watch, kind)
                 opened = self._clock.monotonic()
-                last = await self._watch(lane, kind, version)
-                self._permissions.granted(lane, "watch")
+                last = await self._watch(watch, kind, version)
+                for lane in tuple(watch.lanes):
+                    self._permissions.granted(lane, "watch")
                 if last or self._clock.monotonic() - opened >= SHORT_WATCH:
                     version = last or version
                     continue
-                _log.debug("Watch of unassigned objects ended immediately", **log_of)
+                _log.debug("Watch of unassigned objects ended immediately", **watch.log_of)
             except Forbidden as error:
-                await self._permissions.refused(lane, "watch")
-                told = lane.ring.refusals.line(resource, "watch", error) is not None
-                (_log.warning if told else _log.debug)(
-                    "Cannot watch unassigned objects", **log_of, error=error
-                )
+                await self._forbidden(watch, error)
                 pause = FORBIDDEN_PAUSE
             except ApiError as error:
                 if isinstance(error, NotFound):
-                    self._kinds.forget(resource)
-                _log.debug("Watch of unassigned objects failed", **log_of, error=error)
+                    self._kinds.forget(watch.resource)
+                _log.debug("Watch of unassigned objects failed", **watch.log_of, error=error)
                 pause = min(error.retry_after or 0.0, LONGEST_RETRY_AFTER)
             version = ""
             await asyncio.sleep(max(pause, backoff.failed(self._clock.monotonic())))
 
-    def namespace_appeared(self, lane: Lane, namespace: str) -> None:
+    async def _forbidden(self, watch: _Watch, error: Forbidden) -> None:
+        told = False
+        for lane in tuple(watch.lanes):
+            await self._permissions.refused(lane, "watch")
+            told |= lane.ring.refusals.line(watch.resource, "watch", error) is not None
+        (_log.warning if told else _log.debug)("Cannot watch unassigned objects", **watch.log_of, error=error)
+
+    def namespace_appeared(self, namespace: str) -> None:
         """A namespace has become known: looks for objects in it that were skipped."""
-        if lane.passed_over.take(namespace):
-            self.look_for(lane, namespace)
+        for resource in self._resources.values():
+            if resource.passed_over.take(namespace):
+                for lane in resource.lanes:
+                    if (view := lane.ring.view) is not None and view.selects(namespace):
+                        self.look_for(lane, namespace)
 
     def look_for(self, lane: Lane, namespace: str) -> None:
         """The ring now selects this namespace."""
@@ -119,19 +183,41 @@ class UnassignedWatches:
             lane.start(partial(self._look, lane), "look at new namespaces")
 
     def _missed(self, lane: Lane) -> None:
-        lane.request(Reach.MISPLACED, self._clock.monotonic())
+        if not self._will_be_read(lane):
+            lane.request(Reach.MISPLACED, self._clock.monotonic())
 
-    async def _position(self, kind: Kind, selector: Selector) -> str:
-        """Where to watch from: the version of a list that is empty because its selector contradicts
-        itself.
+    def _will_be_read(self, lane: Lane) -> bool:
+        """Whether a look at all objects of a main resource is about to start. Those of controlled ones may have to wait
+        for their owners'.
         """
-        nothing = selector & Selector.exists(selector.requirements[0].key)
-        stream = self._client.list(metadata_only(kind), ALL, label_selector=nothing)
-        async for _ in stream:
-            pass
+        due = lane.schedule.due(Track.THOROUGH, self._clock.monotonic())
+        return (
+            lane.entry.main
+            and due is not None
+            and due.reach is Reach.ALL
+            and Track.THOROUGH not in lane.began
+        )
+
+    async def _begin(self, watch: _Watch, kind: Kind) -> str:
+        """Where to watch from. Deals with what may have been missed before."""
+        late = [lane for lane in watch.lanes if not self._will_be_read(lane)]
+        if len(late) > APART:
+            stream = self._client.list(metadata_only(kind), ALL, on_restart=lambda: None)
+            async with Crew(self._concurrent_moves) as crew:
+                async for obj in stream:
+                    await self._dispatch(watch, kind, obj.metadata, crew)
+        else:
+            # The version of a list that is empty because its selector contradicts itself.
+            label = shard_label(next(iter(watch.lanes)).ring.name)
+            nothing = Selector.exists(label) & Selector.absent(label)
+            stream = self._client.list(metadata_only(kind), ALL, label_selector=nothing)
+            async for _ in stream:
+                pass
+            for lane in late:
+                lane.request(Reach.MISPLACED, self._clock.monotonic())
         return stream.resource_version
 
-    async def _watch(self, lane: Lane, kind: Kind, version: str) -> str:
+    async def _watch(self, watch: _Watch, kind: Kind, version: str) -> str:
         """One watch, until it ends; returns the resourceVersion to continue from, "" without any event. Raises
         ApiError.
         """
@@ -139,7 +225,7 @@ class UnassignedWatches:
         async with (
             Crew(self._concurrent_moves) as crew,
             self._client.watch(
-                metadata_only(kind), ALL, label_selector=_unassigned(lane), resource_version=version
+                metadata_only(kind), ALL, label_selector=watch.selector, resource_version=version
             ) as events,
         ):
             async for event in events:
@@ -149,8 +235,53 @@ class UnassignedWatches:
                     case Changed(change, obj):
                         last = obj.metadata.resource_version
                         if change != "DELETED":
-                            await self._consider(lane, kind, obj.metadata, crew)
+                            await self._dispatch(watch, kind, obj.metadata, crew)
         return last
+
+    async def _dispatch(self, watch: _Watch, kind: Kind, meta: ObjectMeta, crew: Crew) -> None:
+        """Considers an object for every lane of the watch."""
+        if watch.selector is not None:
+            for lane in watch.lanes:
+                await self._consider(lane, kind, meta, crew)
+            return
+        lanes = self._selecting(watch, meta.namespace)
+        for lane in lanes:
+            if crew.full or self._will_be_read(lane):
+                # Its looks have crews of their own. The watch must not wait for the moves of one ring.
+                if lane.ring.view is not None and not meta.label(shard_label(lane.ring.name)):
+                    self._missed(lane)
+            else:
+                try:
+                    await self._consider(lane, kind, meta, crew)
+                except Exception as error:  # of this ring; the others depend on the watch too
+                    self._crashed(lane, error)
+        watch.worked += len(lanes)
+        if watch.worked >= LANES_A_TURN:
+            watch.worked = 0
+            await asyncio.sleep(0)
+
+    def _crashed(self, lane: Lane, error: Exception) -> None:
+        ring, resource = lane.ring, lane.entry.resource
+        ring.metrics.crashed(resource, "watch")
+        if ring.refusals.line(resource, "watch", error) is not None:
+            _log.crash("Deciding on an object crashed", error, ring=ring.name, resource=resource)
+        self._missed(lane)
+
+    def _selecting(self, watch: _Watch, namespace: str) -> Sequence[Lane]:
+        """The lanes whose ring selects the namespace."""
+        if watch.selections != self._rings.selections or watch.remembered > REMEMBERED:
+            watch.forget(self._rings.selections)
+        known = watch.by_namespace.get(namespace)
+        if known is None:
+            lanes = tuple(watch.lanes)
+            if lanes and not lanes[0].ring.knows_namespace(namespace):
+                lanes[0].passed_over.add(namespace)  # all lanes have the same
+                return ()
+            views = ((lane, lane.ring.view) for lane in lanes)
+            known = tuple(lane for lane, view in views if view is not None and view.selects(namespace))
+            watch.worked += len(lanes) // 10
+            watch.remember(namespace, known)
+        return known
 
     async def _consider(self, lane: Lane, kind: Kind, meta: ObjectMeta, crew: Crew) -> None:
         ring, entry = lane.ring, lane.entry
@@ -173,7 +304,8 @@ class UnassignedWatches:
                 if kind.namespaced:
                     some: Iterable[str | All] = sorted(namespaces)
                     for namespace in some if len(namespaces) <= NAMESPACES_AT_ONCE else [ALL]:
-                        await self._look_at(lane, kind, namespace)
+                        async with self._looking.taken():
+                            await self._look_at(lane, kind, namespace)
             except Exception as error:
                 self._missed(lane)
                 if not isinstance(error, ApiError):
@@ -197,6 +329,80 @@ class UnassignedWatches:
         async with Crew(self._concurrent_moves) as crew:
             async for obj in objects:
                 await self._consider(lane, kind, obj.metadata, crew)
+
+
+class _Watch:
+    """One watch, and whom it is for. `selector`: None if it is for several lanes."""
+
+    def __init__(
+        self, resource: GroupResource, lanes: Mapping[Lane, None], selector: Selector | None
+    ) -> None:
+        self.resource = resource
+        self.lanes = lanes
+        self.selector = selector
+        self.worked = 0
+        """How many lanes were considered since other tasks had their turn."""
+        self.by_namespace: dict[str, Sequence[Lane]] = {}
+        """The lanes whose ring selects a namespace, for a shared watch."""
+        self.remembered = 0
+        """The number of these lanes, in total."""
+        self.selections = -1
+        """The value of `Rings.selections` that this is based on."""
+
+    @property
+    def log_of(self) -> dict[str, object]:
+        if self.selector is None:
+            return {"rings": len(self.lanes), "resource": self.resource}
+        return {"ring": next(iter(self.lanes)).ring.name, "resource": self.resource}
+
+    def forget(self, selections: int = -1) -> None:
+        self.by_namespace.clear()
+        self.remembered, self.selections = 0, selections
+
+    def remember(self, namespace: str, lanes: Sequence[Lane]) -> None:
+        self.by_namespace[namespace] = lanes
+        self.remembered += len(lanes) + 1
+
+
+class _Resource:
+    """The lanes of one resource, and how they watch."""
+
+    def __init__(self, resource: GroupResource) -> None:
+        self.lanes: dict[Lane, None] = {}
+        self.passed_over = Namespaces()
+        self.crowded = False
+        """Whether there have been too many lanes for a watch each. Remains true."""
+        self.watch = _Watch(resource, self.lanes, None)
+        self.shared: asyncio.Task[None] | None = None
+        """Keeps the shared watch. Not a task of one lane, because its moves are those of all."""
+        self._apart: list[asyncio.Timeout] = []
+
+    def join(self, lane: Lane) -> None:
+        lane.passed_over = self.passed_over
+        self.lanes[lane] = None
+        self.watch.forget()
+        if len(self.lanes) > APART and not self.crowded:
+            self.crowded = True
+            for each in self._apart:
+                each.reschedule(asyncio.get_running_loop().time())
+
+    def leave(self, lane: Lane) -> None:
+        del self.lanes[lane]
+        self.watch.forget()
+
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[None]:
+        """Cancels the block when there are too many lanes for a watch each."""
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._apart.append(limit)
+                try:
+                    yield
+                finally:
+                    self._apart.remove(limit)
+        except TimeoutError:
+            if not limit.expired():
+                raise
 
 
 def _unassigned(lane: Lane) -> Selector:

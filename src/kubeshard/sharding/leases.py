@@ -25,7 +25,7 @@ every method that depends on time takes it as an argument; the caller feeds even
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -53,6 +53,9 @@ MAX_SHARDS = 500
 
 TOMBSTONE_KEPT = 600.0
 """Seconds after its end at which an unsettled tombstone is dropped."""
+
+PRUNE_EVERY = 10.0
+"""Seconds between looks for such tombstones."""
 
 
 class Shard(NamedTuple):
@@ -99,8 +102,11 @@ class LeaseBook:
     def __init__(self, *, max_shards: int = MAX_SHARDS) -> None:
         self._max_shards = max_shards
         self._records: dict[Key, _Record] = {}
+        self._members: dict[str, dict[Key, _Record]] = {}
+        """The same, by ring: there may be many rings, and each event is about one."""
         self._left: dict[tuple[str, Key], _Record] = {}
         """Tombstones of Leases that now belong to another ring, by the ring that they left."""
+        self._prune_at = float("-inf")
         self._heard: float | None = None
         self.rewinds = 0
         """How many Leases were seen to revert to an earlier version."""
@@ -194,15 +200,19 @@ class LeaseBook:
     def shards(self, ring: str, now: float) -> list[Shard]:
         """All Leases of a ring with their states, tombstones included; ordered by namespace and name."""
         self._prune(now)
-        records = [record for record in self._records.values() if record.ring == ring]
-        records += [record for (left, _), record in self._left.items() if left == ring]
+        records = list(self._of(ring).values())
+        records += [
+            record
+            for (left, _), record in self._left.items()
+            if left == ring and record.times(now).to_uncertain > 0
+        ]
         return [record.judged(now) for record in sorted(records, key=lambda record: record.lease.key)]
 
     def may_live(self, ring: str, shard: str, now: float) -> bool:
         """Whether the shard holds a Lease of this name; or held one when it was deleted, with an unsettled
         tombstone, or when it left the ring, not long enough ago.
         """
-        known = (r for key, r in self._records.items() if key.name == shard and r.ring == ring)
+        known = (r for key, r in self._of(ring).items() if key.name == shard)
         left = (r for (of, key), r in self._left.items() if key.name == shard and of == ring)
         return any(r.deleted or r.state(now).available for r in known) or any(
             r.state(now).available for r in left
@@ -212,9 +222,7 @@ class LeaseBook:
         """The current and former places of a shard's Leases: more than one for a duplicate name, none for a name never
         seen or one that left the ring.
         """
-        return sorted(
-            key for key, record in self._records.items() if record.ring == ring and key.name == shard
-        )
+        return sorted(key for key in self._of(ring) if key.name == shard)
 
     def signs(self, ring: str, shard: str) -> bool:
         """Whether the shard acknowledges drains under its name: its Lease shows that it is one of this library."""
@@ -246,21 +254,33 @@ class LeaseBook:
         return len(self._records)
 
     def _put(self, key: Key, old: _Record | None, new: _Record | None, now: float) -> Change:
-        if new is None:
-            self._records.pop(key, None)
-        else:
-            self._records[key] = new
+        self._drop(key)
+        if new is not None:
+            self._records[key] = self._members.setdefault(new.ring, {})[key] = new
         change = _difference(key, old, new, now)
         if change.availability or change.presence or len(change.rings) > 1:
             for ring in sorted(change.rings):
                 self._available.pop(ring, None)
         return change
 
+    def _of(self, ring: str) -> Mapping[Key, _Record]:
+        return self._members.get(ring, _NONE)
+
+    def _drop(self, key: Key) -> None:
+        if (old := self._records.pop(key, None)) is not None:
+            members = self._members[old.ring]
+            del members[key]
+            if not members:
+                del self._members[old.ring]
+
     def _prune(self, now: float) -> None:
-        """Keeps tombstones from accumulating if no leader settles them."""
+        """Keeps tombstones from accumulating if no leader settles them. Not at each call: it looks at all Leases."""
+        if now < self._prune_at:
+            return
+        self._prune_at = now + PRUNE_EVERY
         for key, record in list(self._records.items()):
             if record.deleted and record.times(now).to_uncertain < -TOMBSTONE_KEPT:
-                del self._records[key]
+                self._drop(key)
         for place, record in list(self._left.items()):
             if record.times(now).to_uncertain <= 0:
                 del self._left[place]
@@ -351,3 +371,6 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
     moved = len(rings) > 1 and (was or is_)
     existed, exists = old is not None and not old.deleted, new is not None and not new.deleted
     return Change(key, rings, before, after, availability=was != is_ or moved, presence=existed != exists)
+
+
+_NONE: Mapping[Key, _Record] = {}

@@ -1,0 +1,372 @@
+"""What many rings cost one sharder. Run: python benchmarks/many_rings.py [--rings 100 1000] [--kube]
+
+Starts an API server (`kubeshard apiserver`, or with --kube a real control plane without controllers) and the sharder,
+each in a process of its own. Every ring has two resources, Secrets and ConfigMaps, selects one namespace, and has two
+shards, whose Leases this program renews. In each namespace there is one object of both resources before the sharder
+starts, and one of both is created after all rings are served, which the webhook assigns. A ring is served when its
+status shows both shards as available and its objects have a shard.
+
+| figure | meaning |
+|---|---|
+| served | seconds from the start of the process until every ring is served |
+| turn | the longest time that the event loop was busy before it returned to its timers: CPU time of its thread, and \
+wall time, which includes what other processes took. Start-up is included, imports are not |
+| memory | peak resident memory |
+| connections | the most at the same time, to the API server |
+| scrape | the size of /metrics when every ring is served, and its series |
+| CPU | in thousandths of a core while only Leases are renewed, and CPU seconds until every ring is served |
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fleet import Program, Results, cost_of, progress
+
+from kubeshard import ALL
+from kubeshard.client import Client, load_config
+from kubeshard.core import (
+    ConfigMap,
+    Lease,
+    MergePatch,
+    Namespace,
+    ObjectMeta,
+    Secret,
+    metadata_only,
+)
+from kubeshard.core.builtin import LeaseSpec
+from kubeshard.core.errors import NotFound
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.core.times import micro_time
+from kubeshard.manager import Manager, run
+from kubeshard.runtime.world import REAL_WORLD
+from kubeshard.sharder import config as sharder_config
+from kubeshard.sharder.app import connected_sharder
+from kubeshard.sharding import SYSTEM_NAMESPACE, ControllerRing, ControllerRingSpec, RingResource, shard_label
+from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.names import RING_LABEL
+from kubeshard.testing import Child, ControlPlane, free_port
+from kubeshard.webhook.selfsigned import renewed
+
+SHARDS = 2
+TICK = 0.005
+"""Seconds between looks at the clocks of the loop's thread."""
+LEASE_SECONDS, RENEW_EVERY = 40, 5.0
+"""Longer than shards have it, so that a busy machine does not end shards."""
+CONCURRENT = 16
+PATIENCE = 900.0
+
+
+# In the sharder's process
+
+
+async def note_turns(path: Path) -> None:
+    """Writes the longest turns so far, in seconds of CPU and of wall time."""
+    longest_cpu = longest_wall = 0.0
+    while True:
+        cpu, wall = time.thread_time(), time.monotonic()
+        await asyncio.sleep(TICK)
+        cpu, wall = time.thread_time() - cpu, time.monotonic() - wall - TICK
+        if cpu > longest_cpu or wall > longest_wall:
+            longest_cpu, longest_wall = max(cpu, longest_cpu), max(wall, longest_wall)
+            path.write_text(f"{longest_cpu} {longest_wall}")  # noqa: ASYNC240 - a few bytes
+
+
+@asynccontextmanager
+async def noted(sharder: AbstractAsyncContextManager[Manager], turns: Path) -> AsyncIterator[Manager]:
+    async with sharder as manager:
+        noting = asyncio.create_task(note_turns(turns))
+        yield manager
+        noting.cancel()
+
+
+def be_the_sharder(config: str, turns: str) -> None:
+    settings, _ = sharder_config.load_sharder_config(config)
+    run(noted(connected_sharder(settings, None, None, REAL_WORLD), Path(turns)))
+
+
+# In the benchmark's process
+
+
+@contextmanager
+def served(kube: bool, folder: Path) -> Iterator[tuple[Path, tuple[Child, ...]]]:
+    """An API server: its kubeconfig and its processes."""
+    if kube:
+        with ControlPlane() as plane:
+            yield plane.kubeconfig, tuple(plane.children)
+        return
+    kubeconfig = folder / "kubeconfig"
+    command = [sys.executable, "-m", "kubeshard", "apiserver", "--port", "0", "--no-controllers"]
+    child = Child("apiserver", [*command, "--kubeconfig", str(kubeconfig)], folder / "apiserver.log")
+    try:
+        while not kubeconfig.exists():
+            time.sleep(0.1)
+        yield kubeconfig, (child,)
+    finally:
+        child.stop()
+
+
+async def each(work: Callable[[int], Awaitable[object]], numbers: Iterable[int]) -> None:
+    """Does the work for all numbers, some at a time."""
+    left = iter(numbers)
+
+    async def some() -> None:
+        for number in left:
+            await work(number)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CONCURRENT):
+            group.create_task(some())
+
+
+def name_of(ring: int) -> str:
+    return f"ring-{ring:04}"
+
+
+async def make_ring(client: Client, number: int) -> None:
+    name = name_of(number)
+    await client.create(Namespace(metadata=ObjectMeta(name=name, labels={"ring": name})))
+    await make_objects(client, number, "before")
+    resources = (RingResource(resource="secrets"), RingResource(resource="configmaps"))
+    selector = LabelSelector(match_labels={"ring": name})
+    await client.create(
+        ControllerRing(
+            metadata=ObjectMeta(name=name),
+            spec=ControllerRingSpec(resources=resources, namespace_selector=selector),
+        )
+    )
+    for shard in range(SHARDS):
+        now = micro_time(time.time())
+        spec = LeaseSpec(
+            holder_identity=f"{name}-{shard}",
+            lease_duration_seconds=LEASE_SECONDS,
+            acquire_time=now,
+            renew_time=now,
+        )
+        meta = ObjectMeta(name=f"{name}-{shard}", namespace=name, labels={RING_LABEL: name})
+        await client.create(Lease(metadata=meta, spec=spec))
+
+
+async def make_objects(client: Client, number: int, name: str) -> None:
+    for kind in (Secret, ConfigMap):
+        await client.create(kind(metadata=ObjectMeta(name=name, namespace=name_of(number))))
+
+
+async def renew(client: Client, rings: range) -> None:
+    """Renews all Leases every few seconds, evenly spread."""
+    every = [(name_of(ring), f"{name_of(ring)}-{shard}") for ring in rings for shard in range(SHARDS)]
+    began, number = time.monotonic(), 0
+    async with asyncio.TaskGroup() as group:
+        while True:
+            await asyncio.sleep(max(0.0, began + number * RENEW_EVERY / len(every) - time.monotonic()))
+            namespace, name = every[number % len(every)]
+            patch = MergePatch({"spec": {"renewTime": micro_time(time.time())}})
+            group.create_task(client.patch(Lease, name, namespace, patch))
+            number += 1
+
+
+def start_sharder(kubeconfig: Path, folder: Path, webhook: int, metrics: int) -> Child:
+    identity = renewed(None, ["127.0.0.1"], time.time())
+    (folder / "tls.crt").write_bytes(identity.serving.certificate)
+    (folder / "tls.key").write_bytes(identity.serving.private_key)
+    document = {
+        "apiVersion": sharder_config.API_VERSION,
+        "kind": sharder_config.KIND,
+        "health": {"bindAddress": "0"},
+        "metrics": {"bindAddress": f"127.0.0.1:{metrics}"},
+        "insecureMetrics": True,
+        "webhook": {
+            "server": {"certDir": str(folder), "bindAddress": f"127.0.0.1:{webhook}"},
+            "config": {
+                "clientConfig": {
+                    "url": f"https://127.0.0.1:{webhook}/",
+                    "caBundle": base64.b64encode(identity.bundle).decode(),
+                }
+            },
+        },
+    }
+    config = folder / "sharder.json"
+    config.write_text(json.dumps(document))
+    command = [sys.executable, __file__, "--be-the-sharder", str(config), str(folder / "turns")]
+    return Child("sharder", command, folder / "sharder.log", {**os.environ, "KUBECONFIG": str(kubeconfig)})
+
+
+async def all_served(client: Client, rings: range, sharder: Child, note: Callable[[], None]) -> None:
+    """Waits until every ring is served; notes figures meanwhile."""
+    deadline, told = time.monotonic() + PATIENCE, 0.0
+    done: set[int] = set()
+    while time.monotonic() < deadline and sharder.running:
+        note()
+        statuses = {ring.name: ring.status for ring in await client.list_all(ControllerRing, ALL)}
+        ready = {n for n in rings if (s := statuses.get(name_of(n))) and s.available_shards == SHARDS}
+        done = set(ready)
+        for kind in (Secret, ConfigMap):
+            objects = await client.list_all(metadata_only(kind), ALL)
+            lacking = {
+                o.metadata.namespace
+                for o in objects
+                if not o.metadata.label(shard_label(o.metadata.namespace))
+            }
+            done = {n for n in done if name_of(n) not in lacking}
+        if len(done) == len(rings):
+            return
+        if time.monotonic() - told > 5:
+            told = time.monotonic()
+            progress(f"  {len(ready)} statuses, {len(done)} rings served")
+        await asyncio.sleep(0.5)
+    raise RuntimeError(f"{len(done)} of {len(rings)} rings are served; running: {sharder.running}")
+
+
+class Connections:
+    """The most connections of a process to a port."""
+
+    def __init__(self, child: Child, port: int) -> None:
+        self._child = child
+        self._port = port
+        self.most = 0
+
+    def note(self) -> None:
+        own = {os.readlink(each) for each in _links(Path("/proc", str(self._child.pid), "fd"))}
+        count = 0
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            peer = int(fields[2].rpartition(":")[2], 16)
+            count += peer == self._port and fields[3] == "01" and f"socket:[{fields[9]}]" in own
+        self.most = max(self.most, count)
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    for each in folder.iterdir():
+        if each.is_symlink():
+            yield each
+
+
+def scrape(port: int) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        page: bytes = answer.read()
+    return page
+
+
+async def holder(client: Client) -> tuple[str, int]:
+    lease = await client.get(Lease, "sharder", SYSTEM_NAMESPACE)
+    return lease.spec.holder_identity or "", lease.spec.lease_transitions or 0
+
+
+async def measure(rings: int, kube: bool, seconds: float, results: Results, keep: Path | None) -> None:
+    with TemporaryDirectory() as temporary:
+        folder = keep / str(rings) if keep else Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        with served(kube, folder) as (kubeconfig, servers):
+            config = await load_config(kubeconfig=kubeconfig)
+            async with Client(config) as client:
+                await client.apply_manifest(controller_ring_crd())
+                while True:
+                    try:
+                        await client.list_all(ControllerRing, ALL)
+                        break
+                    except NotFound:
+                        await asyncio.sleep(0.1)
+                await client.create(Namespace(metadata=ObjectMeta(name=SYSTEM_NAMESPACE)))
+                progress(f"making {rings} rings")
+                await each(lambda number: make_ring(client, number), range(rings))
+                renewing = asyncio.create_task(renew(client, range(rings)))
+                try:
+                    await with_sharder(client, kubeconfig, folder, rings, seconds, servers, results)
+                finally:
+                    renewing.cancel()
+
+
+async def with_sharder(
+    client: Client,
+    kubeconfig: Path,
+    folder: Path,
+    rings: int,
+    seconds: float,
+    servers: tuple[Child, ...],
+    results: Results,
+) -> None:
+    webhook, metrics = free_port(), free_port()
+    began, api = time.monotonic(), int(client.config.server.rpartition(":")[2])
+    sharder = start_sharder(kubeconfig, folder, webhook, metrics)
+    try:
+        connections = Connections(sharder, api)
+        await all_served(client, range(rings), sharder, connections.note)
+        took, cost = time.monotonic() - began, cost_of(sharder)
+        first = await holder(client)
+        progress(f"  all served after {took:.1f} s, {cost.cpu:.1f} s of CPU")
+        await each(lambda number: make_objects(client, number, "after"), range(rings))
+        await all_served(client, range(rings), sharder, connections.note)
+        await asyncio.sleep(5)
+        page = await asyncio.to_thread(scrape, metrics)
+        before, server = cost_of(sharder).cpu, [cost_of(child).cpu for child in servers]
+        idle = time.monotonic()
+        while time.monotonic() - idle < seconds:
+            await asyncio.sleep(1)
+            connections.note()
+        idle = time.monotonic() - idle
+        cpu = (cost_of(sharder).cpu - before) / idle
+        api_cpu = sum(cost_of(child).cpu - then for child, then in zip(servers, server, strict=True)) / idle
+        turn_cpu, turn_wall = (float(word) for word in (folder / "turns").read_text().split())
+        if await holder(client) != first:
+            raise RuntimeError("the sharder has lost its Lease")
+        results.add(
+            f"{rings} rings",
+            Program("kubeshard"),
+            served=took,
+            **{
+                "CPU until then": cost.cpu,
+                "turn (CPU)": turn_cpu * 1000,
+                "turn (wall)": turn_wall * 1000,
+                "memory": cost_of(sharder).peak_mib,
+                "connections": connections.most,
+                "scrape": len(page) / 1024,
+                "series": sum(not line.startswith(b"#") for line in page.splitlines()),
+                "CPU at rest": cpu * 1000,
+                "server's CPU": api_cpu * 1000,
+            },
+        )
+    finally:
+        sharder.stop()
+
+
+UNITS = {
+    "served": "s",
+    "CPU until then": "s",
+    "turn (CPU)": "ms",
+    "turn (wall)": "ms",
+    "memory": "MiB",
+    "connections": "",
+    "scrape": "KiB",
+    "series": "",
+    "CPU at rest": "m",
+    "server's CPU": "m",
+}
+
+
+async def main(given: argparse.Namespace) -> None:
+    with Results(UNITS) as results:
+        for rings in given.rings:
+            await measure(rings, given.kube, given.seconds, results, given.keep)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--be-the-sharder"]:
+        be_the_sharder(*sys.argv[2:])
+    else:
+        parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+        parser.add_argument("--rings", type=int, nargs="+", default=[100, 1000])
+        parser.add_argument("--seconds", type=float, default=20.0)
+        parser.add_argument("--kube", action="store_true")
+        parser.add_argument("--keep", type=Path, help="a folder for logs and configuration")
+        asyncio.run(main(parser.parse_args()))

@@ -1,0 +1,43 @@
+"""What the sharder is allowed to do is asked once for all rings."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from small_ring import SmallRing
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.sharder.permissions import ASKED_EVERY, Permissions
+from kubeshard.sharder.ring import Lane
+from kubeshard.sharding.api import RingResource
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+
+SECRETS = GroupResource("", "secrets")
+
+
+@virtual_time
+async def test_many_rings_with_a_resource_ask_one_question_for_each_verb_and_each_learns_the_answer() -> None:
+    asked: list[str] = []
+
+    async def can_i(verb: str, *_: str) -> bool:
+        asked.append(verb)
+        await asyncio.sleep(0.1)
+        return verb != "patch"
+
+    clock = VirtualClock()
+    small = SmallRing("a", clock=clock)
+    for number in range(1000):
+        small.add(f"ring-{number}", RingResource(resource="secrets"))
+    client: Any = SimpleNamespace(can_i=can_i)
+    permissions = Permissions(client, clock)
+    lanes = [Lane(ring, ring.resources.entry(SECRETS), 300.0) for ring in small.rings]
+    async with asyncio.TaskGroup() as group:
+        for lane in lanes:
+            group.create_task(permissions.check(lane))
+    assert sorted(asked) == ["get", "patch", "watch"]
+    assert all(lane.ring.report.missing_verbs == {SECRETS: {"patch"}} for lane in lanes)
+    await asyncio.sleep(ASKED_EVERY)
+    await permissions.check(lanes[0])
+    assert len(asked) == 6, "a later question is asked again"
