@@ -264,7 +264,13 @@ class UnassignedWatches:
         ring, resource = lane.ring, lane.entry.resource
         ring.metrics.crashed(resource, "watch")
         if ring.refusals.line(resource, "watch", error) is not None:
-            _log.crash("Deciding on an object crashed", error, ring=ring.name, resource=resource)
+            _log.crash(
+                "A part of the sharder crashed; it starts again",
+                error,
+                part="watch",
+                ring=ring.name,
+                resource=resource,
+            )
         self._missed(lane)
 
     def _selecting(self, watch: _Watch, namespace: str) -> Sequence[Lane]:
