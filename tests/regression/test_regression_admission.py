@@ -231,3 +231,26 @@ async def test_an_object_that_a_user_replaces_without_labels_during_its_drain_is
         assert cluster.together == []
         await world.until(lambda: world.all_owned("s0", "s1", "s2") and not world.draining(), within=30)
         assert {name for name, owner in world.owners().items() if owner == "s2"} == replaced
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_webhook_that_swallows_its_calls_delays_a_creation_by_two_seconds_and_the_object_is_assigned() -> (
+    None
+):
+    async with World() as world:
+        await world.install()
+        await world.make_ring()
+        world.sharder("x0")
+        world.shard("s0", Touch())
+        await asyncio.sleep(20)
+
+        async def swallowed(call: WebhookCall) -> WebhookReply:
+            await asyncio.sleep(call.timeout)
+            return WebhookReply(problem="context deadline exceeded")
+
+        world.caller.call = swallowed  # type: ignore[method-assign]
+        began = world.loop.time()
+        await world.make_things(1)
+        assert 1.9 < world.loop.time() - began < 2.1
+        await world.until(lambda: world.all_owned("s0"), within=1)

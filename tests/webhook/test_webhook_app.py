@@ -269,20 +269,17 @@ async def test_the_direct_way_gives_the_same_answers_and_counts_the_same(
 
 
 async def test_beyond_the_limit_requests_are_503_at_once_and_later_ones_are_served_again() -> None:
-    busy = app(max_in_flight=2)
+    """While the others are decided about; for bodies that are not complete see below."""
     go_on = asyncio.Event()
     waiting = asyncio.Semaphore(0)
 
-    async def slow_client() -> Message:
+    async def slow_handler(request: AdmissionRequest) -> AdmissionAnswer:
         waiting.release()
         await go_on.wait()
-        return {"type": "http.request", "body": REVIEW}
+        return AdmissionAnswer()
 
-    async def ignore(message: Message) -> None:
-        pass
-
-    scope = {"type": "http", "method": "POST", "path": "/hook/ring", "headers": [JSON]}
-    slow = [asyncio.ensure_future(busy(scope, slow_client, ignore)) for _ in range(2)]
+    busy = AdmissionApp({"/hook/": slow_handler}, clock=SystemClock(), max_in_flight=2)
+    slow = [asyncio.ensure_future(call(busy, REVIEW)) for _ in range(2)]
     for _ in slow:
         await waiting.acquire()
     refused = await call(busy, REVIEW)
@@ -292,6 +289,80 @@ async def test_beyond_the_limit_requests_are_503_at_once_and_later_ones_are_serv
     go_on.set()
     await asyncio.gather(*slow)
     assert (await call(busy, REVIEW)).status == 200
+
+
+class Unfinished:
+    """A client that sends pieces of a body, and waits in vain before the last one."""
+
+    def __init__(self, app: AdmissionApp, *pieces: bytes, path: str = "/hook/ring") -> None:
+        self._pieces = list(pieces)
+        self.sent = asyncio.Event()
+        self.answer: list[Message] = []
+        scope = {"type": "http", "method": "POST", "path": path, "headers": [JSON]}
+        self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
+
+    @property
+    def status(self) -> int:
+        return self.answer[0]["status"] if self.answer else 0
+
+    async def _receive(self) -> Message:
+        if self._pieces:
+            return {"type": "http.request", "body": self._pieces.pop(0), "more_body": True}
+        self.sent.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async def _send(self, message: Message) -> None:
+        self.answer.append(message)
+
+
+@pytest.mark.regression
+async def test_bodies_that_are_never_finished_keep_nobody_out_and_have_a_limited_size_together() -> None:
+    mebibyte = b" " * 2**20
+    served = app(max_bytes=10 * 2**20)
+    slow = [Unfinished(served, *[mebibyte] * 4) for _ in range(50)]
+    for each in slow:
+        await each.sent.wait() if each in slow[-2:] else await asyncio.sleep(0)
+    await asyncio.gather(*(each.task for each in slow[:-2]))
+    assert [each.status for each in slow] == [503] * 48 + [0] * 2
+    assert all((b"connection", b"close") in each.answer[0]["headers"] for each in slow[:-2])
+    assert (await call(served, [mebibyte, mebibyte, REVIEW])).status == 200
+    assert (await call(served, [mebibyte, mebibyte, mebibyte, REVIEW])).status == 200
+    await slow[-2].task
+    assert (slow[-2].status, slow[-1].status) == (503, 0)
+    slow[-1].task.cancel()
+    assert (await call(served, [*[mebibyte] * 6, REVIEW])).status == 200
+
+
+@pytest.mark.regression
+async def test_bodies_that_are_never_begun_take_no_places_from_others() -> None:
+    served = app(max_in_flight=3)
+    slow = [Unfinished(served) for _ in range(10)]
+    for each in slow[-3:]:
+        await each.sent.wait()
+    for _ in range(2):
+        assert (await call(served, REVIEW)).status == 200
+    await asyncio.gather(*(each.task for each in slow[:9]))
+    assert [each.status for each in slow] == [503] * 9 + [0]
+    slow[-1].task.cancel()
+
+
+@pytest.mark.regression
+async def test_bodies_of_requests_that_are_decided_about_count_and_are_not_given_up() -> None:
+    go_on, began = asyncio.Event(), asyncio.Event()
+
+    async def slow_handler(request: AdmissionRequest) -> AdmissionAnswer:
+        began.set()
+        await go_on.wait()
+        return AdmissionAnswer()
+
+    served = AdmissionApp({"/hook/": slow_handler}, clock=SystemClock(), max_bytes=3 * 2**20)
+    first = asyncio.ensure_future(call(served, [b" " * 2**21, REVIEW]))
+    await began.wait()
+    refused = await call(served, [b" " * 2**21, REVIEW])
+    assert (refused.status, refused.headers[b"connection"]) == (503, b"close")
+    second = asyncio.ensure_future(call(served, [b" " * 2**18, REVIEW]))
+    go_on.set()
+    assert [(await answer).status for answer in (first, second)] == [200, 200]
 
 
 async def test_a_route_with_a_limit_of_its_own_holds_no_more_bodies_than_that_and_others_go_on() -> None:

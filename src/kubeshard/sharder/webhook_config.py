@@ -1,7 +1,7 @@
 """The MutatingWebhookConfiguration of a ring. Pure.
 
-Guaranteed: the body of the server-side apply is the reference's, field by field, plus one match condition: the
-webhook is not called for an object with a shard label, because it is assigned already.
+Guaranteed: the body of the server-side apply is the reference's, field by field, except for the timeout, plus one match
+condition: the webhook is not called for an object with a shard label, because it is assigned already.
 An object selector cannot express that: the webhook is also called if only the *old* object lacks the label, as in
 all assignments by the sharder itself. Without the condition (`match_condition=False`: strict parity, API
 servers before 1.28) everything works the same, and the API server calls the webhook for each of those. It is called
@@ -41,6 +41,12 @@ from kubeshard.sharding.names import (
 from kubeshard.webhook.shared_certificate import service_names
 
 MATCH_CONDITION = "not-assigned"
+
+TIMEOUT_SECONDS = 2
+"""How long a webhook that does not respond delays a request, for each ring of its resource. An answer takes
+milliseconds; an object whose request was not waited for is assigned by the watch on unassigned objects. The reference
+has 5.
+"""
 
 SECRET_NAME = "sharder-webhook-cert"  # noqa: S105 - a name
 """The Secret of the sharder's own certificate. Not `webhook-server`, which is cert-manager's."""
@@ -83,7 +89,7 @@ def webhook_configuration(
                 },
                 "rules": _rules(ring),
                 "failurePolicy": "Ignore",
-                "timeoutSeconds": 5,
+                "timeoutSeconds": TIMEOUT_SECONDS,
                 "sideEffects": "None",
                 "admissionReviewVersions": ["v1"],
                 **({"matchConditions": conditions} if conditions else {}),

@@ -3,7 +3,8 @@
 | request | response |
 |---|---|
 | path outside all routes | 404 |
-| more than `max_in_flight` requests being read or decided | 503 at once |
+| more than `max_in_flight` requests being read or decided | 503 at once, if none of them waits for its body |
+| its body is not complete, and its place or its memory is needed (`bodies`) | 503, the rest is not read |
 | not POST | 405 |
 | Content-Encoding other than identity, Content-Type other than application/json (parameters allowed) | 415 |
 | body longer than `max_body`, declared or sent | 413, the rest is not read |
@@ -34,6 +35,7 @@ from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Message, Receive, Scop
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import being_cancelled
+from kubeshard.webhook.bodies import MAX_BYTES, Bodies, Body, NoRoom
 from kubeshard.webhook.metrics import RouteMetrics, WebhookMetrics
 from kubeshard.webhook.review import (
     AdmissionAnswer,
@@ -100,11 +102,13 @@ class AdmissionApp:
         metrics: WebhookMetrics | None = None,
         max_body: int = MAX_BODY,
         max_in_flight: int = MAX_IN_FLIGHT,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._metrics = metrics or WebhookMetrics()
         self._elsewhere = self._metrics.route("")
+        self._bodies = Bodies(max_bytes)
         self._routes = [
-            _Route(prefix, _webhook(routes[prefix]), self._metrics.route(prefix))
+            self._new_route(prefix, _webhook(routes[prefix]), max_bytes)
             for prefix in sorted(routes, key=len, reverse=True)
         ]
         self._max_body = max_body
@@ -119,11 +123,11 @@ class AdmissionApp:
             self._elsewhere.observe(404, 0.0)
             await _refuse(send, 404, "no webhook at this path")
             return
-        if self._in_flight >= self._max_in_flight or _is_full(route):
+        if (_is_full(route) or self._in_flight >= self._max_in_flight) and not route.bodies.give_up_oldest():
             route.numbers.observe(503, 0.0)
             await _refuse(send, 503, "too many requests in flight", close=False)
             return
-        await self._answer(route, send, self._read(route.webhook, scope, receive, path))
+        await self._answer(route, send, self._read(route, scope, receive, path))
 
     def direct(self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectAnswer | None:
         """See `DirectApp`: answers proper requests whose handler is not `async`."""
@@ -161,6 +165,12 @@ class AdmissionApp:
 
         return later
 
+    def _new_route(self, prefix: str, webhook: Webhook | Reviewer, max_bytes: int) -> _Route:
+        bodies = self._bodies
+        if isinstance(webhook, Reviewer):  # its bodies may be larger, and must not keep others out
+            bodies = Bodies(max(max_bytes, webhook.max_body))
+        return _Route(prefix, webhook, self._metrics.route(prefix), bodies)
+
     def _route(self, path: str) -> _Route | None:
         return next((route for route in self._routes if path.startswith(route.prefix)), None)
 
@@ -176,15 +186,24 @@ class AdmissionApp:
             route.numbers.in_flight -= 1
             route.numbers.observe(code, self._clock.monotonic() - began)
 
-    async def _read(
-        self, webhook: Webhook | Reviewer, scope: Scope, receive: Receive, path: str
-    ) -> bytes | None:
+    async def _read(self, route: _Route, scope: Scope, receive: Receive, path: str) -> bytes | None:
         """The answer, or None if the client left. Raises InvalidReview, _Refused."""
+        webhook = route.webhook
         max_body = self._max_body if isinstance(webhook, Webhook) else webhook.max_body
         _check_headers(scope, max_body)
-        body = await _read(receive, max_body)
-        if body is None:
-            return None
+        # A deadline in the past ends the reading.
+        limit, now = asyncio.timeout(None), asyncio.get_running_loop().time
+        with route.bodies.body(lambda: limit.reschedule(now())) as held:
+            try:
+                async with limit:
+                    body = await _read(receive, max_body, held)
+            except (TimeoutError, NoRoom):
+                raise _Refused(503, "the body was not complete when its memory was needed") from None
+            return None if body is None else await self._answered(webhook, scope, path, body)
+
+    async def _answered(
+        self, webhook: Webhook | Reviewer, scope: Scope, path: str, body: bytes | bytearray
+    ) -> bytes:
         if not isinstance(webhook, Webhook):
             return await webhook.answer(body, self._count_failure, _patience(scope))
         review = decode_review(body, path)
@@ -238,6 +257,7 @@ class _Route(NamedTuple):
     prefix: str
     webhook: Webhook | Reviewer
     numbers: RouteMetrics
+    bodies: Bodies
 
 
 class _Refused(Exception):
@@ -331,20 +351,24 @@ def _check_headers(scope: Scope, max_body: int) -> None:
         raise _Refused(415, "the Content-Type must be application/json")
 
 
-async def _read(receive: Receive, max_body: int) -> bytes | bytearray | None:
-    """The whole body, or None if the client left."""
+async def _read(receive: Receive, max_body: int, held: Body) -> bytes | bytearray | None:
+    """The whole body, or None if the client left. Raises NoRoom, _Refused."""
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message.get("body", b"")
         if len(body) > max_body:
             raise _Refused(413, f"the body is longer than {max_body} bytes")
+        held.grow(len(body))
+        held.complete()
         return body
     pieces = bytearray()
     while message["type"] == "http.request":
         pieces += message.get("body", b"")
         if len(pieces) > max_body:
             raise _Refused(413, f"the body is longer than {max_body} bytes")
+        held.grow(len(pieces))
         if not message.get("more_body"):
+            held.complete()
             return pieces
         message = await receive()
     return None

@@ -2,7 +2,7 @@
 
 Guaranteed: the port only opens after `after` has returned (caches are synced) and there is a certificate, and it is
 closed before `running` is left; requests in flight are answered. The limits: 5 s for headers and TLS handshake, 10 s
-for a body, 90 s idle, 7 MiB, 256 requests at a time.
+for a body, 90 s idle, 7 MiB, 256 requests at a time, 32 MiB for the bodies of all of them (`bodies`).
 
 RBAC: none.
 """
