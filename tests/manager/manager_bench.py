@@ -156,6 +156,9 @@ class FakeMembership:
     def election(self) -> LeaderElection | None:
         return None
 
+    def gate(self, controller: Controller[Any], cluster: str) -> Gate | None:
+        return None
+
     def beside(self, events: object, metrics: object, health: HealthGate) -> Sequence[Work]:
         return ()
 

@@ -12,10 +12,11 @@ from processes import Process, refusal
 from world import MAIN, Thing, Touch, World, definition, simulate
 
 from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
-from kubeshard.core import ConfigMap, KubeObject, MergePatch, Namespace, ObjectMeta
+from kubeshard.core import ConfigMap, Key, KubeObject, MergePatch, Namespace, ObjectMeta
 from kubeshard.core.clusters import HOME
 from kubeshard.manager.kinds import START_PATIENCE
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportTimeout
+from kubeshard.shard.reclaiming import PATIENCE
 from kubeshard.sharding import drain_label, shard_label
 from kubeshard.sharding.api import RingResource
 
@@ -237,6 +238,49 @@ def test_a_kind_that_fails_is_said_once_with_its_controllers(caplog: pytest.LogC
         if record.message in (cannot, can)
     ]
     assert said == [(cannot, "failing"), (can, "failing")]
+
+
+async def returning(world: World) -> tuple[Scene, Process]:
+    """A shard that finds objects with its name, and may not write those of a kind: it cannot reclaim them."""
+    play = Scene(world, "forbidden")
+    await play.begin()
+    async with world.admin() as client:
+        for kind in (Thing, KINDS["forbidden"]):
+            labels = {shard_label("r"): "s0"}
+            await client.create(kind(metadata=ObjectMeta(name="o", namespace="team", labels=labels)))
+
+    async def before(request: HttpRequest) -> HttpResponse | None:
+        refused = request.method == "PATCH" and "/forbiddens/" in request.target
+        return refusal(403, "Forbidden") if refused else None
+
+    world.connected = lambda process, network: setattr(network, "before", before)
+    shard = play.shard("s0")
+    await world.until(lambda: world.objects("", "configmaps"), within=5)
+    assert play.runs() == {"forbidden": 0}
+    return play, shard
+
+
+def test_a_kind_that_cannot_be_reclaimed_holds_up_its_own_controller_only() -> None:
+    """Late moves of a sharder may take objects from a shard that returns, until the shard has written to them."""
+
+    async def scene() -> None:
+        async with World() as world:
+            play, _ = await returning(world)
+            assert await world.until(lambda: play.seen("o"), within=PATIENCE + 1) > PATIENCE - 5
+
+    simulate(scene)
+
+
+def test_a_shard_that_is_stopped_while_a_kind_is_reclaimed_ends_at_once_and_releases_its_lease() -> None:
+    async def scene() -> None:
+        async with World() as world:
+            play, shard = await returning(world)
+            await asyncio.wait_for(shard.stop(), timeout=2)
+            lease = world.objects("coordination.k8s.io", "leases")[Key("ops", "s0")]
+            assert not lease["spec"].get("holderIdentity")
+            assert play.runs() == {"forbidden": 0}
+
+    simulate(scene)
 
 
 # -- across clusters

@@ -31,5 +31,5 @@ def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_
         pass
 
     monkeypatch.setattr(InFlight, "idle", at_once)
-    outcome = swarm.run(1, minutes=2, kinds=["scale", "drain", "kill"], count=20)
+    outcome = swarm.run(4, minutes=2, kinds=["scale", "drain", "kill"], count=20)
     assert [line for line in outcome.breaks if "work on" in line]

@@ -147,6 +147,8 @@ class ControllerRunner:
         self._told_start = False
         self.elsewhere: Callable[[str], ControllerRunner | None] = lambda _: None
         """The controller's workers in another cluster."""
+        self.gate: Gate | None = None
+        """Another gate, of this controller only."""
 
     def hanging(self) -> str | None:
         """Why no more runs that do not end can be tolerated; None while the workers make progress."""
@@ -190,7 +192,8 @@ class ControllerRunner:
                     if informer.has_synced:
                         await registration.synced()
                 async with asyncio.TaskGroup() as workers:
-                    self._replace = partial(self._begin_worker, workers, gates)
+                    own = () if self.gate is None else (self.gate,)
+                    self._replace = partial(self._begin_worker, workers, (*gates, *own))
                     for _ in range(self.controller.workers):
                         self._replace()
                     if self._inputs.complete():
@@ -210,6 +213,8 @@ class ControllerRunner:
         cluster.
         """
         self._draining = True
+        if self.gate is not None:
+            self.gate.open()  # nothing runs any more, and workers that wait there can end
         self.queue.shut_down(discard=True)
         if self._workers:
             await asyncio.wait(tuple(self._workers))

@@ -10,7 +10,7 @@ Each line depends on those above it; they start from top to bottom, and stop fro
         if a cache was passed in, wait until its kinds, which others may also read, are filled
         wait, for half a minute at most, until every other kind is filled or has failed
         membership of a ring, if sharded: wait until the shard's Lease is held
-        before that: wait until main kinds are filled or not served, and their controllers' other kinds filled or failed
+        before that: wait, half a minute at most if any can be read, for the kinds of its controllers
         work: runnables; each controller while its own kinds are live; those that need leadership once it is acquired
     ------------------------------------------------------------------------
     stop: no further reconcile starts; running ones may end within the grace period; then the rest is cancelled

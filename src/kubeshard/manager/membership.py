@@ -88,6 +88,12 @@ class Membership(Protocol):
         """
         ...
 
+    def gate(self, controller: Controller[Any], cluster: str) -> Gate | None:
+        """A gate of this controller's own in that cluster, if it may have to wait although the process may work.
+        Called once for each, after `wrap`. The controller opens it when it is drained.
+        """
+        ...
+
     def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
         """What this process does for the ring in addition to its controllers, while it has the right to work. It is
         drained and cancelled together with them.

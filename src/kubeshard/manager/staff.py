@@ -189,6 +189,7 @@ class Staff:
         gated = self._gated(controller.needs_leadership and not sharded, controller.name)
         runner = _measured(wrapped, self.fleets[gated][cluster], self._metrics)
         runner.elsewhere = partial(self._colleague, controller.name)
+        runner.gate = None if self._sharding is None else self._sharding.gate(controller, cluster)
         return _Hired(runner, self.elected if gated else self.always, sharded)
 
     def _outposts(self, hired: _Hired) -> Iterable[_Hired]:

@@ -14,6 +14,7 @@ from kubeshard.core.namespaces import ALL, All
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.metrics import ShardMetrics
+from kubeshard.shard.reclaiming import Reclaiming
 from kubeshard.shard.wrapper import Handovers
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
@@ -50,6 +51,7 @@ class Prepared:
             client.world.clock,
             metrics.acknowledged,
         )
+        self.reclaiming = Reclaiming()
         self.client = client
         self.objects = objects
         """The client of the cluster with the ring's objects."""

@@ -7,15 +7,16 @@ its last check and the request. If the returned shard works on the object withou
 
 So the shard changes the object. After the Lease is ours again, which every later check shows, every object with our
 name gets a new resourceVersion: the drain label is added, and removed. The API server then refuses any patch that
-is based on an older read, however late it arrives. Only then does work start.
+is based on an older read, however late it arrives. Only then does work on objects of that kind start.
 
 Guaranteed, when `reclaim` returns True: no patch of a sharder (kubeshard's or the Go one) that is based on a read
 before the Lease was acquired will take an object from us. Objects with a drain label are left as they are: they are
 released without being reconciled. Not guaranteed: the same for a sharder that reads the object afterwards and still
 considers us dead, as the Go one does during a pass that started before.
 
-If an object cannot be written, waiting replaces the proof: returns False after `PATIENCE`, which is longer than a
-patch of kubeshard's sharder takes unless that process is paused.
+If the objects of a kind cannot be listed, or one cannot be written, waiting replaces the proof: returns False after
+`PATIENCE`, which is longer than a patch of kubeshard's sharder takes unless that process is paused. Other kinds do not
+wait for it (`Reclaiming`).
 
 RBAC: list and patch on the ring's kinds.
 """
@@ -23,17 +24,19 @@ RBAC: list and patch on the ring's kinds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import groupby
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, Conflict, NotFound
-from kubeshard.core.kinds import Kind
+from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import All
 from kubeshard.core.objects import Form, PartialObject, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.identity import ShardIdentity
+from kubeshard.tenure.tenure import Gate
 
 PATIENCE = 30.0
 """Seconds. A proof of death is valid for 5, the request takes 5 at most, the kernel may deliver it for 4 more, and the
@@ -56,6 +59,7 @@ async def reclaim(client: Client, shard: ShardIdentity, places: Iterable[tuple[K
 
     Returns whether every object has a new version now. Raises no ApiErrors.
     """
+    places = tuple(places)
     room = asyncio.Semaphore(AT_A_TIME)
     try:
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
@@ -67,10 +71,61 @@ async def reclaim(client: Client, shard: ShardIdentity, places: Iterable[tuple[K
         _log.warning(
             "Not all objects of this shard could be written; waited until no earlier move can take effect any more",
             shard=str(shard),
+            kinds=", ".join(sorted({str(kind) for kind, _ in places})),
             seconds=PATIENCE,
         )
         return False
     return True
+
+
+class Reclaiming:
+    """The gates of a shard's controllers: each is closed until the objects of all kinds that its controller reads have
+    been reclaimed. So a kind that cannot be read or written holds up its own controllers only.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Gate, set[GroupKind]] = {}
+        """The closed gates, and the kinds that they wait for."""
+        self._done: set[GroupKind] = set()
+
+    def gate(self, kinds: Iterable[GroupKind]) -> Gate:
+        """A gate for one controller, closed until `reclaimed` was called for each of the kinds."""
+        gate, missing = Gate(), set(kinds) - self._done
+        if missing:
+            gate.close()
+            self._waiting[gate] = missing
+        return gate
+
+    def reclaimed(self, kinds: Collection[GroupKind]) -> None:
+        """Called when nobody can take an object of these kinds any more who considered the shard dead."""
+        self._done.update(kinds)
+        for gate, missing in list(self._waiting.items()):
+            missing.difference_update(kinds)
+            if not missing:
+                gate.open()
+                del self._waiting[gate]
+
+    async def reclaim(
+        self, client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | All]]
+    ) -> None:
+        """Like `reclaim`, and opens the gates: each kind is reclaimed, or waited for, by itself."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind, some in groupby(sorted(places, key=_kind_of), key=_kind_of):
+                tasks.create_task(self._reclaim(client, shard, kind, tuple(some)), name="reclaiming a kind")
+
+    async def _reclaim(
+        self,
+        client: Client,
+        shard: ShardIdentity,
+        kind: GroupKind,
+        places: Iterable[tuple[Kind, str | All]],
+    ) -> None:
+        await reclaim(client, shard, places)
+        self.reclaimed({kind})
+
+
+def _kind_of(place: tuple[Kind, str | All]) -> GroupKind:
+    return place[0].group_kind
 
 
 async def _all_of(

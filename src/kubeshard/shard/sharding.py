@@ -50,7 +50,6 @@ from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
 from kubeshard.shard.metrics import ShardMetrics
 from kubeshard.shard.prepared import Prepared
-from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.ring_resources import (
     declared_resources,
     find_kinds,
@@ -273,10 +272,19 @@ class Sharding:
         handovers = self._ready.handovers
         return controller.guarded(handovers.sharded, undecodable=handovers.draining)
 
+    def gate(self, controller: Controller[Any], cluster: str) -> Gate | None:
+        """Closed until the objects of the ring's kinds that the controller watches have been reclaimed."""
+        resource = controller.primary_watch.form.kind.group_resource
+        if not self._is_shard or resource not in self._ready.resources or cluster != self.objects_in:
+            return None
+        watched = {watch.form.kind.group_kind for watch in controller.watches}
+        return self._ready.reclaiming.gate(watched & self._ready.kinds.keys())
+
     @asynccontextmanager
     async def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AsyncIterator[Right]:
-        """Holds the Lease during the block, after reclaiming all objects with the shard's name if necessary. See
-        `ShardLease.held` and `reclaim`. A process that is not a shard needs no Lease.
+        """Holds the Lease during the block, and reclaims all objects with the shard's name if necessary; meanwhile the
+        gates of controllers are closed. See `ShardLease.held` and `reclaim`. A process that is not a shard needs no
+        Lease.
         """
         if not self._is_shard:
             yield _NothingToLose()
@@ -298,29 +306,23 @@ class Sharding:
 
         async with lease.held(health, rewound) as tenure:
             self._tenure = tenure
-            await self._reclaim(prepared, tenure, caches[self.objects_in])
-            yield tenure
+            if not tenure.returning:
+                prepared.reclaiming.reclaimed(prepared.kinds.keys())
+                yield tenure
+                return
+            async with asyncio.TaskGroup() as tasks:
+                cache = caches[self.objects_in]
+                reclaiming = tasks.create_task(self._reclaim(prepared, tenure, cache), name="reclaiming")
+                yield tenure
+                reclaiming.cancel()
 
     async def _reclaim(self, prepared: Prepared, tenure: ShardTenure, cache: Cache) -> None:
-        """Runs before any work if the name had been given up. Ends early when the Lease is lost."""
-        if not tenure.returning:
-            return
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                client = self.client(prepared.objects, self.objects_in)
-                reclaiming = tasks.create_task(
-                    reclaim(client, prepared.shard, prepared.places(cache)), name="reclaiming"
-                )
-                losing = tasks.create_task(tenure.lost(), name="losing the Lease")
-                await asyncio.wait((reclaiming, losing), return_when=asyncio.FIRST_COMPLETED)
-                lost = losing.done()
-                reclaiming.cancel()
-                losing.cancel()
-        except asyncio.CancelledError:
-            tenure.stopped_cleanly()  # no work has started
-            raise
-        if not lost:
-            tenure.objects_reclaimed()
+        """Runs if the name had been given up."""
+        client = self.client(prepared.objects, self.objects_in)
+        places = prepared.places(cache)
+        prepared.reclaiming.reclaimed(prepared.kinds.keys() - {kind.group_kind for kind, _ in places})
+        await prepared.reclaiming.reclaim(client, prepared.shard, places)
+        tenure.objects_reclaimed()
 
     @property
     def _ready(self) -> Prepared:
