@@ -47,6 +47,7 @@ PACKAGES = (
     "client",
     "cache",
     "controller",
+    "logging",
     "manager",
     "tenure",
     "shard",

@@ -82,7 +82,7 @@ def told(caplog: pytest.LogCaptureFixture, level: int, message: str) -> list[dic
     return [
         record.__dict__["fields"]
         for record in caplog.records
-        if record.levelno == level and record.message == message
+        if record.levelno == level and record.msg == message
     ]
 
 

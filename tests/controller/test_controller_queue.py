@@ -259,7 +259,7 @@ async def test_the_line_of_a_run_in_the_log_says_why_it_ran_and_how_long_that_wa
     with caplog.at_level(logging.DEBUG, logger="kubeshard.controller.site"):
         async with Bench(Seen(seconds=2)).running(site("a"), site("b")):
             await asyncio.sleep(5)
-    lines = [record for record in caplog.records if record.getMessage() == "Reconciled"]
+    lines = [record for record in caplog.records if record.msg == "Reconciled"]
     assert [(line.fields["reasons"], line.fields["waited"]) for line in lines] == [  # type: ignore[attr-defined]
         (("Site listed",), 0),
         (("Site listed",), 2),

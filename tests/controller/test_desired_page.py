@@ -98,7 +98,7 @@ async def test_names_that_are_taken_are_told(page: Any, caplog: pytest.LogCaptur
             await operator.run(lambda ctx: page.careful(ctx, the_shop), "corner")
 
     await with_a_shop(page, careful, apply=False)
-    record = next(record for record in caplog.records if record.message == "names are taken")
+    record = next(record for record in caplog.records if record.msg == "names are taken")
     assert vars(record)["fields"]["objects"] == [PAGE, STYLE]
 
 

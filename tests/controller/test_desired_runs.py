@@ -114,7 +114,7 @@ async def test_one_line_names_all_objects_that_failed(caplog: pytest.LogCaptureF
                 return len(running.runs) > 0
 
             await running.until(ran)
-    record = next(record for record in caplog.records if record.message == "Reconcile failed")
+    record = next(record for record in caplog.records if record.msg == "Reconcile failed")
     told = str(vars(record)["fields"]["error"])
     assert told.startswith("set apps of App default/shop: Widget default/v: ")
     assert "; Widget default/w: " in told

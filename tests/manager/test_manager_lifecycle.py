@@ -105,7 +105,7 @@ async def test_a_stop_that_waits_says_after_three_seconds_for_what(caplog: pytes
         return [
             record.__dict__["fields"]["waits_for"]
             for record in caplog.records
-            if record.message == "Still stopping"
+            if record.msg == "Still stopping"
         ]
 
     bench = ManagerBench(item("a"))
@@ -138,7 +138,7 @@ async def test_a_stop_names_what_goes_on_though_it_was_cancelled(caplog: pytest.
     run = await started(manager)
     manager.stop()
     await run
-    (record,) = [record for record in caplog.records if record.message == "Still stopping"]
+    (record,) = [record for record in caplog.records if record.msg == "Still stopping"]
     assert record.__dict__["fields"]["waits_for"] == "stubborn: cancelled, but still running"
 
 

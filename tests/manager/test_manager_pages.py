@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from manager_bench import JSON, Act, Item, ManagerBench, item
+from prometheus_client import CollectorRegistry, Counter
 
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Controller
 from kubeshard.core import Terminal
 from kubeshard.manager.health import Check, Checks, ping
-from kubeshard.manager.http import pages_app
+from kubeshard.manager.http import Request, pages_app
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.metrics_auth import REMEMBERED, MetricsAuth
 from kubeshard.manager.vitals import Vitals
@@ -169,9 +170,12 @@ class Telling:
     name = "webhooks"
     problem: str | None = "nobody listens yet"
     client: Client | None = None
+    registry: CollectorRegistry | None = None
 
     async def run_with(self, client: Client) -> None:
         self.client = client
+        self.registry = CollectorRegistry()
+        Counter("webhook_requests", "Requests.", registry=self.registry).inc()
         await asyncio.get_running_loop().create_future()
 
     def unready(self) -> str | None:
@@ -179,13 +183,18 @@ class Telling:
 
 
 @virtual_time
-async def test_a_server_that_is_given_the_client_says_itself_whether_it_can_be_called() -> None:
+async def test_a_server_that_is_given_the_client_says_whether_it_can_be_called_and_is_on_the_metrics_page() -> (
+    None
+):
     bench, server = ManagerBench(), Telling()
     manager = bench.manager(servers=[server])
     manager._pages.health = pages = Opened()  # type: ignore[assignment]
     run = asyncio.create_task(manager.run())
     await settle()
     assert server.client is bench.client
+    page = manager.metrics.page(Request("/metrics", ""))
+    assert page is not None
+    assert b"webhook_requests_total 1.0" in page.body  # type: ignore[operator]
     assert (await get(pages.app, "/readyz/webhooks")).status == 500
     server.problem = None
     assert (await get(pages.app, "/readyz/webhooks")).status == 200

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from kubeshard.manager.metrics import QUEUE_BUCKETS, RECONCILE_BUCKETS
+from kubeshard.manager.http import Request
+from kubeshard.manager.metrics import QUEUE_BUCKETS, RECONCILE_BUCKETS, Metrics
 from kubeshard.manager.series import Counts, Durations, Levels
 
 LABELS = ("name", "controller")
@@ -53,3 +55,54 @@ def test_a_series_is_made_once() -> None:
     counts = Counts("adds_total", "Adds.", LABELS)
     assert counts.series("a", "b") is counts.series("a", "b")
     assert counts.series("a", "b") is not counts.series("b", "a")
+
+
+def scraped(metrics: Metrics) -> list[str]:
+    found = metrics.page(Request("/metrics", ""))
+    assert found is not None
+    assert isinstance(found.body, bytes)
+    return found.body.decode().splitlines()
+
+
+def test_the_page_shows_the_programs_own_metrics_beside_the_managers_and_each_series_once() -> None:
+    """The program's are in prometheus_client's default registry, which also has collectors of the process."""
+    mine = Counter("my_pages_total", "Mine.")
+    try:
+        mine.inc()
+        lines = scraped(Metrics())
+    finally:
+        REGISTRY.unregister(mine)
+    assert "my_pages_total 1.0" in lines
+    series = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
+    assert {each.partition("{")[0] for each in series} > {"process_cpu_seconds_total", "python_info"}
+    types = [line for line in lines if line.startswith("# TYPE")]
+    assert len(series) == len(set(series))
+    assert len(types) == len(set(types))
+
+
+@pytest.mark.parametrize("registry", [CollectorRegistry(), REGISTRY])
+def test_with_a_given_registry_the_page_shows_no_other_and_nothing_twice(registry: CollectorRegistry) -> None:
+    mine = Counter("my_pages_total", "Mine.")
+    before = list(REGISTRY._collector_to_names)
+    try:
+        lines = scraped(Metrics(registry))
+    finally:
+        for collector in [c for c in REGISTRY._collector_to_names if c is mine or c not in before]:
+            REGISTRY.unregister(collector)
+    assert ("my_pages_total 0.0" in lines) is (registry is REGISTRY)
+    assert len([line for line in lines if line.startswith("# TYPE process_cpu_seconds_total")]) == 1
+
+
+def test_servers_that_count_the_same_are_shown_together_and_the_managers_own_metrics_win() -> None:
+    first, second = CollectorRegistry(), CollectorRegistry()
+    for registry, route in ((first, "/a"), (second, "/b")):
+        Counter("webhook_requests_total", "Requests.", ["webhook"], registry=registry).labels(route).inc()
+    Gauge("rest_client_requests_total", "Of another type.", registry=second).set(7)
+    lines = scraped(Metrics(beside=lambda: [first, second, first]))
+    assert [line for line in lines if line.startswith("webhook_requests_total")] == [
+        'webhook_requests_total{webhook="/a"} 1.0',
+        'webhook_requests_total{webhook="/b"} 1.0',
+    ]
+    assert [line for line in lines if line.startswith("# TYPE rest_client_requests_total")] == [
+        "# TYPE rest_client_requests_total counter"
+    ]

@@ -81,5 +81,5 @@ async def test_events_that_are_forbidden_are_one_line_and_hold_up_nothing(
             world.processes["s0"].kill()
             await world.until(lambda: world.all_owned("s1"), within=60)
         assert not told(world)
-        lines = [record.message for record in caplog.records if record.name == "kubeshard.events"]
+        lines = [record.msg for record in caplog.records if record.name == "kubeshard.events"]
         assert lines == ["Could not send an event"]

@@ -185,7 +185,7 @@ def test_that_the_kind_controllerring_is_not_installed_is_nothing_to_warn_of(
             await asyncio.sleep(60)
 
     simulate(scene)
-    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert [record.msg for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_a_shard_that_joins_gets_its_objects_when_their_shards_have_let_go() -> None:

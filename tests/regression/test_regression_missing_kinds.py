@@ -271,7 +271,7 @@ def test_workers_are_said_to_start_when_their_kinds_are_there(caplog: pytest.Log
         return [
             record.__dict__["fields"]["controller"]
             for record in caplog.records
-            if record.message == "Starting workers"
+            if record.msg == "Starting workers"
         ]
 
     async def scene() -> None:
@@ -376,7 +376,7 @@ def test_a_forbidden_kind_is_waited_for_with_the_rule_to_grant_said_once(
     lines = [
         record
         for record in caplog.records
-        if record.message == "A kind cannot be read; the controllers that need it wait"
+        if record.msg == "A kind cannot be read; the controllers that need it wait"
     ]
     assert len(lines) == 1
     fields: dict[str, Any] = lines[0].__dict__["fields"]
@@ -393,7 +393,7 @@ def test_a_right_to_watch_that_is_missing_is_said_once_and_not_taken_back_becaus
         records = [
             record
             for record in caplog.records
-            if record.message == message and "Other" in str(record.__dict__["fields"])
+            if record.msg == message and "Other" in str(record.__dict__["fields"])
         ]
         return len(records)
 
@@ -518,11 +518,7 @@ def test_an_outage_of_ten_minutes_restarts_nobody_who_need_not_and_who_starts_in
 
     simulate(scene)
     lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    outages = [
-        record for record in lines if record.message == "The API server does not respond; waiting for it"
-    ]
+    outages = [record for record in lines if record.msg == "The API server does not respond; waiting for it"]
     assert len(outages) == 3  # a process that waits for its ring words it differently
     assert "certificate authority" in outages[0].__dict__["fields"]["advice"]
-    assert len(lines) < 30, [
-        record.message for record in lines
-    ]  # four processes, eight informers, ten minutes
+    assert len(lines) < 30, [record.msg for record in lines]  # four processes, eight informers, ten minutes

@@ -4,7 +4,11 @@ import asyncio
 import io
 import json
 import logging
+import pickle
+import queue
+import threading
 from collections.abc import Iterator
+from logging.handlers import QueueHandler
 from typing import Any
 
 import pytest
@@ -150,3 +154,52 @@ def test_setup_replaces_what_an_earlier_call_set_up(lines: io.StringIO) -> None:
 def test_the_error_line_of_a_group_names_its_members() -> None:
     group = ExceptionGroup("several", [ValueError("a"), KeyError("b")])
     assert error_line(group) == "ValueError: a; KeyError: 'b'"
+
+
+def test_under_any_other_formatter_a_record_says_what_it_is_about(lines: io.StringIO) -> None:
+    handler = logging.StreamHandler(lines)
+    handler.setFormatter(logging.Formatter('{"at":"%(filename)s","msg":"%(message)s"}'))
+    logging.getLogger().addHandler(handler)
+    with context(controller="page", object=objects.Key("default", "x"), controller_kind="Page"):
+        get_logger("kubeshard.t").error("Reconcile failed", error=KeyError("a\nb"), token="hunter2")
+    assert lines.getvalue() == (
+        '{"at":"test_logs.py","msg":"Reconcile failed controller=page object=default/x '
+        'error="KeyError: \'a\\\\nb\'" token=<hidden>"}\n'
+    )
+
+
+def test_filters_and_tests_find_the_constant_message_and_the_fields(caplog: pytest.LogCaptureFixture) -> None:
+    get_logger("kubeshard.t").warning("Reconcile failed", error=KeyError("x"))
+    (record,) = caplog.records
+    assert record.msg == "Reconcile failed"
+    assert repr(record.__dict__["fields"]["error"]) == "KeyError('x')"
+
+
+def test_a_record_from_a_queue_says_each_fact_once(lines: io.StringIO) -> None:
+    """Queues and sockets hand on a record whose message is rendered."""
+    setup("info", stream=lines)
+    caught: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
+    sender = QueueHandler(caught)
+    logger = logging.getLogger("kubeshard.t")
+    logger.addHandler(sender)
+    logger.propagate = False
+    try:
+        get_logger("kubeshard.t").info("Assigned object", shard="b")
+    finally:
+        logger.removeHandler(sender)
+        logger.propagate = True
+    logging.getLogger().handle(caught.get())
+    assert lines.getvalue().endswith("INFO kubeshard.t: Assigned object shard=b\n")
+
+
+def test_a_record_can_be_pickled_whatever_its_fields_are() -> None:
+    caught: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = caught.append  # type: ignore[method-assign]
+    logger = logging.getLogger("kubeshard.t")
+    logger.addHandler(handler)
+    try:
+        get_logger("kubeshard.t").warning("Assigned object", about=threading.Lock)
+    finally:
+        logger.removeHandler(handler)
+    assert str(pickle.loads(pickle.dumps(caught[0].msg))).startswith("Assigned object about=")

@@ -24,7 +24,7 @@ class Records(logging.Handler):
         self.news = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.fields.append((record.getMessage(), record.__dict__["fields"]))
+        self.fields.append((record.msg, record.__dict__["fields"]))
         self.news.set()
 
 

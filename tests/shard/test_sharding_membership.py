@@ -110,7 +110,7 @@ async def test_a_ring_that_does_not_exist_is_waited_for_and_said_once(
     with caplog.at_level(logging.WARNING):
         await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
     assert len(api.requests) == 4
-    assert [record.message for record in caplog.records].count("Waiting for the ControllerRing") == 1
+    assert [record.msg for record in caplog.records].count("Waiting for the ControllerRing") == 1
 
 
 @virtual_time

@@ -335,7 +335,7 @@ async def test_the_evidence_is_logged_once_for_two_reads_that_overlap(
     await asyncio.sleep(0.5)  # the first read is under way, and too old for whoever asks now
     assert await proven(dead, "a", world.clock.monotonic())
     assert await first
-    assert [record.getMessage() for record in caplog.records].count("Shard is dead") == 1
+    assert [record.msg for record in caplog.records].count("Shard is dead") == 1
     assert len(world.api.requests) == 3
 
 
@@ -353,7 +353,7 @@ async def test_the_evidence_is_logged_once_for_each_of_several_shards(
     for shard in ("a", "b") * 3:
         assert await proven(dead, shard, world.clock.monotonic())
         await asyncio.sleep(6.0)  # longer than a read is valid
-    assert [record.getMessage() for record in caplog.records].count("Shard is dead") == 2
+    assert [record.msg for record in caplog.records].count("Shard is dead") == 2
 
 
 @virtual_time
@@ -468,8 +468,8 @@ async def test_an_outage_of_the_lists_of_leases_is_told_once(caplog: pytest.LogC
     world.api.faults.append(lambda _: status(500, "Down"))
     probe = asyncio.create_task(world.observer.run())
     await asyncio.sleep(60.0)
-    assert [record.getMessage() for record in caplog.records] == ["Cannot list shard Leases"]
+    assert [record.msg for record in caplog.records] == ["Cannot list shard Leases"]
     world.api.faults.clear()
     await asyncio.sleep(10.0)
-    assert [record.getMessage() for record in caplog.records][1:] == ["Shard Leases can be listed again"]
+    assert [record.msg for record in caplog.records][1:] == ["Shard Leases can be listed again"]
     probe.cancel()

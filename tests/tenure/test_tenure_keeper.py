@@ -22,7 +22,7 @@ WATCHING = pytest.mark.parametrize("watches", [True, False], ids=["watching", "n
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.message for record in caplog.records if record.levelname == "WARNING"]
+    return [record.msg for record in caplog.records if record.levelname == "WARNING"]
 
 
 # -- in good weather
@@ -338,7 +338,7 @@ async def test_a_watch_that_fails_unforeseen_leaves_it_to_the_renewals(
     async with process.held() as tenure:
         await asyncio.sleep(30)
         assert tenure.holds()
-    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+    assert [record.msg for record in caplog.records if record.levelname == "ERROR"] == [
         "The Lease cannot be watched"
     ]
 
@@ -541,7 +541,7 @@ async def test_a_lease_that_may_be_read_but_not_written_is_told_once(
         assert 60 <= process.now <= 65
         tenure.stopped_cleanly()
     told = ["A request for the Lease failed", "Acquired the Lease", "Stopped keeping the Lease"]
-    assert [record.message for record in caplog.records] == told
+    assert [record.msg for record in caplog.records] == told
 
 
 @virtual_time

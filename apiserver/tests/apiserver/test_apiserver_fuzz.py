@@ -192,7 +192,7 @@ def test_a_mistake_of_the_server_is_a_500_with_its_traceback_in_the_log(raised, 
     status = json.loads(reply.body)
     assert (status["kind"], status["code"]) == ("Status", 500)
     assert type(raised).__name__ in status["message"]
-    assert [(record.getMessage(), record.exc_info[1]) for record in caplog.records] == [
+    assert [(record.msg, record.exc_info[1]) for record in caplog.records] == [
         ("Failed to answer a request", raised)
     ]
 

@@ -103,7 +103,7 @@ async def test_whatever_breaks_is_a_500_with_a_status_and_a_traceback_in_the_log
     status = json.loads(reply.body)
     assert (reply.status, status["kind"], status["reason"]) == (500, "Status", "InternalError")
     assert status["message"].startswith("Internal error occurred: the server failed to handle this request")
-    assert {record.getMessage() for record in caplog.records} == {"Failed to answer a request"}
+    assert {record.msg for record in caplog.records} == {"Failed to answer a request"}
     assert caplog.records[0].exc_info[1].__traceback__ is not None
     assert (await front.reply(ask("GET", MAPS))).status == 200
 
@@ -122,7 +122,7 @@ async def test_a_watch_that_breaks_ends_with_an_error(place, monkeypatch, caplog
     event = json.loads(lines[-1])
     assert (event["type"], event["object"]["reason"]) == ("ERROR", "InternalError")
     assert event["object"]["code"] == 500
-    assert "Failed to answer a request" in [record.getMessage() for record in caplog.records]
+    assert "Failed to answer a request" in [record.msg for record in caplog.records]
 
 
 def test_the_connection_of_a_request_that_broke_serves_the_next(monkeypatch):

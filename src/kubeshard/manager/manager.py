@@ -79,7 +79,7 @@ from kubeshard.manager.pages import StatusPages
 from kubeshard.manager.rights import LeaderFence, holding
 from kubeshard.manager.roles import manager_grants
 from kubeshard.manager.runnable import Runnable, Stop, beside
-from kubeshard.manager.serving import AnyServer, serving, unready_checks
+from kubeshard.manager.serving import AnyServer, registries, serving, unready_checks
 from kubeshard.manager.staff import Staff
 from kubeshard.manager.surface import Surface, surface
 from kubeshard.manager.vitals import Vitals
@@ -142,7 +142,7 @@ class Manager:
     ) -> None:
         check_arguments(leader_election, sharding, clusters, servers=servers, runnables=runnables)
         check_cache(cache, (sharding, scopes, default_scope, transforms, on_watch_error))
-        self.metrics = Metrics(registry)
+        self.metrics = Metrics(registry, lambda: registries(self._servers))
         self._given_client = client
         self._given_cache = cache
         self._caching = Caching(dict(scopes or {}), default_scope, transforms, on_watch_error)

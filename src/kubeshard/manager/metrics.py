@@ -1,8 +1,11 @@
 """The metrics of a process, under the names that existing dashboards use.
 
-One registry per manager, none global. `Metrics` creates the observers that queues, controllers, clients and elections
-report to. What a queue already knows (its depth, the reasons of runs, the two gauges that grow while nothing happens)
-is read from it on each scrape.
+One registry per manager. The page also shows what the servers of the manager count, and, unless the program has given
+the manager a registry, what is in the default registry of prometheus_client: the program's own metrics. A series that
+is in several registries is shown once.
+
+`Metrics` creates the observers that queues, controllers, clients and elections report to. What a queue already knows
+(its depth, the reasons of runs, the two gauges that grow while nothing happens) is read from it on each scrape.
 
 `_created` series are not exposed: they are of no use, and double the number of series.
 """
@@ -10,11 +13,12 @@ is read from it on each scrape.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
+    REGISTRY,
     CollectorRegistry,
     Counter,
     Gauge,
@@ -25,6 +29,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.metrics import TriggerStep
@@ -59,13 +64,22 @@ RESULTS = ("success", "error", "requeue", "requeue_after")
 
 
 class Metrics:
-    """`registry` may be shared with the program's own metrics."""
+    """`registry` may be shared with the program's own metrics; without it, the default registry is shown too. `beside`:
+    further registries to show, at the time of a scrape.
+    """
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry | None = None,
+        beside: Callable[[], Iterable[CollectorRegistry]] = tuple,
+    ) -> None:
         self.registry = registry or CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
+        self._beside = beside
+        self._default = () if registry else (REGISTRY,)
+        if self.registry is not REGISTRY:  # which has them
+            ProcessCollector(registry=self.registry)
+            PlatformCollector(registry=self.registry)
+            GCCollector(registry=self.registry)
         self._queues = _Queues(self.registry)
         self._reconciles = _Reconciles(self.registry)
         self._events = _Events(self.registry)
@@ -187,7 +201,8 @@ class Metrics:
         """`/metrics` in the text format."""
         if request.path != "/metrics":
             return None
-        return Page(200, generate_latest(_WithoutCreated(self.registry)), CONTENT_TYPE_LATEST)
+        shown = _Shown([self.registry, *self._beside(), *self._default])
+        return Page(200, generate_latest(shown), CONTENT_TYPE_LATEST)
 
 
 class QueueObserver:
@@ -368,13 +383,41 @@ class _Reconciles:
             registry.register(metric)
 
 
-class _WithoutCreated:
-    """A registry as a scrape sees it."""
+class _Shown:
+    """Several registries as a scrape sees them. The first one is the largest, and is never in memory as a whole."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
+    def __init__(self, registries: Iterable[CollectorRegistry]) -> None:
+        self._first, *self._others = {id(registry): registry for registry in registries}.values()
 
     def collect(self) -> Iterator[Metric]:
-        for metric in self._registry.collect():
-            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+        others: dict[str, Metric] = {}
+        for registry in self._others:
+            for metric in _without_created(registry):
+                _add(others.setdefault(_exposed(metric), metric), metric)
+        for metric in _without_created(self._first):
+            if more := others.pop(_exposed(metric), None):
+                _add(metric, more)
             yield metric
+        yield from others.values()
+
+
+def _without_created(registry: CollectorRegistry) -> Iterator[Metric]:
+    for metric in registry.collect():
+        metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+        yield metric
+
+
+def _exposed(metric: Metric) -> str:
+    """The name on the page."""
+    return f"{metric.name}_total" if metric.type == "counter" else metric.name
+
+
+def _add(metric: Metric, more: Metric) -> None:
+    """Adds the series that the metric lacks. One of another type is another metric of that name: it is left out."""
+    if more is not metric and more.type == metric.type:
+        known = {_series(sample) for sample in metric.samples}
+        metric.samples += [sample for sample in more.samples if _series(sample) not in known]
+
+
+def _series(sample: Sample) -> tuple[str, frozenset[tuple[str, str]]]:
+    return sample.name, frozenset(sample.labels.items())

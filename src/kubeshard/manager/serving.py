@@ -6,8 +6,10 @@ and reports whether it can be called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
+
+from prometheus_client import CollectorRegistry
 
 from kubeshard.client.client import Client
 from kubeshard.runtime.world import World
@@ -42,6 +44,14 @@ AnyServer = Server | ClientServer
 
 def serving(server: AnyServer, client: Client) -> Coroutine[Any, Any, None]:
     return server.run_with(client) if isinstance(server, ClientServer) else server.run(client.world)
+
+
+def registries(servers: Sequence[AnyServer]) -> Iterator[CollectorRegistry]:
+    """Those in which servers count, while they run."""
+    for server in servers:
+        registry = getattr(server, "registry", None)
+        if isinstance(registry, CollectorRegistry):
+            yield registry
 
 
 def unready_checks(servers: Sequence[AnyServer]) -> dict[str, Callable[[], str | None]]:

@@ -5,8 +5,10 @@
     with context(controller="website", object=key):        # added to every line of this task and its children
         log.error("Reconcile failed", error=error)
 
-A thin layer over the standard library's `logging`, so records of other libraries are written in the same format
-and pytest's `caplog` captures ours (`record.fields`). Guaranteed: one line per record whatever message and fields
+A thin layer over the standard library's `logging`, so records of other libraries are written in the same format, and
+ours say everything under any other formatter too: `record.getMessage()` is the message with its fields, as in
+`Reconcile failed controller=website object=default/a error="NotFound: ..."`. `record.msg` is the constant message,
+for filters and tests, and `record.fields` has the fields. Guaranteed: one line per record whatever message and fields
 contain (control characters are escaped, long values cut), an exception is one line unless the level is debug,
 and fields named like credentials are not written. Not guaranteed: that a
 secret inside a message or another field is detected.
@@ -64,6 +66,24 @@ for them.
 _context: ContextVar[Mapping[str, Any]] = ContextVar("kubeshard.log.context", default={})  # noqa: B039 - never mutated
 
 
+class Message(str):
+    """A constant message that is written with its fields where it is formatted without our formatters."""
+
+    _fields: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, text: str, fields: Mapping[str, Any]) -> Message:
+        message = cls(text)
+        message._fields = fields
+        return message
+
+    def __str__(self) -> str:
+        return one_line(str.__str__(self)) + _as_text(_shown(self._fields))
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)  # fields need not be picklable
+
+
 class Logger:
     """Writes records with fields. `bind` returns a logger that adds fields to each of them. `error` may be an
     exception.
@@ -104,11 +124,13 @@ class Logger:
             return
         error = fields.get("error")
         wants_trace = isinstance(error, BaseException) and (trace or self._logger.isEnabledFor(logging.DEBUG))
+        every = {**_context.get(), **self._fields, **fields}
         self._logger.log(
             level,
-            message,
+            Message.of(message, every),
             exc_info=error if wants_trace else None,
-            extra={"fields": {**_context.get(), **self._fields, **fields}},
+            extra={"fields": every},
+            stacklevel=3,
         )
 
 
@@ -173,11 +195,11 @@ class TextFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(
-            f" {name}={_text(value)}" for name, value in _fields(record).items() if name not in _IN_JSON_ONLY
-        )
-        message = one_line(record.getMessage())
-        line = f"{_timestamp(record)} {record.levelname} {record.name}: {message}{fields}"
+        line = f"{_timestamp(record)} {record.levelname} {record.name}: {one_line(_bare(record))}"
+        if isinstance(record.msg, Message) or not hasattr(
+            record, "fields"
+        ):  # else a queue has rendered the message
+            line += _as_text(_fields(record))
         trace = _trace(record)
         return f"{line}\n{trace}" if trace else line
 
@@ -191,7 +213,7 @@ class JsonFormatter(logging.Formatter):
             "level": _LEVEL_NAMES.get(level, level),
             "ts": _timestamp(record),
             "logger": record.name,
-            "msg": record.getMessage(),
+            "msg": _bare(record),
             **{_IN_JSON.get(name, name): value for name, value in _fields(record).items()},
         }
         for name, value in _named(record):
@@ -215,11 +237,23 @@ def one_line(text: str) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, str | int | float | bool | None]:
-    fields: Mapping[str, Any] = getattr(record, "fields", {})
-    plain = {name: "<hidden>" if name.lower() in _SECRET else _plain(value) for name, value in fields.items()}
+    plain = _shown(getattr(record, "fields", {}))
     if record.exc_info and record.exc_info[1] is not None:
         plain.setdefault("error", _plain(record.exc_info[1]))
     return plain
+
+
+def _shown(fields: Mapping[str, Any]) -> dict[str, str | int | float | bool | None]:
+    return {name: "<hidden>" if name.lower() in _SECRET else _plain(value) for name, value in fields.items()}
+
+
+def _as_text(fields: Mapping[str, str | int | float | bool | None]) -> str:
+    return "".join(f" {name}={_text(value)}" for name, value in fields.items() if name not in _IN_JSON_ONLY)
+
+
+def _bare(record: logging.LogRecord) -> str:
+    """The message without its fields."""
+    return str.__str__(record.msg) if isinstance(record.msg, Message) else record.getMessage()
 
 
 def _named(record: logging.LogRecord) -> list[tuple[str, str | dict[str, str]]]:

@@ -32,7 +32,8 @@ _LOG = get_logger("kubeshard.webhook")
 
 class WebhookServer:
     """`routes` are webhooks by path prefix; for the other parameters see `ServingCertificate`, `AsgiServer` and
-    `Limits`. With a `registry`, which accepts its metrics only once, it can only run once.
+    `Limits`. With a `registry`, which accepts its metrics only once, it can only run once; without one, it counts in a
+    registry of its own, which the manager that runs it shows on its page.
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class WebhookServer:
         self._server_name = server_name
         self._allow_tls_1_2 = allow_tls_1_2
         self._registry = registry
+        self.registry = registry
+        """Where it counts; None before it runs, unless one was given."""
         self._place = host, port
         self._limits = limits
         self._reuse_port = reuse_port
@@ -87,13 +90,14 @@ class WebhookServer:
     @asynccontextmanager
     async def running(self, world: World) -> AsyncIterator[WebhookServer]:
         """Serves while the block runs. Raises like `run`."""
+        self.registry = registry = self._registry or CollectorRegistry()
         serving = ServingCertificate(
-            self._server_name, clock=world.clock, allow_tls_1_2=self._allow_tls_1_2, registry=self._registry
+            self._server_name, clock=world.clock, allow_tls_1_2=self._allow_tls_1_2, registry=registry
         )
         await self._certificates.load(serving)
         if self._after is not None:
             await self._after()
-        app = AdmissionApp(self._routes, clock=world.clock, metrics=WebhookMetrics(self._registry))
+        app = AdmissionApp(self._routes, clock=world.clock, metrics=WebhookMetrics(registry))
         http = AsgiServer(app, *self._place, serving.context, self._limits, reuse_port=self._reuse_port)
         async with _configuration_errors(), http, asyncio.TaskGroup() as tasks:
             renewal = tasks.create_task(self._certificates.run(serving), name="webhook certificates")

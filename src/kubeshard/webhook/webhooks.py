@@ -116,6 +116,11 @@ class Webhooks:
         return self._server.port if self._server else 0
 
     @property
+    def registry(self) -> CollectorRegistry | None:
+        """Where its requests are counted; a manager shows it on its page. None while the server does not run."""
+        return self._server.registry if self._server else None
+
+    @property
     def behind(self) -> tuple[str, int] | None:
         """The Service whose port 443 leads to this port; None with a `url`."""
         return None if self._url else (self._service, self._place[1])
