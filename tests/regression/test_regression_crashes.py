@@ -23,6 +23,7 @@ from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
 
+BOUND, WORKING = 10.0, 5.0
 OTHERS = RingResource(group="sim.example", resource="others")
 PARITY = 32.0
 """Seconds from a crash to the last moved object, for the reference on a good day."""
@@ -84,7 +85,7 @@ async def test_a_crash_costs_its_own_resource_of_its_own_ring_only_and_that_goes
         assert not sharder.dead
         assert broken.raised >= 1
         broken.now = False
-        await world.until(lambda: all_placed(world), within=70.0)
+        await world.until(lambda: all_placed(world), within=BOUND + WORKING)
         if part:
             assert counted(sharder, part) == broken.raised
         assert len([record for record in caplog.records if "Deliberate" in str(record.exc_info)]) <= 2

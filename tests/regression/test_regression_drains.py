@@ -107,7 +107,7 @@ def children_apart(world: World) -> set[str]:
 
 @pytest.mark.parametrize("webhook", [True, False], ids=["webhook", "no webhook"])
 @virtual_time
-async def test_a_child_that_the_former_shard_makes_in_its_last_run_follows_its_owner_within_30_s(
+async def test_a_child_that_the_former_shard_makes_in_its_last_run_follows_its_owner_within_ten_seconds(
     webhook: bool,
 ) -> None:
     async with World(4) as world:
@@ -127,7 +127,7 @@ async def test_a_child_that_the_former_shard_makes_in_its_last_run_follows_its_o
         former.may_go_on.set()
         await world.until(lambda: world.all_owned("s0", other), within=10)
         assert children_apart(world) == asked
-        await world.until(lambda: not children_apart(world), within=30)
+        await world.until(lambda: not children_apart(world), within=11)
 
 
 @virtual_time
@@ -158,5 +158,5 @@ async def test_a_child_follows_its_owner_also_when_the_drain_was_refused_at_firs
         for network in sharder.networks:
             network.before = None
         former.may_go_on.set()
-        await world.until(lambda: world.all_owned(other), within=75)
-        await world.until(lambda: not children_apart(world), within=30)
+        await world.until(lambda: world.all_owned(other), within=15)
+        await world.until(lambda: not children_apart(world), within=11)

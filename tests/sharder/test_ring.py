@@ -21,7 +21,7 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.owners import UnknownOwners
-from kubeshard.sharder.repairs import Repairs
+from kubeshard.sharder.repairs import Repairs, failures
 from kubeshard.sharder.schedule import Reach
 from kubeshard.sharder.waiting import REMEMBERED, Namespaces, Pending, Waiting
 from kubeshard.sharding import Action, ControllerRing, Decision, HashRing, RingGroupResource, RingResource
@@ -103,7 +103,8 @@ class Busy:
         self.small = SmallRing("a", "b", resources=(SECRETS,), clock=VirtualClock())
         self.ring = self.small.ring
         self.lane = self.small.lane("secrets", tasks=group)
-        self.lane.repairs = Repairs(self.small.clock, SeededRng(1))
+        overall = failures(self.small.clock)
+        self.lane.repairs = Repairs(self.small.clock, SeededRng(1), overall, self.lane.request)
         mover: Any = SimpleNamespace(carry_out=self._never)
         repairs = self.lane.repairs
         self.lane.start(lambda: repairs.run(mover), "repairs")

@@ -14,11 +14,13 @@ from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder import repairs
 from kubeshard.sharder.crew import Crew
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.moves import Job, Mover, Outcome, Still
-from kubeshard.sharder.repairs import Repairs
+from kubeshard.sharder.repairs import Repairs, failures
 from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.schedule import Reach
 from kubeshard.sharding import RingEntry, RingResource, plan
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -110,14 +112,19 @@ class Refusals:
         self._mover = Mover(self._client, dead=_never_asked, clock=self.clock, rng=SeededRng(1))
         self.api.put(SECRETS, "foo")
         lane = self.small.lane("secrets")
-        lane.repairs = Repairs(self.clock, SeededRng(1))
+        self.overall = failures(self.clock)
+        self.looks: list[tuple[Reach, float]] = []
+        lane.repairs = Repairs(self.clock, SeededRng(1), self.overall, self._ask)
         self.running = asyncio.create_task(lane.repairs.run(self._mover))
 
-    async def assign(self) -> Outcome:
+    async def assign(self, name: str = "foo") -> Outcome:
         await asyncio.sleep(0)
-        meta = (await self._client.get(metadata_only(SECRET), "foo", "default")).metadata
+        meta = (await self._client.get(metadata_only(SECRET), name, "default")).metadata
         decision = plan(self.small.view, ENTRY, TypeMeta("v1", "Secret"), meta)
         return await self._mover.carry_out(Job(self.small.ring, ENTRY, SECRET, meta, decision))
+
+    def _ask(self, reach: Reach, at: float) -> None:
+        self.looks.append((reach, at))
 
     def labels(self) -> dict[str, str]:
         return self.api.labels(f"{SECRETS}/foo")
@@ -151,6 +158,52 @@ async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
 
 
 @virtual_time
+async def test_when_one_succeeds_all_are_tried_again_at_once_and_those_that_were_not_remembered_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(repairs, "REMEMBERED", 5)
+    w = Refusals()
+    names = [f"foo{number}" for number in range(8)]
+    w.refuse(FORBIDDEN)
+    for name in names:
+        w.api.put(SECRETS, name)
+        assert await w.assign(name) is Outcome.FAILED
+    overflowed = w.clock.monotonic()
+    await asyncio.sleep(100.0)
+    assert w.looks == [(Reach.MISPLACED, overflowed + repairs.MORE_AFTER)]
+    w.api.faults.clear()
+    await asyncio.sleep(10.1)
+    assert [name for name in names if w.api.labels(f"{SECRETS}/{name}")] == names[:5]
+    (reach, at) = w.looks[-1]
+    assert (len(w.looks), reach) == (2, Reach.MISPLACED)
+    assert at <= w.clock.monotonic()
+    w.running.cancel()
+
+
+@virtual_time
+async def test_retries_that_fail_are_a_hundred_per_second_at_most_over_all_lanes() -> None:
+    w = Refusals()
+    tries = w.refuse(FORBIDDEN)
+    for number in range(1000):
+        w.api.put(SECRETS, f"foo{number}")
+        await w.assign(f"foo{number}")
+    other = Repairs(w.clock, SeededRng(2), w.overall, w._ask)
+    running = asyncio.create_task(other.run(w._mover))
+    await asyncio.sleep(0)
+    lane = w.small.lane("secrets")
+    lane.repairs = other
+    for number in range(1000, 2000):
+        w.api.put(SECRETS, f"foo{number}")
+        await w.assign(f"foo{number}")
+    await asyncio.sleep(60.0)
+    began = w.clock.monotonic()
+    await asyncio.sleep(60.0)
+    assert 60.0 * 90.0 < sum(at >= began for at in tries) <= 60.0 * 110.0
+    w.running.cancel()
+    running.cancel()
+
+
+@virtual_time
 async def test_a_lane_without_refusals_has_no_workers_for_them() -> None:
     before = asyncio.all_tasks()
     w = Refusals()
@@ -160,14 +213,15 @@ async def test_a_lane_without_refusals_has_no_workers_for_them() -> None:
 
 
 @virtual_time
-async def test_an_object_that_is_refused_again_and_again_is_tried_again_within_a_minute() -> None:
+async def test_an_object_that_is_refused_again_and_again_is_tried_again_every_ten_seconds() -> None:
+    """An earlier rule said a minute, which was how long objects of a dead shard waited after a brownout."""
     w = Refusals()
     tries = w.refuse(FORBIDDEN)
     await w.assign()
     await asyncio.sleep(900.0)
     pauses = [after - before for before, after in pairwise(tries)]
-    assert max(pauses[-5:]) > 45.0
-    assert max(pauses) <= 60.1
+    assert min(pauses[-5:]) > 8.0
+    assert max(pauses) <= 10.1
     w.running.cancel()
 
 

@@ -18,7 +18,7 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.dead_shards import DeadShards
-from kubeshard.sharder.lease_controller import ShardLeases
+from kubeshard.sharder.lease_controller import LABEL_PATIENCE, RELABEL, RELABEL_CHANGED, ShardLeases
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharding import RING_LABEL, STATE_LABEL, Change
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -144,16 +144,16 @@ async def test_a_released_lease_is_dead_at_once_and_deleted_after_61_seconds() -
 
 @virtual_time
 async def test_a_lease_that_was_renewed_unseen_is_not_taken() -> None:
-    """The Lease is read again before it is taken."""
+    """The Lease is read again before it is taken. The state label's patch meets the renewal, which is no reason for an
+    error: the label follows.
+    """
     world = World()
     world.shard()
     await world.see()
     await asyncio.sleep(30.0)
     world.shard()
-    with pytest.raises(Conflict):  # the state label's patch meets the renewal
-        await world.tend()
+    assert await world.tend() == RELABEL_CHANGED
     assert world.spec()["holderIdentity"] == "a"
-    await world.see()
     assert await world.tend() == 15.0
     assert world.spec()["holderIdentity"] == "a"
 
@@ -473,3 +473,51 @@ async def test_an_outage_of_the_lists_of_leases_is_told_once(caplog: pytest.LogC
     await asyncio.sleep(10.0)
     assert [record.msg for record in caplog.records][1:] == ["Shard Leases can be listed again"]
     probe.cancel()
+
+
+REFUSED = status(403, "Forbidden", "a policy")
+
+
+class Mute:
+    """A client whose patches are never answered."""
+
+    def __init__(self, inner: Client) -> None:
+        self.get, self.replace, self.delete = inner.get, inner.replace, inner.delete
+
+    async def patch(self, *_: object) -> Lease:
+        await asyncio.sleep(1e9)
+        raise AssertionError
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("answer", [REFUSED, status(500, "InternalError"), status(422, "Invalid"), None])
+@virtual_time
+async def test_a_lease_that_cannot_be_labelled_is_taken_over_and_deleted_all_the_same(
+    answer: HttpResponse | None,
+) -> None:
+    """None: the request is not answered at all."""
+    world = World()
+    world.ctx.client = world.client if answer is not None else Mute(world.client)
+    world.api.faults.append(lambda request: answer if request.method == "PATCH" else None)
+    world.shard()
+    await world.see()
+    taken, began = 0.0, world.clock.monotonic()
+    while PATH in world.api.objects:
+        wait = await world.tend()
+        if not taken and PATH in world.api.objects and world.spec()["holderIdentity"] != "a":
+            taken = world.clock.monotonic() - began
+        await asyncio.sleep(wait or 0.0)
+    assert 30.0 <= taken <= 30.0 + LABEL_PATIENCE
+    assert world.events == ["ShardJoined", "ShardExpired", "ShardTakenOver"]
+
+
+@virtual_time
+async def test_a_label_that_was_refused_is_written_within_ten_seconds_when_it_may_be() -> None:
+    world = World()
+    world.api.faults.append(refuse := lambda request: REFUSED if request.method == "PATCH" else None)
+    world.shard()
+    await world.see()
+    assert await world.tend() == RELABEL == 10.0
+    world.api.faults.remove(refuse)
+    assert await world.tend() == 15.0
+    assert (world.state(), world.events) == ("ready", ["ShardJoined"])

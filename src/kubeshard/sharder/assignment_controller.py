@@ -131,6 +131,9 @@ class Assignments(Reconciler[ControllerRing]):
                 for name in sorted(change.rings):
                     if (known := self._rings.get(name)) is not None:
                         known.members_changed()
+                        if change.after is None or not change.after.available:
+                            # A shard that was not available any more, but might have lived, may be dead now.
+                            known.request(Reach.MISPLACED)
                         enqueue(
                             Key("", name), "shards changed"
                         )  # when its next shard is lost may have changed

@@ -27,7 +27,7 @@ from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.crew import Places
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
-from kubeshard.sharder.repairs import Repairs
+from kubeshard.sharder.repairs import Repairs, failures
 from kubeshard.sharder.resync import Resync
 from kubeshard.sharder.ring import Lane, Ring
 from kubeshard.sharder.rings import Rings
@@ -69,6 +69,7 @@ class Lanes:
         self._group: asyncio.TaskGroup | None = None
         self._places = {track: Places(AT_ONCE, PATIENCE) for track in Track}
         self._failing = {track: Places(AT_ONCE_FAILING, PATIENCE) for track in Track}
+        self._failures = failures(clock)
         self._relisting: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
@@ -91,7 +92,7 @@ class Lanes:
             if entry.resource in ring.lanes:
                 continue
             lane = ring.lanes[entry.resource] = Lane(ring, entry, self._sync_period, self._group)
-            lane.repairs = Repairs(self._clock, self._rng)
+            lane.repairs = Repairs(self._clock, self._rng, self._failures, lane.request)
             for track in Track:
                 lane.start(partial(self._keep_looking, lane, track), f"{track.value} look")
             lane.start(partial(self._unassigned.keep_watching, lane), "watch")

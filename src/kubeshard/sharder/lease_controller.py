@@ -11,7 +11,8 @@
 
 Guaranteed: only a successful take-over (or release) of a Lease makes its shard unavailable; a shard that is
 still alive fails to renew then. A Lease without ring label, or of a ring that does not
-exist, is not touched.
+exist, is not touched. The state label is informational: a Lease that cannot be labelled is taken over and deleted like
+any other, at most `LABEL_PATIENCE` later. What the API server refuses is tried again after at most 10 s.
 
 RBAC: get, list, watch, create, update, patch, delete on leases; create, patch on events.
 """
@@ -19,6 +20,7 @@ RBAC: get, list, watch, create, update, patch, delete on leases; create, patch o
 from __future__ import annotations
 
 import asyncio
+import math
 
 import msgspec
 
@@ -29,7 +31,7 @@ from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
 from kubeshard.core.builtin import Lease, LeaseSpec
-from kubeshard.core.errors import AlreadyExists, Forbidden, NotFound
+from kubeshard.core.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, NotOurs
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
@@ -41,9 +43,16 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.leases import Change, Shard
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, WATCHDOG_ANNOTATION
 from kubeshard.sharding.states import ShardState
+from kubeshard.workqueue.limits import ItemExponential
 
 NAME = "shardlease"
 _MAX_INT32 = 2**31 - 1
+
+LABEL_PATIENCE = 3.0
+"""Seconds after which a patch of the state label is given up."""
+RELABEL, RELABEL_CHANGED = 10.0, 0.5
+"""Seconds until a refused label is tried again, and one of a Lease that had changed meanwhile."""
+LONGEST_RETRY, JITTER = 8.0, 0.25
 
 
 def lease_controller(rings: Rings, observer: LeaseObserver, clock: Clock) -> Controller[Lease]:
@@ -54,6 +63,7 @@ def lease_controller(rings: Rings, observer: LeaseObserver, clock: Clock) -> Con
         primary=Watch(Lease, when=never, scope=SHARD_LEASES),
         sources=[StateChanges(rings, observer)],
         workers=5,
+        limiter=lambda world: ItemExponential(cap=LONGEST_RETRY, jitter=JITTER, rng=world.rng),
     )
 
 
@@ -88,6 +98,8 @@ class ShardLeases(Reconciler[Lease]):
         self._rings = rings
         self._observer = observer
         self._clock = clock
+        self._unlabelled: dict[Key, tuple[ShardState, float]] = {}
+        """Leases whose label could not be written: the state that was announced, and the seconds until the next try."""
 
     async def reconcile(self, ctx: Context, obj: Lease, /) -> Result | None:
         return await self._tend(ctx, obj.key)
@@ -97,31 +109,69 @@ class ShardLeases(Reconciler[Lease]):
 
     async def _tend(self, ctx: Context, key: Key) -> Result | None:
         shard = self._shard(key)
+        if shard is None or shard.deleted or self._rings.get(shard.ring) is None:
+            self._unlabelled.pop(key, None)
         if shard is None or self._rings.get(shard.ring) is None:
             return None
         if shard.deleted:
             return await self._settle_tombstone(ctx, shard)
         shard = await self._labelled(ctx, shard)
+        wait = await self._advance(ctx, shard)
+        _, relabel = self._unlabelled.get(key, (None, math.inf))
+        return _after(min(wait, relabel)) if min(wait, relabel) < math.inf else None
+
+    async def _advance(self, ctx: Context, shard: Shard) -> float:
+        """Does what the state asks for. Returns the seconds until the next state."""
         match shard.state:
             case ShardState.READY:
-                return _after(shard.times.to_expired)
+                return shard.times.to_expired
             case ShardState.EXPIRED:
-                ctx.log.info("Shard Lease has expired", ring=shard.ring)
-                return _after(shard.times.to_uncertain)
+                return shard.times.to_uncertain
             case ShardState.UNCERTAIN:
                 return await self._seize(ctx, shard)
             case ShardState.DEAD:
-                return _after(shard.times.to_orphaned)
+                return shard.times.to_orphaned
             case _:
                 await self._collect(ctx, shard)
-                return None
+                return math.inf
 
     async def _labelled(self, ctx: Context, shard: Shard) -> Shard:
         """Keeps the state label up to date; it is informational only."""
         meta = shard.lease.metadata
         before = ShardState.parse(meta.label(STATE_LABEL))
         if before is shard.state:
+            self._unlabelled.pop(shard.key, None)
             return shard
+        announced, _ = self._unlabelled.get(shard.key, (before, 0.0))
+        if announced is not shard.state:
+            self._announce(ctx, shard, announced)
+        labels = {"resourceVersion": meta.resource_version, "labels": {STATE_LABEL: str(shard.state)}}
+        try:
+            async with asyncio.timeout(LABEL_PATIENCE):
+                patched = await ctx.client.patch(
+                    Lease, meta.name, meta.namespace, MergePatch({"metadata": labels})
+                )
+        except NotOurs:
+            raise
+        except NotFound:
+            return shard
+        except (ApiError, TimeoutError) as error:
+            again = RELABEL_CHANGED if isinstance(error, Conflict) else RELABEL
+            if again == RELABEL and announced is not shard.state:
+                ctx.log.warning(
+                    "Cannot label a shard's Lease with its state; it is judged and taken over nevertheless",
+                    ring=shard.ring,
+                    state=str(shard.state),
+                    error=error,
+                )
+            self._unlabelled[shard.key] = shard.state, again
+        else:
+            self._unlabelled.pop(shard.key, None)
+            self._observer.observe(patched)
+        return self._shard(shard.key) or shard
+
+    def _announce(self, ctx: Context, shard: Shard, before: ShardState) -> None:
+        """Says once that the state has changed."""
         if before.available != shard.state.available:
             ctx.log.info(
                 "Shard is available" if shard.state.available else "Shard is not available",
@@ -137,20 +187,12 @@ class ShardLeases(Reconciler[Lease]):
                 action="Ignore",
             )
         if shard.state is ShardState.EXPIRED:
+            ctx.log.info("Shard Lease has expired", ring=shard.ring)
             patience = f"its objects stay with it for another {shard.times.to_uncertain:.0f} s"
             note = f"{shard.key} has not renewed its Lease in time; {patience}"
             ctx.event(shard.lease, "Warning", "ShardExpired", note, action="Observe")
-        labels = {"resourceVersion": meta.resource_version, "labels": {STATE_LABEL: str(shard.state)}}
-        try:
-            patched = await ctx.client.patch(
-                Lease, meta.name, meta.namespace, MergePatch({"metadata": labels})
-            )
-        except NotFound:
-            return shard
-        self._observer.observe(patched)
         if before.available != shard.state.available and shard.valid:
             self._tell_membership(ctx, shard)
-        return self._shard(shard.key) or shard
 
     def _tell_membership(self, ctx: Context, shard: Shard) -> None:
         """Records events on the ControllerRing, if there is one: users look for its shards there."""
@@ -176,23 +218,23 @@ class ShardLeases(Reconciler[Lease]):
             note = f"{shard.key} released its Lease; its objects move to the other shards"
             ctx.event(about, "Normal", "ShardLeft", note, action="Assign", related=shard.lease)
 
-    async def _seize(self, ctx: Context, shard: Shard) -> Result | None:
+    async def _seize(self, ctx: Context, shard: Shard) -> float:
         """Takes the Lease over if another read returns exactly the record that was not renewed."""
         key, duration, asked = shard.key, shard.times.duration, self._clock.monotonic()
         try:
             self._observer.observe(await ctx.client.get(Lease, key.name, key.namespace), asked)
         except NotFound:
             self._observer.forget(key)
-            return _after(duration)
+            return duration
         current = self._shard(key)
         if current is None or current.state is not ShardState.UNCERTAIN or current.deleted:
-            return _after(current.times.to_expired if current is not None else duration)
+            return current.times.to_expired if current is not None else duration
         ctx.log.info("Shard Lease was not renewed for twice its duration; taking it over", ring=shard.ring)
         taken = await ctx.client.replace(msgspec.structs.replace(current.lease, spec=self._taken(current)))
         self._observer.observe(taken)
         if (ring := self._rings.get(shard.ring)) is not None:
             ring.metrics.taken_over()
-        return _after(duration)
+        return duration
 
     async def _collect(self, ctx: Context, shard: Shard) -> None:
         meta = shard.lease.metadata

@@ -1,15 +1,21 @@
 """Retries for single objects: a rejected patch is retried later, on its own.
 
 Guaranteed: after a rejected patch (an admission policy, another webhook, a brownout) the object is read and
-decided on again after 1 s, doubled up to a minute, or after the server's Retry-After, without affecting others;
-no old state of the ring is kept. A minute, because the end of a rejection is not announced (a brownout is over, a
-policy was changed), and until then no shard works on the object, or its next shard waits for it. Limited: at most
-`REMEMBERED` objects of a lane, which is 17 requests per second if all fail forever; the next full look retries more.
+decided on again after 1, 2, 4, 8, 10, 10 ... s, or after the server's Retry-After (a minute at most), without affecting
+others; no old state of the ring is kept. Ten seconds, because the end of a rejection is not announced (a brownout is
+over, a policy was changed), and until then no shard works on the object, or its next shard waits for it.
+
+Limited: over all lanes, retries that fail are at most `FAILURES` per second, so more than ten times as many objects
+are retried less often each, until one of a lane succeeds: then all of the lane are, because the cause may be gone for
+all. A lane remembers at most `REMEMBERED` objects. If more fail, it is looked at again when one of these succeeds, and
+objects without an available shard also every `MORE_AFTER` seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kubeshard.core.errors import ApiError
@@ -18,12 +24,18 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.moves import Job, Mover, Outcome
-from kubeshard.workqueue.limits import ItemExponential
+from kubeshard.sharder.schedule import Reach
+from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
 from kubeshard.workqueue.queue import WorkQueue
 
 REMEMBERED = 1000
 WORKERS = 5
-LONGEST, JITTER = 60.0, 0.2
+LONGEST, JITTER = 10.0, 0.2
+FAILURES = 100.0
+LONGEST_RETRY_AFTER = 60.0
+MORE_AFTER = 30.0
+TOGETHER = 10.0
+"""Seconds between two times at which a success leads to the retry of all."""
 
 
 class _Place(NamedTuple):
@@ -31,25 +43,51 @@ class _Place(NamedTuple):
     key: Key
 
 
-class Repairs:
-    """Retries for one resource of a ring. `add` takes a rejected job; `run` retries it."""
+def failures(clock: Clock) -> Limiter:
+    """The limit of failing retries, which all lanes share."""
+    return OverallRate(FAILURES, burst=round(FAILURES), clock=clock)
 
-    def __init__(self, clock: Clock, rng: Rng) -> None:
+
+class Repairs:
+    """Retries for one resource of a ring. `add` takes a rejected job; `run` retries it. `overall`: `failures`. `look`
+    requests a look at a time, at objects that were not remembered.
+    """
+
+    def __init__(
+        self, clock: Clock, rng: Rng, overall: Limiter, look: Callable[[Reach, float], None]
+    ) -> None:
         self._clock = clock
-        self._limiter = ItemExponential(1.0, LONGEST / (1 + JITTER), jitter=JITTER, rng=rng)
+        self._look = look
+        own = ItemExponential(1.0, LONGEST / (1 + JITTER), jitter=JITTER, rng=rng)
+        self._limiter = MaxOf(own, overall)
         self._queue: WorkQueue[_Place] | None = None
         self._jobs: dict[_Place, Job] = {}
         self._needed = asyncio.Event()
         """Most lanes never have anything to retry: the workers start with the first rejection."""
+        self._more: dict[Reach, float] = {}
+        """When the looks were requested for that will find the objects that were not remembered."""
+        self._woken = float("-inf")
 
     def add(self, job: Job, error: Exception) -> None:
         place = _Place(job.kind, job.key)
-        if self._queue is None or (place not in self._jobs and len(self._jobs) >= REMEMBERED):
+        if self._queue is None:
+            return
+        if place not in self._jobs and len(self._jobs) >= REMEMBERED:
+            self._ask_for_more(Reach.ALL if job.decision.source in job.ring.available else Reach.MISPLACED)
             return
         self._jobs[place] = job
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         self._needed.set()
-        self._queue.add_after(place, max(self._limiter.when(place), retry_after or 0.0))
+        self._queue.add_after(
+            place, max(self._limiter.when(place), min(retry_after or 0.0, LONGEST_RETRY_AFTER))
+        )
+
+    def _ask_for_more(self, reach: Reach) -> None:
+        now = self._clock.monotonic()
+        if self._more.get(reach, now) <= now:
+            self._more[reach] = at = now + MORE_AFTER if reach is Reach.MISPLACED else math.inf
+            if at < math.inf:  # a look at all is too expensive to be tried in vain
+                self._look(reach, at)
 
     async def run(self, mover: Mover) -> None:
         """Runs until cancelled."""
@@ -68,9 +106,23 @@ class Repairs:
         while True:
             async with queue.get() as place:
                 job = self._jobs.get(place)
-                # A failure returns through `add`.
-                if job is not None and await mover.carry_out(job, again=True) is not Outcome.FAILED:
+                if job is None:
+                    continue
+                outcome = await mover.carry_out(job, again=True)
+                if outcome is not Outcome.FAILED:  # a failure returned through `add`
                     self._done(place)
+                if outcome in (Outcome.MOVED, Outcome.DRAINED):
+                    self._succeeded(queue)
+
+    def _succeeded(self, queue: WorkQueue[_Place]) -> None:
+        now, may = self._clock.monotonic(), self._woken + TOGETHER
+        for reach in self._more:
+            self._look(reach, max(now, may))
+        self._more.clear()
+        if now >= may:
+            self._woken = now
+            for place in self._jobs:
+                queue.add(place)
 
     def _done(self, place: _Place) -> None:
         self._jobs.pop(place, None)

@@ -166,8 +166,8 @@ class Resync:
                 await crew.start(self._carry_out(job, look))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)
-        if look.tells_drains:
-            lane.pending.end(view.hashring)
+        if look.tells_drains and lane.pending.end(view.hashring):
+            ring.released(entry.resource)
 
     def _is_urgent(self, look: _Look, decision: Decision, view: RingView) -> bool:
         """Whether an urgent look that reads later than this one places the object: else both would write it. One that

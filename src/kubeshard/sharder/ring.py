@@ -28,7 +28,7 @@ from kubeshard.sharder.deaths import Deaths
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.reports import RingReport
-from kubeshard.sharder.schedule import FOLLOW_FIRST, FOLLOW_FIRST_MAIN, Reach, Schedule, Track
+from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, Reach, Schedule, Track
 from kubeshard.sharder.supervised import supervised
 from kubeshard.sharder.waiting import Namespaces, Pending, Waiting
 from kubeshard.sharding.api import ControllerRing
@@ -207,6 +207,12 @@ class Ring:
             lane.schedule.follow(now)
             lane.tell()
 
+    def released(self, resource: GroupResource) -> None:
+        """Drains of main objects have ended: the objects that they control may follow them."""
+        for lane in self.lanes.values():
+            if resource in lane.entry.owners:
+                lane.request(Reach.CONTROLLED, self.clock.monotonic())
+
     def refused(self, resource: GroupResource, decision: Decision) -> Repairing | None:
         """A job for an object was rejected. Returns the `Repairing` that retries it later, on its own."""
         if (lane := self.lanes.get(resource)) is None:
@@ -311,7 +317,7 @@ class Lane:
     ) -> None:
         self.ring = ring
         self.entry = entry
-        self.schedule = Schedule(sync_period, FOLLOW_FIRST_MAIN if entry.main else FOLLOW_FIRST)
+        self.schedule = Schedule(sync_period, FOLLOW_MAIN if entry.main else FOLLOW)
         self.open = True
         """Whether the ring still has the resource."""
         self.pending = Pending()

@@ -11,17 +11,20 @@ few. A *thorough* one may read everything and take long; the urgent one does not
 | shard lost | urgent | those without an available shard | at once, settle looks after 3, 10, 30 s |
 | watch on unassigned objects (re)opened | urgent | those without an available shard | at once |
 | controlled objects, or their owners' drains, waited | thorough | controlled | after 1, 2, 4 ... 30 s while any waits |
-| drains of main objects waited | thorough | being drained | after 8, 16, 30, 30 ... s while any waits |
+| drains of main objects waited | thorough | being drained | after 8, 10, 10 ... s while any waits |
+| a drain has ended | thorough | controlled | at once |
 | controlled objects waited, and their owners were read with other shards | thorough | all owners | with the next look |
 | a drain was requested | thorough | being drained, controlled | after 8 s, 1 s |
-| the resource could not be read | its own | as before | after 5, 10, 20, 30, 30 ... s, or `sync_period` |
+| the resource could not be read | its own | as before | after 5, 10, 10 ... s, or `sync_period` |
+| more failed than are remembered | theirs | without an available shard; all | when one succeeds; and 30 s later |
 
 The settle looks repair decisions that another process made with an older view. After a shard was gained the first one
 reads only objects without an available shard: the rest is reconciled, if not yet by the right shard. An object that a
-shard creates in its last reconcile before it acknowledges a drain is labelled with its name; it joins its owner at most
-`FOLLOW_LAST` seconds later, because looks follow a drain until the first one that finds it gone. A released main
-object is assigned by the watch on unassigned ones. So looks that follow drains of a main resource are for the metrics
-and for the controlled objects, which request them. Several reasons of one track that are due together make one look.
+shard creates in its last reconcile before it acknowledges a drain is labelled with its name; it joins its owner at
+most ten seconds later, because looks follow a drain until the first one that finds it gone. A released main object is
+assigned by the watch on unassigned ones. So looks that follow drains of a main resource are for the metrics and for
+the controlled objects, which request them, and are looked at when one finds that a drain has ended. Several reasons of
+one track that are due together make one look.
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 SETTLE = (3.0, 10.0, 30.0)
-FOLLOW_FIRST, FOLLOW_FIRST_MAIN, FOLLOW_LAST = 1.0, 8.0, 30.0
-RETRY_FIRST, RETRY_LAST = 5.0, 30.0
+FOLLOW = (1.0, 30.0)
+FOLLOW_MAIN = (8.0, 10.0)
+"""The first and the longest delay of looks that follow drains. A main resource is listed by the drain label."""
+RETRY_FIRST, RETRY_LAST = 5.0, 10.0
 
 
 class Reach(IntEnum):
@@ -71,7 +76,7 @@ class Schedule:
     """Call `due`, look, call `done`; `wait` returns when to call `due` again. Times are monotonic seconds."""
 
     sync_period: float
-    follow_first: float = FOLLOW_FIRST
+    follow_delays: tuple[float, float] = FOLLOW
     _known: tuple[str, ...] | None = None
     _all_at: float = float("-inf")
     _requests: list[tuple[float, Reach]] = field(default_factory=list)
@@ -89,7 +94,7 @@ class Schedule:
             return
         # A look that is due may be running already, and past the object. One look after the last request is enough.
         others = [(at, reach) for at, reach in self._requests if reach is not Reach.CONTROLLED]
-        again = [(at, Reach.CONTROLLED) for at in (*asked[:1], now + self.follow_first)]
+        again = [(at, Reach.CONTROLLED) for at in (*asked[:1], now + self.follow_delays[0])]
         self._requests = others + again
 
     def members(self, available: tuple[str, ...], now: float) -> None:
@@ -146,7 +151,8 @@ class Schedule:
         self._failed.pop(track, None)
         if outcome.waiting:
             again = self._follow is not None and reach is Reach.CONTROLLED
-            delay = min(2 * self._follow[1], FOLLOW_LAST) if again and self._follow else self.follow_first
+            first, last = self.follow_delays
+            delay = min(2 * self._follow[1], last) if again and self._follow else first
             self._follow = (now + delay, delay)
         elif track is Track.THOROUGH:
             self._follow = None

@@ -113,13 +113,15 @@ class Pending:
         """The drain could not be requested."""
         self._refused.add(key)
 
-    def end(self, hashring: HashRing) -> None:
-        """Everything was read, with the ring as it was when the look started."""
+    def end(self, hashring: HashRing) -> bool:
+        """Everything was read, with the ring as it was when the look started. Returns whether a drain has ended."""
+        ended = not self._pending <= self._seen
         # Earlier drains count until everything was read, for decisions made in between.
         self._pending, self._seen = self._seen, set()
         if self._complete:
             self._hashring = hashring
             self._refused_before = set()
+        return ended
 
     def is_known(self, hashring: HashRing) -> bool:
         """Whether the last look was complete and used exactly these shards."""
