@@ -15,9 +15,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from kubeshard.core.yaml_output import as_yaml
 from kubeshard.manifests.chart import chart
 from kubeshard.manifests.kustomization import kustomizations
-from kubeshard.manifests.output import GENERATED, as_yaml
+from kubeshard.manifests.output import GENERATED
 from kubeshard.monitoring import dashboards, rules
 from kubeshard.monitoring.page import tables
 from kubeshard.sharding.crd import controller_ring_crd

@@ -17,6 +17,7 @@ from kubeshard import Client, ConfigMap, KubeObject, Struct, until, wait_for
 from kubeshard.cli.program import cli
 from kubeshard.client import install
 from kubeshard.core import Condition, ConfigurationError, Form
+from kubeshard_apiserver.front.yaml_bodies import read_yaml
 from kubeshard_apiserver.serving import embedded_in_thread
 
 ROOT = Path(__file__).parents[2]
@@ -98,6 +99,18 @@ def test_the_manifests_are_of_the_kind(tmp_path: Path) -> None:
     }
     (example,) = (each for each in documents if each["kind"] == "Policy")
     assert example["apiVersion"] == "web.example.com/v1alpha1"
+
+
+@pytest.mark.system
+def test_names_that_are_words_of_yaml_stay_names(tmp_path: Path) -> None:
+    folder = made(tmp_path / "on", "--kind", "Yes") / "manifests"
+    found = [
+        read_yaml(text.encode())[0] for file in folder.iterdir() for text in file.read_text().split("---\n")
+    ]
+    deployment = next(each for each in found if each["kind"] == "Deployment")
+    assert deployment["metadata"] == {"name": "on", "namespace": "on"}
+    assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == "on"
+    assert [each["metadata"]["name"] for each in found if each["kind"] == "Yes"] == ["first"]
 
 
 @pytest.mark.system

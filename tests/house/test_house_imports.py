@@ -8,11 +8,12 @@ users would write them, and take from `kubeshard` what it re-exports.
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
 import pytest
-from source_tree import PACKAGE, PACKAGES, name, parsed, sources
+from source_tree import PACKAGE, PACKAGES, installed, name, parsed, sources
 
 import kubeshard
 
@@ -100,3 +101,10 @@ def test_no_package_hides_a_module_behind_a_name_that_it_hands_on() -> None:
 
 def _dotted(folder: Path) -> str:
     return ".".join(folder.relative_to(PACKAGE.parent).parts)
+
+
+def test_one_module_writes_yaml() -> None:
+    """Parsers of YAML disagree on what needs quotes; `kubeshard.core.yaml_output` quotes what any of them misreads."""
+    writing = re.compile(r"\byaml\.(safe_)?dump|\b(Safe)?Dumper\b|\bsafe_dump")
+    found = [installed(path) for path in sources() if writing.search(path.read_text())]
+    assert found == ["kubeshard/core/yaml_output.py"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kubeshard.manifests.output import documents
+from kubeshard.core.yaml_output import documents
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from installed_cluster import DEPLOY, Cluster
 
+from kubeshard.core.yaml_output import documents
 from kubeshard.manifests.kustomization import identity
-from kubeshard.manifests.output import documents
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues, chosen
 

@@ -18,8 +18,8 @@ import yaml
 from installed_cluster import Cluster
 
 from kubeshard import ConfigMap, Context, Controller, Manager
+from kubeshard.core.yaml_output import documents
 from kubeshard.manifests.operator import operator_objects
-from kubeshard.manifests.output import documents
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import OperatorValues, SharderValues, chosen
 from kubeshard.monitoring.alerting import prometheus_rule

@@ -14,8 +14,8 @@ from installed_cluster import Cluster
 from pods import Pods
 from replicas import Replica
 
+from kubeshard.core.yaml_output import documents
 from kubeshard.manifests.kustomization import identity
-from kubeshard.manifests.output import documents
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues

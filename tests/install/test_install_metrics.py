@@ -14,7 +14,7 @@ from installed_cluster import Cluster
 from pods import Pods
 from replicas import Replica
 
-from kubeshard.manifests.output import documents
+from kubeshard.core.yaml_output import documents
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues, chosen
 from kubeshard.testing.control_plane import free_port

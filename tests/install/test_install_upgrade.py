@@ -17,9 +17,9 @@ from witness import Witness
 
 from kubeshard import Client, ObjectMeta
 from kubeshard.cli.demo.fleet import Fleet
+from kubeshard.core.yaml_output import documents
 from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import RING, SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
-from kubeshard.manifests.output import documents
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.testing.control_plane import free_port
 

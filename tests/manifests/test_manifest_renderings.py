@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from kubeshard.core.patches import apply_merge_patch
+from kubeshard.core.yaml_output import as_yaml
 from kubeshard.manifests.kustomization import COMPONENTS, component, identity
-from kubeshard.manifests.output import as_yaml
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues, chosen
 from kubeshard.testing.assets import find_assets

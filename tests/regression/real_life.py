@@ -39,7 +39,7 @@ from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.core.errors import KubeshardError, NotFound
 from kubeshard.core.objects import OwnerReference
 from kubeshard.core.times import parse_time
-from kubeshard.manifests.output import documents
+from kubeshard.core.yaml_output import documents
 from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
 from kubeshard.sharder.app import build_sharder

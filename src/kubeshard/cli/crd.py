@@ -58,9 +58,9 @@ def show(references: tuple[str, ...]) -> None:
     For a module, these are its classes marked with CustomResource or, if there are none, all classes with a custom
     group. Several classes of one kind are its versions. MODULE is an importable name or a file.
     """
-    import yaml
+    from kubeshard.core.yaml_output import documents
 
-    click.echo(yaml.safe_dump_all(_defined(references), sort_keys=False, width=120), nl=False)
+    click.echo(documents(_defined(references)), nl=False)
 
 
 @crd.command(

@@ -17,6 +17,7 @@ import click
 from kubeshard.cli.options import Command, version_option
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import default_plural
+from kubeshard.core.yaml_output import scalar
 from kubeshard.version import __version__
 
 _SUFFIX = ".template"
@@ -128,6 +129,8 @@ def _values(project: str, kind: str, group: str) -> dict[str, str]:
         "plural": default_plural(kind),
         "group": group,
         "kubeshard": __version__,
+        "project_in_yaml": scalar(project),
+        "kind_in_yaml": scalar(kind),
     }
 
 

@@ -194,6 +194,7 @@ def _file(path: Path | None) -> Any:
 
 
 def _print(objects: Iterable[Any], output: str) -> None:
-    from kubeshard.manifests.output import documents, listed
+    from kubeshard.core.yaml_output import documents
+    from kubeshard.manifests.output import listed
 
     click.echo(listed(objects) if output == "json" else documents(objects), nl=False)

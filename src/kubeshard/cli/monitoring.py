@@ -37,8 +37,7 @@ def monitoring() -> None:
 )
 def rules(namespace: str | None, docs_url: str | None) -> None:
     """Print the alerts as YAML, each with a summary and where to read more."""
-    import yaml
-
+    from kubeshard.core.yaml_output import as_yaml
     from kubeshard.monitoring.alerting import prometheus_rule
     from kubeshard.monitoring.alerting import rules as rendered
 
@@ -49,7 +48,7 @@ def rules(namespace: str | None, docs_url: str | None) -> None:
     found = (
         rendered(docs_url) if namespace is None else prometheus_rule(label(namespace, "--resource"), docs_url)
     )
-    click.echo(yaml.safe_dump(found, sort_keys=False, width=120), nl=False)
+    click.echo(as_yaml(found), nl=False)
 
 
 @monitoring.command(

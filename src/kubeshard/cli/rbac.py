@@ -35,8 +35,7 @@ def rbac(target: str, name: str | None, namespace: str | None, service_account: 
     They allow what its declarations need: what controllers watch, own, read and write, events, leases and webhooks.
     Declare anything else that the code does in the `reads` and `writes` of its Controller.
     """
-    import yaml
-
+    from kubeshard.core.yaml_output import documents
     from kubeshard.manager.roles import roles
 
     bound = account(service_account, "--service-account") if service_account is not None else None
@@ -47,4 +46,4 @@ def rbac(target: str, name: str | None, namespace: str | None, service_account: 
         namespace=namespace or (bound[0] if bound else None),
         account=bound,
     )
-    click.echo(yaml.safe_dump_all(found, sort_keys=False, width=120), nl=False)
+    click.echo(documents(found), nl=False)

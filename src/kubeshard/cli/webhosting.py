@@ -117,12 +117,10 @@ def show(crds: bool) -> None:
     Apply their CustomResourceDefinitions first and separately, because `kubectl apply` looks up every kind before it
     applies anything.
     """
-    import yaml
-
+    from kubeshard.core.yaml_output import documents
     from kubeshard.examples.webhosting import manifests
 
-    documents = [*(manifests.crds() if crds else manifests.samples())]
-    click.echo(yaml.safe_dump_all(documents, sort_keys=False), nl=False)
+    click.echo(documents(manifests.crds() if crds else manifests.samples()), nl=False)
 
 
 @samples.command(

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from kubeshard.manifests.output import GENERATED, as_json, as_yaml
+from kubeshard.core.yaml_output import as_yaml
+from kubeshard.manifests.output import GENERATED, as_json
 from kubeshard.manifests.sharder import CERT_MANAGER, CERTIFICATE, base_config, parts
 from kubeshard.manifests.template import When, helm
 from kubeshard.manifests.values import SharderValues, described, plain

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kubeshard.core.patches import json_patch
-from kubeshard.manifests.output import GENERATED, as_yaml, documents
+from kubeshard.core.yaml_output import as_yaml, documents
+from kubeshard.manifests.output import GENERATED
 from kubeshard.manifests.sharder import parts, sharder_objects
 from kubeshard.manifests.template import When, resolved
 from kubeshard.manifests.values import SharderValues, chosen, plain

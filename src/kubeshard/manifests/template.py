@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubeshard.manifests.output import as_yaml
+from kubeshard.core.yaml_output import as_yaml
 
 Values = Mapping[str, Any]
 """Values as plain mappings, as in YAML."""

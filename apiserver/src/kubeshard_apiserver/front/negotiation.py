@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-import yaml
 
+from kubeshard.core.yaml_output import as_yaml
 from kubeshard_apiserver.front.tables import Tables
 from kubeshard_apiserver.status import not_acceptable
 
@@ -54,7 +54,7 @@ class Format:
 
     def encode(self, document: Any) -> bytes:
         if self.media_type == YAML:
-            return yaml.safe_dump(document, sort_keys=False).encode()
+            return as_yaml(document).encode()
         return encoded_json(document, pretty=self.pretty)
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-import yaml
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.yaml_output import as_yaml
 from kubeshard.runtime.rng import secret_token
 from kubeshard.runtime.tls import CertificatePair, load_pair, server_context
 
@@ -85,7 +85,7 @@ class Credentials:
         """Returns the administrator's kubeconfig, with everything inline."""
         name = CLUSTER
         ca = base64.b64encode(self.authority.certificate).decode()
-        return yaml.safe_dump(
+        return as_yaml(
             {
                 "apiVersion": "v1",
                 "kind": "Config",
@@ -95,8 +95,7 @@ class Credentials:
                     {"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}
                 ],
                 "current-context": name,
-            },
-            sort_keys=False,
+            }
         )
 
 

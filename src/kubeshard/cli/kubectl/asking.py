@@ -147,9 +147,9 @@ def print_value(value: object, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(plain, indent=2))
     else:
-        import yaml
+        from kubeshard.core.yaml_output import as_yaml
 
-        click.echo(yaml.safe_dump(plain, sort_keys=False, width=120, allow_unicode=True), nl=False)
+        click.echo(as_yaml(plain), nl=False)
 
 
 def print_table(rows: Sequence[Sequence[object]], *, indent: str = "") -> None:
