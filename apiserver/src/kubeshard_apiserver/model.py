@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
@@ -15,10 +15,14 @@ from kubeshard_apiserver.access.authorizer import ALLOW_ALL, Authorizer
 from kubeshard_apiserver.access.user import ADMINISTRATOR, User
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.builtin import builtin_resources
+from kubeshard_apiserver.resources.conversion_webhooks import converting
 from kubeshard_apiserver.resources.events import EVENTS
 from kubeshard_apiserver.resources.registry import Registry, Resource
 from kubeshard_apiserver.status import not_found
+from kubeshard_apiserver.steps import Steps
 from kubeshard_apiserver.store import Store
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -125,11 +129,21 @@ class Model:
         return second_time(self.clock.wall())
 
     def live(self, target: Target) -> Object:
-        """Returns the stored object in the requested API version. Raises NotFound."""
+        """Returns the stored object in the requested API version. Raises NotFound, and Unconverted if a webhook has to
+        convert it (see `reading`).
+        """
         found = self.store.get(target.group_resource, target.key)
         if found is None or (target.subresource and target.subresource not in target.resource.subresources):
             raise not_found(target.group_resource, target.name)
         return in_version(target.resource, found)
+
+    def converting(self, do: Callable[[], T]) -> Steps[T]:
+        """See `resources.conversion_webhooks.converting`."""
+        return converting(self.rng.token, do)
+
+    def reading(self, target: Target) -> Steps[Object]:
+        """Returns the live object after its conversion. Raises NotFound."""
+        return self.converting(lambda: self.live(target))
 
     def is_live(self, target: Target, obj: Object) -> bool:
         """Whether this state of the object is still the stored one."""
@@ -140,6 +154,7 @@ class Model:
 
 
 def in_version(resource: Resource, obj: Object) -> Object:
+    """Returns the object in the version of the resource. Raises Unconverted if a webhook has to convert it."""
     strategy = resource.strategy
     if strategy.reads_anew:
         obj = strategy.read(obj)

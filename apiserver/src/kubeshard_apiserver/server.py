@@ -77,15 +77,15 @@ class ApiServer:
 
     def live(self, target: Target) -> Object:
         """See `Model.live`."""
-        return self.model.live(target)
+        return finish(self.model.reading(target))
 
     def get(self, target: Target, resource_version: str = "") -> Object:
         """See `Reads.get`."""
-        return self.reads.get(target, resource_version)
+        return finish(self.model.converting(lambda: self.reads.get(target, resource_version)))
 
     def list(self, target: Target, options: ListOptions | None = None) -> Page:
         """See `Reads.list`."""
-        return self.reads.list(target, options)
+        return finish(self.model.converting(lambda: self.reads.list(target, options)))
 
     def watch(self, target: Target, options: ListOptions | None = None) -> Watch:
         """See `Watches.watch`."""

@@ -18,6 +18,8 @@ from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.runtime.tls import CertificatePair, load_pair, server_context
 
 Review = dict[str, Any]
+Convert = Callable[[Review], Any]
+"""Returns the response to a ConversionReview (bytes, or a whole review) from its request."""
 Respond = Callable[[Review], Any]
 """Returns the `response` to a request, or another response body (bytes, or a whole review)."""
 
@@ -52,6 +54,7 @@ class Hooks:
         self.own_certificate = own_certificate
         """The server's own certificate as a bundle, without that of its authority."""
         self.responders: dict[str, Respond] = {}
+        self.conversions: dict[str, Convert] = {}
         self.asked: dict[str, list[Review]] = {}
         self.statuses: dict[str, int] = {}
         self.redirects: dict[str, tuple[int, str]] = {}
@@ -82,6 +85,10 @@ class Hooks:
 
     async def _answer(self, path: str, review: Review) -> bytes:
         request = review["request"]
+        if path in self.conversions:
+            self.asked.setdefault(path, []).append(request)
+            converted = self.conversions[path](request)
+            return converted if isinstance(converted, bytes) else json.dumps(converted).encode()
         if (request.get("object") or {}).get("metadata", {}).get("labels", {}).get(READY_LABEL):
             # This request only tests whether the configuration is in force.
             return _encoded(deny(request, message="in force"))

@@ -58,6 +58,7 @@ VALUES = fields(
         fields(**{"foo-bar": INTEGER, "namespace": STRING, "a.b": STRING, "x__y": STRING}),
         rule("!has(self.foo__dash__bar) || self.foo__dash__bar > 0"),
         rule("!has(self.__namespace__) || self.__namespace__ == 'x'"),
+        rule("!has(self.namespace) || self.namespace == 'x'"),
         rule("!has(self.a__dot__b) || self.a__dot__b == 'x'"),
         rule("!has(self.x__underscores__y) || self.x__underscores__y == 'x'"),
     ),

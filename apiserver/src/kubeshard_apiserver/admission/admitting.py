@@ -29,6 +29,7 @@ _BAD_MANAGED_FIELDS = (
 
 class Admission:
     def __init__(self, model: Model) -> None:
+        self._model = model
         self._store = store = model.store
         self._webhooks = Webhooks(model.registry, self._namespace, model.rng.token)
         self._policies = Policies(model.registry, store, self._namespace)
@@ -66,8 +67,13 @@ class Admission:
             )
         if not (self._validating or self._judging) or not write.options.asks:
             return
-        with deciding(write.decide):
-            self._policies.judge(self._judging, write)
+        judging = self._judging
+
+        def judge() -> None:
+            with deciding(write.decide):
+                self._policies.judge(judging, write)
+
+        yield from self._model.converting(judge)
         yield from self._webhooks.validate(self._validating, write)
 
     def _forget(self, written: GroupResource) -> None:

@@ -120,13 +120,18 @@ class Attributes:
         return replace(self, object=obj)
 
     def as_version(self, resource: Resource) -> Attributes:
-        """The same write in another version of the kind."""
+        """The same write as one to another version of the kind; its objects stay as they are (see `converted`)."""
         if resource is self.target.resource:
+            return self
+        return replace(self, first=self.requested, target=replace(self.target, resource=resource))
+
+    def converted(self) -> Attributes:
+        """The write with its objects in the version of its target. Raises Unconverted."""
+        resource = self.target.resource
+        if resource is self.requested:
             return self
         return replace(
             self,
-            first=self.requested,
-            target=replace(self.target, resource=resource),
             object=self.object and in_version(resource, self.object),
             old=self.old and in_version(resource, self.old),
         )

@@ -124,10 +124,9 @@ class Policies:
             return None
         if not match.rules:
             return attributes
-        return next(
-            (version for version in self._versions(match, attributes) if any_matches(match.rules, version)),
-            None,
-        )
+        versions = self._versions(match, attributes)
+        found = next((version for version in versions if any_matches(match.rules, version)), None)
+        return found and found.converted()
 
     def _versions(self, match: Match, attributes: Attributes) -> Iterator[Attributes]:
         yield attributes

@@ -37,8 +37,10 @@ from kubeshard_apiserver.admission.review import (
 )
 from kubeshard_apiserver.cel import CelError
 from kubeshard_apiserver.cel.authorization import deciding
+from kubeshard_apiserver.model import in_version
 from kubeshard_apiserver.objects import Object, private
 from kubeshard_apiserver.patching import patched
+from kubeshard_apiserver.resources.conversion_webhooks import converting
 from kubeshard_apiserver.resources.registry import Registry, Resource
 from kubeshard_apiserver.status import forbidden
 from kubeshard_apiserver.steps import Steps, WebhookCall
@@ -91,12 +93,15 @@ class Webhooks:
         called: set[tuple[str, str]] = set()
         for is_first in (True, False):
             for hook in hooks:
-                asked = self._asked(hook, attributes)
-                if asked is None or (not is_first and hook.uid not in again):
+                if not is_first and hook.uid not in again:
+                    continue
+                asked = yield from self._matched(hook, attributes)
+                if asked is None:
                     continue
                 obj = yield from self._mutated(hook, asked)
                 changed = obj is not None and obj != asked.object
                 if changed and obj is not None:
+                    obj = yield from self._returned(attributes, obj)
                     attributes = _taken(attributes, obj)
                     again |= called
                     called = set()
@@ -112,12 +117,21 @@ class Webhooks:
         refusals = []
         for hook in hooks:
             try:
-                if (asked := self._asked(hook, attributes)) is not None:
+                if (asked := (yield from self._matched(hook, attributes))) is not None:
                     yield from self._verdict(hook, asked, mutating=False)
             except ApiError as error:
                 refusals.append(error)
         if refusals:
             raise refusals[0]
+
+    def _matched(self, hook: Hook, attributes: Attributes) -> Steps[Attributes | None]:
+        return converting(self._token, lambda: self._asked(hook, attributes))
+
+    def _returned(self, attributes: Attributes, obj: Object) -> Steps[Object]:
+        """Returns the changed object in the version of the request."""
+        if not attributes.requested.strategy.needs_webhook:
+            return obj
+        return (yield from converting(self._token, lambda: in_version(attributes.requested, obj)))
 
     def _asked(self, hook: Hook, attributes: Attributes) -> Attributes | None:
         """Returns the write in the version that this webhook matches, or None if it does not match."""
@@ -125,6 +139,7 @@ class Webhooks:
         for resource in self._versions(hook, attributes):
             asked = attributes.as_version(resource)
             if any_matches(rules, asked):
+                asked = asked.converted()
                 break
         else:
             return None

@@ -29,10 +29,24 @@ ROOT: Mapping[str, Schema] = {
 _PACKAGE = "kubeshard"
 _RESERVED = frozenset(
     (
-        *("true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if"),
-        *("import", "let", "loop", "package", "namespace", "return", "var", "void", "while"),
+        *(
+            "as",
+            "break",
+            "const",
+            "continue",
+            "else",
+            "for",
+            "function",
+            "if",
+            "import",
+            "let",
+            "loop",
+            "package",
+        ),
+        *("namespace", "return", "var", "void", "while"),
     )
 )
+_TOKENS = frozenset(("true", "false", "null", "in"))
 _SPECIAL = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 _ESCAPED = re.compile(r"__|[./-]")
 _NAME = re.compile(r"[a-zA-Z_./-][a-zA-Z0-9_./-]*")
@@ -54,13 +68,15 @@ class _Declared(NamedTuple):
     of: Any = None
 
 
-def escaped(name: str) -> str | None:
-    """Returns the name of a field in expressions, or None if expressions cannot refer to it."""
+def names_in_expressions(name: str) -> tuple[str, ...]:
+    """Returns the names of a field in expressions; none if they cannot refer to it. A reserved word may be escaped or
+    not, unless it has a meaning of its own in the language.
+    """
     if not _NAME.fullmatch(name):
-        return None
+        return ()
     if name in _RESERVED:
-        return f"__{name}__"
-    return _ESCAPED.sub(lambda found: _SPECIAL[found[0]], name)
+        return f"__{name}__", name
+    return (f"__{name}__" if name in _TOKENS else _ESCAPED.sub(lambda found: _SPECIAL[found[0]], name),)
 
 
 def members(schema: Schema, *, is_root: bool) -> Mapping[str, Schema]:
@@ -168,9 +184,9 @@ class _Messages:
     def _message(self, fields: Mapping[str, Schema]) -> _Declared:
         message = self._file.message_type.add(name=f"Type{len(self._file.message_type)}")
         for name, schema in fields.items():
-            declared, shown = self.declare(schema), escaped(name)
-            if declared is not None and shown is not None:
-                self._field(message, shown, declared)
+            if (declared := self.declare(schema)) is not None:
+                for shown in names_in_expressions(name):
+                    self._field(message, shown, declared)
         return _Declared("message", f"{_PACKAGE}.{message.name}")
 
     def _field(self, message: Any, name: str, declared: _Declared) -> None:

@@ -7,7 +7,7 @@ a Status with the right code and reason, or a stream. No reply reveals a write t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -141,7 +141,7 @@ class Front:
         if special := special_of(target):
             return object_reply(resource, await self._perform(special(question)), format_)
         if attributes.verb == "watch":
-            return self._watch(target, request, format_)
+            return await self._watch(target, request, format_)
         handle = self._of_object if path.name and attributes.verb != "create" else self._of_collection
         return await handle(question, format_)
 
@@ -160,12 +160,17 @@ class Front:
     async def _perform(self, steps: Steps[T]) -> T:
         return await perform(steps, self._caller, self._aside)
 
+    async def _converted(self, do: Callable[[], T]) -> T:
+        """Returns the result of `do`, for which conversion webhooks may have to be called."""
+        return await self._perform(self.server.model.converting(do))
+
     async def _of_object(self, asked: Question, format_: Format) -> Reply:
         target, request, server = asked.target, asked.request, self.server
         resource = target.resource
         match request.method:
             case "GET" | "HEAD":
-                obj = server.get(target, request.query.get("resourceVersion", ""))
+                version = request.query.get("resourceVersion", "")
+                obj = await self._converted(lambda: server.reads.get(target, version))
                 return object_reply(resource, Answer(200, obj), format_)
             case "PUT":
                 options, body = asked.write_options("UpdateOptions"), _body(request, resource)
@@ -186,7 +191,9 @@ class Front:
         resource = target.resource
         match request.method:
             case "GET" | "HEAD":
-                return list_reply(resource, server.list(target, request.list_options()), format_)
+                selected = request.list_options()
+                page = await self._converted(lambda: server.reads.list(target, selected))
+                return list_reply(resource, page, format_)
             case "POST":
                 options, body = asked.write_options("CreateOptions"), _body(request, resource)
                 steps = server.writes.creating(replace(target, name=""), body, options)
@@ -201,11 +208,16 @@ class Front:
                     request.decode_patch(typed=False)
                 raise bad_request("name must be provided")
 
-    def _watch(self, target: Target, request: Request, format_: Format) -> Reply:
+    async def _watch(self, target: Target, request: Request, format_: Format) -> Reply:
         options = request.list_options()
-        watch = self.server.watch(target, options)
+        watch = await self._converted(lambda: self.server.watch(target, options))
         stream = event_stream(
-            watch, format_, self._lines, seconds=request.timeout, bookmarks=options.allow_bookmarks
+            watch,
+            format_,
+            self._lines,
+            self._converted if watch.needs_webhook else None,
+            seconds=request.timeout,
+            bookmarks=options.allow_bookmarks,
         )
         return Reply(200, {"content-type": JSON}, stream=stream)
 

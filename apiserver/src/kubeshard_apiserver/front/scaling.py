@@ -53,8 +53,8 @@ def scale(question: Question) -> Steps[Answer]:
     target, request = question.target, question.request
     match request.method:
         case "GET":
-            live = question.server.get(target, request.query.get("resourceVersion", ""))
-            yield from ()
+            server, version = question.server, request.query.get("resourceVersion", "")
+            live = yield from server.model.converting(lambda: server.reads.get(target, version))
             return Answer(200, scale_of(live, target.resource))
         case "PUT":
             options = question.write_options("UpdateOptions")

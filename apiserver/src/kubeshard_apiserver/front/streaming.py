@@ -7,7 +7,7 @@ delays only itself; clients that allow bookmarks get one every minute.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
@@ -18,6 +18,8 @@ from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.status import as_status
 from kubeshard_apiserver.verbs.watching import Watch, WatchEvent
 
+Converted = Callable[[Callable[[], list[WatchEvent]]], Awaitable[list[WatchEvent]]]
+
 DEFAULT_SECONDS = 1800.0
 BOOKMARK_SECONDS = 60.0
 MOST_KEPT = 1024 * 1024
@@ -27,9 +29,17 @@ event loop are rarely needed.
 
 
 async def event_stream(
-    watch: Watch, format_: Format, lines: EventLines, *, seconds: float | None, bookmarks: bool
+    watch: Watch,
+    format_: Format,
+    lines: EventLines,
+    converted: Converted | None = None,
+    *,
+    seconds: float | None,
+    bookmarks: bool,
 ) -> AsyncGenerator[bytes, None]:
-    """Yields chunks of complete lines."""
+    """Yields chunks of complete lines. `converted` takes the events of a kind that a webhook converts; if that fails,
+    the watch ends, and the client lists again.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + (seconds or DEFAULT_SECONDS)
     next_bookmark = loop.time() + BOOKMARK_SECONDS if bookmarks else end
@@ -38,7 +48,11 @@ async def event_stream(
     try:
         while True:
             changed.clear()
-            if events := watch.take():
+            try:
+                events = await converted(watch.take) if converted is not None else watch.take()
+            except ApiError:
+                return
+            if events:
                 yield b"".join([lines.line(event, format_) for event in events])
                 continue
             if watch.ended or loop.time() >= end:

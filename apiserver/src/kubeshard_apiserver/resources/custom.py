@@ -8,7 +8,8 @@ from typing import Any
 
 from kubeshard.core.kinds import Kind
 from kubeshard_apiserver.apply.shape import Path
-from kubeshard_apiserver.objects import Object, private
+from kubeshard_apiserver.objects import Object, copied
+from kubeshard_apiserver.resources.conversion_webhooks import ConversionWebhook
 from kubeshard_apiserver.resources.custom_rules import UNCHECKED, Rules, is_blocking
 from kubeshard_apiserver.resources.embedded_objects import Embedded
 from kubeshard_apiserver.resources.metadata import STANDARD_FINALIZERS
@@ -40,14 +41,19 @@ class CustomResources(Strategy):
         selectable: tuple[str, ...] = (),
         scales: ScalePaths | None = None,
         stored: Mapping[str, Any] | None = None,
+        webhook: ConversionWebhook | None = None,
     ) -> None:
-        """`stored` is the schema of the storage version, if objects may have been written with another schema."""
+        """`stored` is the schema of the storage version, if objects may have been written with another schema or are
+        converted by a webhook.
+        """
         super().__init__(kind, schema, subresources=subresources)
         self.scales = scales
         self.selectable = (*Strategy.selectable, *selectable)
         self._root = _without_implicit(schema)
         self._stored = None if stored is None else _without_implicit(stored)
         self.reads_anew = stored is not None
+        self._webhook = webhook
+        self.needs_webhook = webhook is not None
 
     def decode(self, obj: Object) -> list[str]:
         kind = self.kind
@@ -87,13 +93,26 @@ class CustomResources(Strategy):
         return super().resets(subresource, path)
 
     def read(self, obj: Object) -> Object:
-        """Return the stored object, defaulted by the schema of the storage version and pruned by both schemas."""
-        fields = private(_fields(obj))
-        if self._stored is not None:
+        """Return the stored object, defaulted by the schema of the storage version and pruned by both schemas. An
+        object in another version may be one that is not stored yet.
+        """
+        fields = copied(_fields(obj))
+        if self._stored is not None and (self._webhook is None or obj["apiVersion"] == self._webhook.stored):
             prune(self._stored, fields)
             fill(self._stored, fields)
+        if self._webhook is not None:
+            obj = self._webhook.converted(_with_fields(obj, fields), self.kind.api_version)
+            fields = _fields(obj)
         prune(self._root, fields)
-        return {**{name: obj[name] for name in _IMPLICIT if name in obj}, **fields}
+        return _with_fields(obj, fields)
+
+    def for_storage(self, obj: Object) -> Object:
+        if self._webhook is None:
+            return obj
+        stored = self._webhook.converted(obj, self._webhook.stored)
+        fields = _fields(stored)
+        prune(self._stored or {}, fields)
+        return _with_fields(stored, fields)
 
     def validate(self, obj: Object) -> list[FieldError]:
         fields = _fields(obj)
@@ -176,6 +195,10 @@ def _without_implicit(schema: Mapping[str, Any]) -> dict[str, Any]:
     properties = schema.get("properties") or {}
     kept = {name: inner for name, inner in properties.items() if name not in _IMPLICIT}
     return {**schema, "properties": kept}
+
+
+def _with_fields(obj: Object, fields: Mapping[str, Any]) -> Object:
+    return {**{name: obj[name] for name in _IMPLICIT if name in obj}, **fields}
 
 
 def _fields(obj: Object) -> dict[str, Any]:

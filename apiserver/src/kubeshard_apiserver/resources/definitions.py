@@ -1,6 +1,6 @@
 """CustomResourceDefinitions: their own rules, and the kinds that they add.
 
-Not covered: rule costs, and conversion webhooks. The versions of a kind differ only in their name.
+Not covered: rule costs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard_apiserver.objects import Object, is_deleting
 from kubeshard_apiserver.printing import custom_printer
+from kubeshard_apiserver.resources.conversion_webhooks import ConversionWebhook
 from kubeshard_apiserver.resources.custom import CustomResources
 from kubeshard_apiserver.resources.definition_names import is_established
 from kubeshard_apiserver.resources.definition_rules import (
@@ -101,7 +102,8 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
     """Yield the served versions, the storage version first."""
     spec = definition["spec"]
     names = {**spec["names"], **(definition["status"].get("acceptedNames") or {})}
-    stored = _stored_schema(definition)
+    webhook = _conversion_webhook(definition)
+    stored = _stored_schema(definition, is_converted=webhook is not None)
     for version in sorted(spec["versions"], key=lambda version: not version.get("storage")):
         if version.get("served"):
             kind = Kind(
@@ -114,6 +116,7 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
                 subresources=frozenset({"status", "scale"} & subresources.keys()),
                 scales=scale_paths(subresources.get("scale")),
                 stored=stored,
+                webhook=webhook,
                 selectable=tuple(
                     field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()
                 ),
@@ -130,16 +133,36 @@ def kinds_of(definition: Object) -> Iterator[Resource]:
             )
 
 
-def _stored_schema(definition: Object) -> dict[str, Any] | None:
+def _conversion_webhook(definition: Object) -> ConversionWebhook | None:
+    spec = definition["spec"]
+    conversion = spec.get("conversion") or {}
+    if conversion.get("strategy") != "Webhook":
+        return None
+    webhook = conversion["webhook"]
+    return ConversionWebhook(
+        f"conversion_webhook_for_{definition['metadata']['name']}",
+        webhook["clientConfig"],
+        next(name for name in webhook["conversionReviewVersions"] if name in ("v1", "v1beta1")),
+        f"{spec['group']}/{_storage_version(definition)['name']}",
+    )
+
+
+def _storage_version(definition: Object) -> dict[str, Any]:
+    return next(version for version in definition["spec"]["versions"] if version.get("storage"))
+
+
+def _stored_schema(definition: Object, *, is_converted: bool) -> dict[str, Any] | None:
     """Return the schema of the storage version, or None if all objects are known to have been written with the current
     schema.
     """
     versions = definition["spec"]["versions"]
-    if definition["metadata"].get("generation", 1) == 1 and all(
-        version.get("schema") == versions[0].get("schema") for version in versions
+    if (
+        not is_converted
+        and definition["metadata"].get("generation", 1) == 1
+        and all(version.get("schema") == versions[0].get("schema") for version in versions)
     ):
         return None
-    storage = next(version for version in versions if version.get("storage"))
+    storage = _storage_version(definition)
     return (storage.get("schema") or {}).get("openAPIV3Schema") or {}
 
 

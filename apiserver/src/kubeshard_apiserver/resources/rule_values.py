@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from kubeshard_apiserver.cel.schema_types import duration, escaped, members, timestamp
+from kubeshard_apiserver.cel.schema_types import duration, members, names_in_expressions, timestamp
 from kubeshard_apiserver.schema.lists import key_of, same
 
 Schema = Mapping[str, Any]
@@ -61,7 +61,7 @@ def _object(schema: Schema, *, is_root: bool) -> Conversion:
         return _of_type(dict, lambda value: {name: convert(member) for name, member in value.items()})
     # Fields that are not in the schema cannot be used in expressions, but they count when objects are compared.
     fields = {
-        name: (escaped(name) or name, conversion(inner))
+        name: (names_in_expressions(name) or (name,), conversion(inner))
         for name, inner in members(schema, is_root=is_root).items()
     }
 
@@ -70,7 +70,8 @@ def _object(schema: Schema, *, is_root: bool) -> Conversion:
         for name, member in value.items():
             known = fields.get(name)
             if known is not None:
-                converted[known[0]] = known[1](member)
+                names, convert = known
+                converted.update(dict.fromkeys(names, convert(member)))
             else:
                 converted[name] = member
         return converted

@@ -50,6 +50,10 @@ class Strategy:
     is_custom = False
     reads_anew = False
     """Whether stored objects may have been written with another schema."""
+    needs_webhook = False
+    """Whether a webhook converts between the versions of the kind, so that `read` and `for_storage` may raise
+    `Unconverted`.
+    """
 
     def __init__(
         self, kind: Kind, schema: Mapping[str, Any], *, subresources: frozenset[str] = frozenset()
@@ -98,6 +102,10 @@ class Strategy:
 
     def read(self, obj: Object) -> Object:
         """Return the stored object as it appears under the current schema."""
+        return obj
+
+    def for_storage(self, obj: Object) -> Object:
+        """Return the object of this version as it is stored."""
         return obj
 
     def set_defaults(self, obj: Object) -> None:

@@ -7,6 +7,7 @@ admission. Nothing is stored here. Source: k8s.io/apiserver `registry/generic/re
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kubeshard.core.kinds import GroupKind
 from kubeshard_apiserver.admission.admitting import Admission
@@ -40,16 +41,17 @@ class Changes:
         *,
         replaces: bool = False,
         managed: bool = False,
-    ) -> Steps[tuple[Object, Object]]:
-        """Returns the live object and the result of applying `change` to it. If the object was written to during
-        admission, starts over with the new live object. `managed` means that `change` updates managedFields itself.
-        Raises NotFound, Conflict, Invalid and the errors of admission.
+    ) -> Steps[tuple[Object, Object, Object]]:
+        """Returns the live object, the result of applying `change` to it, and this as it is to be stored. If the object
+        was written to during admission, starts over with the new live object. `managed` means that `change` updates
+        managedFields itself. Raises NotFound, Conflict, Invalid and the errors of admission.
         """
         while True:
-            live = self._model.live(target)
+            live = yield from self._model.reading(target)
             new = yield from self._made(target, live, change, options, replaces, managed)
+            to_store = yield from self._model.converting(partial(target.resource.strategy.for_storage, new))
             if self._model.is_live(target, live):
-                return live, new
+                return live, new, to_store
 
     def _made(
         self,

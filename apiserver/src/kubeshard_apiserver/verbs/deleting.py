@@ -17,7 +17,7 @@ from kubeshard.core.times import parse_time, second_time
 from kubeshard_apiserver.access.user import ADMINISTRATOR, User
 from kubeshard_apiserver.admission.admitting import Admission
 from kubeshard_apiserver.admission.attributes import Attributes
-from kubeshard_apiserver.model import EVERY_RIGHT, Answer, Model, Rights, Target
+from kubeshard_apiserver.model import EVERY_RIGHT, Answer, Model, Rights, Target, in_version
 from kubeshard_apiserver.objects import Object, is_deleting, key_of, private, with_metadata
 from kubeshard_apiserver.resources.definition_names import terminating
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
@@ -73,12 +73,23 @@ class Deletions:
         _check_options(options)
         _warn_of_dependents(target, options)
         live = yield from self._admitted_live(target, options, target)
-        return self._delete(target, live, options)
+        answer = self._delete(target, self._as_stored(target, live), options)
+        if answer.object.get("kind") == "Status":
+            return answer
+        steps = self._model.converting(lambda: in_version(target.resource, answer.object))
+        return answer._replace(object=(yield from steps))
+
+    def _as_stored(self, target: Target, live: Object) -> Object:
+        """Returns the object whose metadata the deletion changes: in the version that is stored, if that is another
+        one only for a webhook.
+        """
+        stored = self._store.get(target.group_resource, target.key)
+        return stored if target.resource.strategy.needs_webhook and stored is not None else live
 
     def _admitted_live(self, target: Target, options: DeleteOptions, asked: Target) -> Steps[Object]:
         """Returns the live object after admission of exactly this state. `asked` is the target named in the request."""
         while True:
-            live = self._model.live(target)
+            live = yield from self._model.reading(target)
             check_preconditions(target, live, options)
             write = Attributes("DELETE", asked, None, live, options)
             yield from self._admission.mutate(write)
@@ -117,7 +128,7 @@ class Deletions:
         self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
     ) -> Steps[Page]:
         """Deletes the selected objects one after another, and returns them as they were before."""
-        page = self._reads.list(target, selected)
+        page = yield from self._model.converting(lambda: self._reads.list(target, selected))
         options = options or DeleteOptions()
         _check_options(options)
         _warn_of_dependents(target, options)
@@ -126,7 +137,7 @@ class Deletions:
             doomed = Target(target.resource, key.namespace, key.name)
             try:
                 live = yield from self._admitted_live(doomed, options, target)
-                self._delete(doomed, live, options)
+                self._delete(doomed, self._as_stored(doomed, live), options)
             except NotFound:
                 continue
         return page

@@ -69,7 +69,7 @@ class Definitions:
         if resource is None:
             raise not_found(DEFINITIONS, name)
         target = Target(resource, "", name, "status")
-        live, new = finish(self._changes.changed(target, change, _OPTIONS))
+        live, new, _ = finish(self._changes.changed(target, change, _OPTIONS))
         return live if is_same(new, live) else self._store.put(DEFINITIONS, target.key, new)
 
     def serve(self, definition: Object) -> None:

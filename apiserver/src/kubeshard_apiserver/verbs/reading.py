@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.model import Model, Target, in_version
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import Object, key_of
+from kubeshard_apiserver.resources.conversion_webhooks import each
 from kubeshard_apiserver.status import (
     FieldError,
     bad_request,
@@ -111,6 +112,10 @@ class Reads:
         begin, end = _range(ordered, target.namespace, start)
         items: list[Object] = []
         last = start
+        resource = target.resource
+        if resource.strategy.needs_webhook:  # selectors see the version of the request
+            found = [state[key] for _, key in ordered[begin:end]]
+            state = {key_of(obj): obj for obj in each(found, lambda obj: in_version(resource, obj))}
         for place in range(begin, end):
             text, key = ordered[place]
             obj = state[key]
@@ -120,7 +125,7 @@ class Reads:
                 token = _token(revision, last.removeprefix(target.namespace) + "\0")
                 remaining = None if selection.narrows or selection.name else end - place
                 return Page(tuple(items), str(revision), token, remaining)
-            items.append(in_version(target.resource, obj))
+            items.append(in_version(resource, obj))
             last = text
         return Page(tuple(items), str(revision))
 

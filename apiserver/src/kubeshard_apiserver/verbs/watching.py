@@ -15,6 +15,7 @@ from typing import NamedTuple
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.model import Target, in_version
 from kubeshard_apiserver.objects import Object, with_metadata
+from kubeshard_apiserver.resources.conversion_webhooks import each
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.status import as_status, expired
 from kubeshard_apiserver.store import Store, TooOld
@@ -60,11 +61,12 @@ class Watch:
         except TooOld as error:
             self.ended = True
             return [WatchEvent("ERROR", as_status(expired(str(error))))]
-        if events:
-            self._revision = events[-1].revision
-        else:
+        if not events:
             self.ended = self._cuts < self._history.cuts
-        return list(self._seen(events))
+            return []
+        seen = list(self._seen(events))
+        self._revision = events[-1].revision
+        return seen
 
     @property
     def reached(self) -> bool:
@@ -87,6 +89,8 @@ class Watch:
 
     def _seen(self, events: Sequence[Event]) -> Iterator[WatchEvent]:
         selects = self._selection.selects
+        if self.needs_webhook:
+            events = self._converted(events)
         for event in events:
             before = event.old is not None and selects(event.old)
             if event.new is not None and selects(event.new):
@@ -94,6 +98,22 @@ class Watch:
             elif before and event.old is not None:
                 last = with_metadata(event.old, resourceVersion=str(event.revision))
                 yield WatchEvent("DELETED", in_version(self._resource, last))
+
+    @property
+    def needs_webhook(self) -> bool:
+        """Whether `take` may raise Unconverted; it is then called again."""
+        return self._resource.strategy.needs_webhook
+
+    def _converted(self, events: Sequence[Event]) -> list[Event]:
+        states = [obj for event in events for obj in (event.old, event.new) if obj is not None]
+        converted = iter(each(states, lambda obj: in_version(self._resource, obj)))
+        return [
+            event._replace(
+                old=None if event.old is None else next(converted),
+                new=None if event.new is None else next(converted),
+            )
+            for event in events
+        ]
 
 
 class Watches:

@@ -75,7 +75,7 @@ class Writes:
         ):
             return (yield from self.creating(target, obj, options))
         given = obj["metadata"].get("uid")
-        stored = self._model.live(target)
+        stored = yield from self._model.reading(target)
         if given and given != stored["metadata"]["uid"]:
             problem = f"Precondition failed: UID in precondition: {given}, "
             problem += f"UID in object meta: {stored['metadata']['uid']}"
@@ -116,7 +116,7 @@ class Writes:
             raise bad_request("metadata.managedFields must be nil")
         strategy = target.resource.strategy
         if target.subresource:
-            self._model.live(target)
+            yield from self._model.reading(target)
         check_fits(kind, strategy.shape, config)
         writer = writer_of(target, options, self._model.now())
 
@@ -178,17 +178,20 @@ class Writes:
         warn(options, strategy.warnings(obj, None))
         asked = replace(target, name=meta["name"])
         yield from self._admission.validate(Attributes("CREATE", asked, obj, None, options))
+        to_store = yield from self._model.converting(lambda: strategy.for_storage(obj))
         key = Key(meta.get("namespace", ""), meta["name"])
         if _is_version(version) and not target.name and not options.dry_run:
             raise internal("resourceVersion should not be set on objects to be created")
         if self._store.get(resource, key) is not None:
             raise already_exists(resource, meta["name"], generates=bool(meta.get("generateName")))
         if options.dry_run:  # a dry run does not reach the storage
+            if strategy.needs_webhook:
+                obj = yield from self._model.converting(lambda: in_version(target.resource, to_store))
             return Answer(201, with_metadata(obj, resourceVersion=version) if version else obj)
-        stored = self._store.put(resource, key, obj)
+        stored = self._store.put(resource, key, to_store)
         if resource == DEFINITIONS:
             self._definitions.defined(stored)
-        return Answer(201, in_version(target.resource, stored))
+        return Answer(201, (yield from self._model.converting(lambda: in_version(target.resource, stored))))
 
     def changing(
         self,
@@ -201,10 +204,12 @@ class Writes:
     ) -> Steps[Answer]:
         """Stores the result of applying `change` to the live object. See `Changes.changed`."""
         steps = self._changes.changed(target, change, options, replaces=replaces, managed=managed)
-        live, new = yield from steps
-        return self._put(target, new, live, options)
+        live, new, to_store = yield from steps
+        return (yield from self._put(target, new, to_store, live, options))
 
-    def _put(self, target: Target, new: Object, live: Object, options: WriteOptions) -> Answer:
+    def _put(
+        self, target: Target, new: Object, to_store: Object, live: Object, options: WriteOptions
+    ) -> Steps[Answer]:
         resource, strategy = target.group_resource, target.resource.strategy
         if is_same(new, live):
             return Answer(200, live)
@@ -215,10 +220,10 @@ class Writes:
             return Answer(200, new)
         if options.dry_run:
             return Answer(200, new)
-        stored = self._store.put(resource, target.key, new)
+        stored = self._store.put(resource, target.key, to_store)
         if resource == DEFINITIONS and not target.subresource:
             self._definitions.defined(stored)
-        return Answer(200, in_version(target.resource, stored))
+        return Answer(200, (yield from self._model.converting(lambda: in_version(target.resource, stored))))
 
     def received(self, target: Target, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
         """Decodes a body as a create does, and returns it with warnings; for kinds that are not stored."""
