@@ -64,6 +64,9 @@ cluster: $(STAMP) kube ## Run an empty cluster until Ctrl-C (ARGS=--pods: with a
 manifests: $(STAMP) ## Generate deploy/ again, which is never edited by hand
 	$(BIN)/python tools/render_manifests.py
 
+isolation: $(STAMP) ## Write docs/isolation.md from the table of tests/isolation
+	PYTHONPATH=tests/regression:tests/webhook $(BIN)/python tests/isolation/isolation_page.py
+
 types: $(STAMP) kube ## Read the types of the built-in kinds from a real kube-apiserver
 	$(BIN)/python tools/learn_types.py
 	$(BIN)/python tools/learn_field_numbers.py
@@ -113,4 +116,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons dist image test-image test-kube test-install kube cluster manifests types lint docs bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons dist image test-image test-kube test-install kube cluster manifests isolation types lint docs bench lock install clean

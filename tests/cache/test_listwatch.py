@@ -376,6 +376,20 @@ def test_stale_events_are_counted_and_do_not_move_the_position() -> None:
 
 
 @pytest.mark.regression
+@pytest.mark.parametrize("odd", ["no number", "9/9", "\u0663\u0663"])
+def test_a_version_that_is_no_number_makes_nobody_believe_in_a_rewritten_history(odd: str) -> None:
+    shared = SharedKnowledge(enabled=False)
+    machine: Machine = ListWatch("apps", shared, TopRng())
+    machine.listed("10", 0.0)
+    machine.opened(0.0)
+    machine.bookmark(odd, 1.0, ends_initial_events=False)
+    machine.failed(Timeout("nothing received"), 65.0)
+    assert isinstance(machine.state, Listing)
+    machine.item(A5)
+    assert machine.listed("11", 66.0) == Replace({A5.key: A5}, "11", rewound=False)
+    assert (shared.rewrites, machine.rewinds) == (0, 0)
+
+
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_full_read_at_an_earlier_version_says_that_the_history_was_rewritten(streaming: bool) -> None:
     machine: Machine = ListWatch("apps", SharedKnowledge(enabled=streaming), TopRng())

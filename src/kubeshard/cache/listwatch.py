@@ -40,12 +40,13 @@ Streaming and Listing, every input after another list/watch has noticed a restor
 
 A full list and a probe are consistent (resourceVersion `""`): they show nothing older than what any API server had
 returned before they were requested. So a result at an earlier version than the position proves that the history was
-rewritten: etcd was restored from a backup. Nothing else proves it. An event or bookmark that is too old may be a replay
-and is never trusted; it is a reason to probe, as are a broken connection, a watch that could not be opened, and one
-that the server closed early. The doubt remains until it is resolved. A probe that finds the server at or past the
-position resolves it only within PROMPT seconds after it arose: later the new history may have passed the position, and
-then only a full list can tell, as after a silence. A list/watch that notices a restore informs the others
-(`SharedKnowledge`), which then list everything again (docs/design/after-a-restore.md).
+rewritten: etcd was restored from a backup. Nothing else proves it, and a version that is no number proves nothing. An
+event or bookmark that is too old may be a replay and is never trusted; it is a reason to probe, as are a broken
+connection, a watch that could not be opened, and one that the server closed early. The doubt remains until it is
+resolved. A probe that finds the server at or past the position resolves it only within PROMPT seconds after it arose:
+later the new history may have passed the position, and then only a full list can tell, as after a silence. A list/watch
+that notices a restore informs the others (`SharedKnowledge`), which then list everything again
+(docs/design/after-a-restore.md).
 
 The states are the classes of `listwatch_states`. "start" is Streaming, or Listing if the server does not support
 streaming lists: after it refused one as Invalid, and then completed a list, it is not asked again. Throttled,
@@ -84,7 +85,7 @@ from kubeshard.core.errors import (
     UnexpectedResponse,
 )
 from kubeshard.core.objects import Key, KubeObject
-from kubeshard.core.versions import compare
+from kubeshard.core.versions import precedes
 from kubeshard.runtime.rng import Rng
 
 T = TypeVar("T", bound=KubeObject)
@@ -238,7 +239,7 @@ class ListWatch(Generic[T]):
         assert isinstance(state, Probing)
         if resource_version in ("", "0"):
             self.failed(UnexpectedResponse("the list had no resourceVersion"), now)
-        elif compare(resource_version, state.version) < 0:
+        elif precedes(resource_version, state.version):
             if not self._outdated:
                 self._shared.rewritten()
             self.start()
@@ -260,7 +261,7 @@ class ListWatch(Generic[T]):
         assert isinstance(state, Watching)
         # Equal versions need not be duplicates: one transaction of the server can touch several objects.
         version = entry.metadata.resource_version
-        if version and compare(version, state.version) < 0:
+        if version and precedes(version, state.version):
             self._stale(state, version, now)
             return None
         if self._outdated:
@@ -281,7 +282,7 @@ class ListWatch(Generic[T]):
             self.state = Watching(resource_version, state.request, state.opened_at, state.due, heard=True)
             return self._complete(state, resource_version)
         assert isinstance(state, Watching)
-        if compare(resource_version, state.version) < 0:
+        if precedes(resource_version, state.version):
             self._stale(state, resource_version, now)
             return None
         if self._outdated:
@@ -362,7 +363,7 @@ class ListWatch(Generic[T]):
             self._pause_and_ask(UnexpectedResponse(problem), now, state.version, now)
 
     def _complete(self, read: Streaming[T] | Listing[T], resource_version: str) -> Replace[T]:
-        went_back = compare(resource_version, read.version) < 0
+        went_back = precedes(resource_version, read.version)
         if went_back and not self._outdated:
             self._shared.rewritten()
             read.rewrites += 1

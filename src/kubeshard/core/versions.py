@@ -14,6 +14,13 @@ def compare(a: str, b: str) -> int:
     return -1 if (len(a), a) < (len(b), b) else 1
 
 
+def precedes(a: str, b: str) -> bool:
+    """Whether `a` is older than `b` beyond doubt: False if one of them is no decimal number, as some aggregated API
+    servers send them.
+    """
+    return compare(a, b) < 0 and _is_number(a) and _is_number(b)
+
+
 def at_least(a: str, b: str) -> bool:
     """Whether `a` is `b` or newer."""
     return (len(a), a) >= (len(b), b)
@@ -21,3 +28,7 @@ def at_least(a: str, b: str) -> bool:
 
 def newest(a: str, b: str) -> str:
     return a if at_least(a, b) else b
+
+
+def _is_number(version: str) -> bool:
+    return version.isascii() and version.isdigit()
