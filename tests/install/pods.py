@@ -69,7 +69,7 @@ class Pods:
         """Of what a Deployment's template says, with a name of its own."""
         assert container["command"] == ["kubeshard"]
         name = f"{account[1]}-{next(_numbers)}"
-        variables = {each["name"]: each["value"] for each in container.get("env", ())}
+        variables = {each["name"]: _value(each, account) for each in container.get("env", ())}
         if self._image:
             return _Contained(
                 self._container(self._image, name, account, container["args"], variables, mounts)
@@ -167,3 +167,11 @@ class _Contained:
         wait_until(lambda: not self.running, grace, f"{self._container.name} ends")
         assert self._container.exit_code is not None
         return self._container.exit_code
+
+
+def _value(variable: Mapping[str, Any], account: tuple[str, str]) -> str:
+    """Of a variable, or of the one field that a pod here knows of itself."""
+    if "value" in variable:
+        return str(variable["value"])
+    assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.namespace"}}
+    return account[0]

@@ -17,10 +17,15 @@ from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta
 from kubeshard.core.builtin import LeaseSpec
 from kubeshard.core.errors import ApiError
+from kubeshard.core.grants import Grant
 from kubeshard.core.times import micro_time
+from kubeshard.manager.roles import roles
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues
+from kubeshard.sharder.config import WebhookConfig
+from kubeshard.sharder.webhook_config import webhook_configuration
+from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
 
@@ -44,6 +49,7 @@ def manifests(namespace: str) -> Iterable[dict[str, Any]]:
     made = ring_objects(ring, (SYSTEM, "sharder"), shards=[(namespace, "shard")], labels_only=True)
     yield from (obj for obj in made if obj["kind"] != "ClusterRoleBinding")
     yield from (obj for obj in sharder_objects(SharderValues()) if "AdmissionPolicy" in obj["kind"])
+    yield from roles([Grant.on(Lease, "create")], "namesake", account=("elsewhere", "sharder"))
 
 
 @pytest.fixture
@@ -68,9 +74,12 @@ def path_of(manifest: Mapping[str, Any]) -> str:
 
 
 def as_user(client: Client, name: str, pod: str = "") -> Client:
-    """Returns a client of this user, whom RBAC allows everything; or of an account whose token is bound to a pod."""
+    """Returns a client of this user, whom RBAC allows everything; or of an account whose token is bound to a pod. The
+    namesake of the sharder may write Leases only.
+    """
     extra = {"Impersonate-Extra-Authentication.kubernetes.io%2Fpod-name": pod} if pod else {}
-    who = {"Impersonate-User": name, "Impersonate-Group": "system:masters", **extra}
+    groups = {} if name == NAMESAKE else {"Impersonate-Group": "system:masters"}
+    who = {"Impersonate-User": name, **groups, **extra}
     return Client(dataclasses.replace(client.config, impersonate=who))
 
 
@@ -105,18 +114,41 @@ def labels(**values: str | None) -> Mapping[str, Any]:
     return {"metadata": {"labels": {keys[key]: value for key, value in values.items()}}}
 
 
-def webhook(name: str, service: str = "sharder", url: str = "") -> Write:
-    """Creates a configuration."""
-    called: Mapping[str, Any] = {"url": url} if url else {"service": {"namespace": SYSTEM, "name": service}}
-    each = {
-        "name": "a.example.com",
-        "clientConfig": called,
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
-    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
-    body = json.dumps({**kind, "metadata": {"name": name}, "webhooks": [each]}).encode()
+OURS = webhook_configuration(
+    ControllerRing(
+        metadata=ObjectMeta(name="r", uid="u"),
+        spec=ControllerRingSpec(resources=(RingResource(group="example.com", resource="things"),)),
+    ),
+    WebhookConfig(),
+)
+"""What the sharder registers for a ring."""
+
+
+def webhook(**changes: Any) -> Write:
+    """Creates the configuration of a ring, with other fields in its only webhook or, for `metadata`, in itself."""
+    (each,) = OURS["webhooks"]
+    meta = {**OURS["metadata"], **changes.pop("metadata", {})}
+    body = json.dumps({**OURS, "metadata": meta, "webhooks": [{**each, **changes}]}).encode()
     return lambda client: client.raw("POST", f"{WEBHOOKS}?dryRun=All", body=body)
+
+
+def called(**client_config: Any) -> Mapping[str, Any]:
+    return {"clientConfig": client_config}
+
+
+def owned(**changes: Any) -> Mapping[str, Any]:
+    (owner,) = OURS["metadata"]["ownerReferences"]
+    return {"ownerReferences": [{**owner, **changes}]}
+
+
+def rules(**changes: Any) -> Mapping[str, Any]:
+    (each,) = OURS["webhooks"][0]["rules"]
+    return {"rules": [{**each, **changes}]}
+
+
+def namespaces(operator: str, *values: str, key: str = "kubernetes.io/metadata.name") -> Mapping[str, Any]:
+    expression = {"key": key, "operator": operator, **({"values": values} if values else {})}
+    return {"namespaceSelector": {"matchExpressions": [expression]}}
 
 
 async def refused(write: Awaitable[object]) -> bool:
@@ -131,6 +163,8 @@ async def refused(write: Awaitable[object]) -> bool:
 
 
 SHARDER = f"system:serviceaccount:{SYSTEM}:sharder"
+NAMESAKE = "system:serviceaccount:elsewhere:sharder"
+"""An account that has no rights on rings."""
 COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 DATA = {"data": {"a": "b"}}
 
@@ -154,9 +188,35 @@ REFUSED: Mapping[str, tuple[str, str, Write]] = {
     "the sharder sets an annotation": (SHARDER, "", patch("of-a", {"metadata": {"annotations": {"a": "b"}}})),
     "the sharder makes a Lease of no ring": (SHARDER, "", lease("any", "any", ring="")),
     "the sharder deletes a Lease of no ring": (SHARDER, "", delete_lease("of-a-leader")),
-    "the sharder registers another webhook": (SHARDER, "", webhook("another")),
-    "the sharder registers another Service": (SHARDER, "", webhook("controllerring-r", "another")),
-    "the sharder registers a URL": (SHARDER, "", webhook("controllerring-r", url="https://127.0.0.1:1")),
+    "another name": (SHARDER, "", webhook(metadata={"name": "another"})),
+    "another Service": (SHARDER, "", webhook(**called(service={"namespace": SYSTEM, "name": "another"}))),
+    "another namespace": (SHARDER, "", webhook(**called(service={"namespace": "x", "name": "sharder"}))),
+    "a URL": (SHARDER, "", webhook(**called(url="https://127.0.0.1:1"))),
+    "a webhook that fails requests": (SHARDER, "", webhook(failurePolicy="Fail")),
+    "a webhook that delays requests": (SHARDER, "", webhook(timeoutSeconds=30)),
+    "nobody's webhook": (SHARDER, "", webhook(metadata={"ownerReferences": []})),
+    "another ring's webhook": (SHARDER, "", webhook(metadata=owned(name="another"))),
+    "another kind's webhook": (SHARDER, "", webhook(metadata=owned(kind="Thing"))),
+    "any object": (SHARDER, "", webhook(objectSelector={})),
+    "objects without another label": (
+        SHARDER,
+        "",
+        webhook(objectSelector={"matchExpressions": [{"key": SHARD, "operator": "DoesNotExist"}]}),
+    ),
+    "pods": (SHARDER, "", webhook(**rules(apiGroups=[""], resources=["pods"]))),
+    "any resource": (SHARDER, "", webhook(**rules(resources=["*"]))),
+    "any group": (SHARDER, "", webhook(**rules(apiGroups=["*"]))),
+    "subresources": (SHARDER, "", webhook(**rules(resources=["things/status"]))),
+    "deletions": (SHARDER, "", webhook(**rules(operations=["DELETE"]))),
+    "every namespace": (SHARDER, "", webhook(namespaceSelector={})),
+    "every namespace but the sharder's": (SHARDER, "", webhook(**namespaces("NotIn", SYSTEM))),
+    "kube-system by name": (SHARDER, "", webhook(**namespaces("In", "kube-system"))),
+    "the sharder's namespace by label": (
+        SHARDER,
+        "",
+        webhook(namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": SYSTEM}}),
+    ),
+    "every namespace without a label": (SHARDER, "", webhook(**namespaces("DoesNotExist", key="a"))),
 }
 
 ALLOWED: Mapping[str, tuple[str, str, Write]] = {
@@ -172,7 +232,12 @@ ALLOWED: Mapping[str, tuple[str, str, Write]] = {
     "the sharder deletes a Lease": (SHARDER, "", delete_lease("b")),
     "the collector deletes a Lease": (COLLECTOR, "", delete_lease("b")),
     "somebody makes another Lease": ("somebody", "", lease("another", "x", ring="")),
-    "the sharder registers its webhook": (SHARDER, "", webhook("controllerring-r")),
+    "its webhook": (SHARDER, "", webhook()),
+    "a webhook without rules": (SHARDER, "", webhook(rules=[])),
+    "its webhook for a namespace": (SHARDER, "", webhook(**namespaces("In", "default"))),
+    "its webhook for some namespaces": (SHARDER, "", webhook(**namespaces("Exists", key="a"))),
+    "pods of another group": (SHARDER, "", webhook(**rules(resources=["pods"]))),
+    "another account of that name makes a Lease": (NAMESAKE, "", lease("any", "any", ring="")),
 }
 
 
@@ -181,11 +246,14 @@ async def test_policies_refuse_what_is_another_shards_or_not_the_sharders_and_no
 ) -> None:
     await fill(kube_client, policed)
     deadline = time.monotonic() + ENFORCED_WITHIN
-    for what, (user, pod, write) in REFUSED.items():
-        async with client_of(kube_client, policed, user, pod) as client:
-            while not await refused(write(client)):
-                assert time.monotonic() < deadline, f"allowed: {what}"
-                await asyncio.sleep(0.2)
+    allowed = dict(REFUSED)
+    while allowed and time.monotonic() < deadline:
+        for what, (user, pod, write) in tuple(allowed.items()):
+            async with client_of(kube_client, policed, user, pod) as client:
+                if await refused(write(client)):
+                    del allowed[what]
+        await asyncio.sleep(0.2)
+    assert list(allowed) == []
     for what, (user, pod, write) in ALLOWED.items():
         async with client_of(kube_client, policed, user, pod) as client:
             assert not await refused(write(client)), f"refused: {what}"

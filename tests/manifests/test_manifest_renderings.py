@@ -59,7 +59,9 @@ SETS: Mapping[str, Values] = {
 }
 
 ELSEWHERE: Values = {"namespace": "elsewhere", "certManager": {"enabled": True}}
-"""Values that kustomize would have to replace inside of strings."""
+
+INSIDE_OUT = ("network-policy", "service-monitor", "cert-manager")
+"""Components that add objects."""
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +125,52 @@ def test_kustomize_makes_the_objects_that_are_printed(values: Values, programs: 
 
 
 @pytest.mark.parametrize(
+    ("components", "values"),
+    [
+        ((), {}),
+        (
+            INSIDE_OUT,
+            {
+                "networkPolicy": {"enabled": True},
+                "serviceMonitor": {"enabled": True},
+                "certManager": {"enabled": True},
+            },
+        ),
+        (("service-monitor",), {"serviceMonitor": {"enabled": True}}),
+        (
+            ("without-policies", "without-namespace"),
+            {"policies": {"enabled": False}, "createNamespace": False},
+        ),
+    ],
+    ids=("plain", "added", "monitored", "without"),
+)
+def test_kustomize_moves_everything_to_another_namespace(
+    components: tuple[str, ...], values: Values, programs: Path, tmp_path: Path
+) -> None:
+    """Nothing mentions the default namespace: otherwise a policy would protect the wrong account, say."""
+    for room in ("sharder", "components"):
+        (tmp_path / room).symlink_to(DEPLOY / "kustomize" / room)
+    layers = {
+        "moved": {"resources": ["../sharder"], "namespace": "elsewhere"},
+        "switched": {
+            "resources": ["../moved"],
+            "components": [f"../components/{name}" for name in components],
+        },
+    }
+    for name, layer in layers.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kustomization.yaml").write_text(as_yaml(layer))
+    command = [programs / "kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone"]
+    text = run(*command, tmp_path / "switched")
+    made = list(yaml.safe_load_all(text))
+    for obj in made:
+        if "AdmissionPolicy" in obj["kind"]:
+            del obj["metadata"]["namespace"]  # kustomize takes them for namespaced; API servers ignore it
+    assert by_identity(made) == printed({"namespace": "elsewhere", **values})
+    assert "sharding-system" not in text
+
+
+@pytest.mark.parametrize(
     ("setting", "says"),
     [
         ("replicas=0", "replicas"),
@@ -130,6 +178,11 @@ def test_kustomize_makes_the_objects_that_are_printed(values: Values, programs: 
         ("replica=3", "replica"),
         ("resources.limits.memory=much", "memory"),
         ("config.metrics=null", "config"),
+        ("config.nonsense=1", "nonsense"),
+        ("config.webhook.server.nonsense=1", "nonsense"),
+        ("config.webhook.config.namespaceSelector.matchExpressions[0].nonsense=1", "nonsense"),
+        ("config.controller.sharder.syncPeriod=soon", "syncPeriod"),
+        ("config.compat=maybe", "compat"),
     ],
 )
 def test_helm_refuses_what_is_refused_here(setting: str, says: str, programs: Path) -> None:

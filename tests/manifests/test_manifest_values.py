@@ -77,7 +77,8 @@ def test_the_sharder_of_another_namespace_is_told_of_it(tmp_path: Any) -> None:
     values = chosen(SharderValues, None, ["namespace=here", "certManager.enabled=true"])
     file = tmp_path / "config.yaml"
     file.write_text(config_text(plain(values)))
-    config, unknown = load_sharder_config(file, {})
+    assert "here" not in file.read_text()
+    config, unknown = load_sharder_config(file, {"POD_NAMESPACE": "here"})
     assert not unknown
     assert config.election_namespace == "here"
     assert config.sharders == ("system:serviceaccount:here:sharder",)

@@ -67,6 +67,32 @@ def test_without_a_file_everything_has_the_protocols_defaults() -> None:
     assert not config.strict
 
 
+def test_what_a_file_says_of_namespaces_wins_over_the_pods_namespace(tmp_path: Path) -> None:
+    """Also if it says the default: during a migration the other sharder may run there."""
+    config, unknown = load(
+        tmp_path,
+        """
+leaderElection: {resourceNamespace: election}
+sharders: ["system:serviceaccount:sharding-system:sharder"]
+webhook:
+  config:
+    clientConfig: {service: {namespace: services, name: s}}
+    namespaceSelector:
+      matchExpressions:
+      - {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, sharding-system]}
+""",
+        POD_NAMESPACE="here",
+    )
+    assert unknown == ()
+    assert config.election_namespace == "election"
+    assert config.sharders == ("system:serviceaccount:sharding-system:sharder",)
+    service = config.webhook.config.client_config.service
+    assert service is not None
+    assert (service.namespace, service.name) == ("services", "s")
+    (expression,) = config.webhook.config.namespace_selector.match_expressions
+    assert expression.values == ("kube-system", "sharding-system")
+
+
 def test_the_references_shipped_file_is_read(tmp_path: Path) -> None:
     config, unknown = load(
         tmp_path,

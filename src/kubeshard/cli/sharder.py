@@ -22,7 +22,12 @@ from kubeshard.cli.options import (
 @click.command(
     cls=Command,
     short_help="Run the sharder.",
-    environment={**LEADER_VARIABLE, **POD_VARIABLE, **CLUSTER_VARIABLE},
+    environment={
+        **LEADER_VARIABLE,
+        **POD_VARIABLE,
+        "POD_NAMESPACE": "the namespace that the sharder runs in (default: sharding-system)",
+        **CLUSTER_VARIABLE,
+    },
     examples=(
         "kubeshard sharder --config config.yaml",
         "# on your own machine, without leader election, logging everything",

@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from kubeshard.core.yaml_output import as_yaml
+from kubeshard.manager.config_file import DURATION, Duration
 from kubeshard.manifests.output import GENERATED, as_json
 from kubeshard.manifests.sharder import CERT_MANAGER, CERTIFICATE, base_config, parts
 from kubeshard.manifests.template import When, helm
 from kubeshard.manifests.values import SharderValues, described, plain
+from kubeshard.sharder.config import API_VERSION, KIND, SharderConfig
 from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.version import __version__
 
@@ -49,18 +51,40 @@ def _semantic(version: str) -> str:
 
 
 def _schema() -> Mapping[str, Any]:
-    """The chart's schema. It forbids null in `config`, which Helm would keep and `kubeshard manifests` omits."""
-    found = msgspec.json.schema(SharderValues)
-    any_: dict[str, Any] = {"$ref": "#/$defs/Something"}
-    found["$defs"]["Something"] = {
-        "anyOf": [
-            {"type": ["string", "number", "boolean"]},
-            {"type": "array", "items": any_},
-            {"type": "object", "additionalProperties": any_},
-        ]
-    }
-    found["$defs"]["SharderValues"]["properties"]["config"]["additionalProperties"] = any_
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
+    """The chart's schema. Of `config` it knows the fields of SharderConfig, all the way down. It forbids null there,
+    which Helm would keep and `kubeshard manifests` refuses.
+    """
+    (values, config), definitions = msgspec.json.schema_components(
+        [SharderValues, SharderConfig], schema_hook=_schema_of, ref_template="#/$defs/{name}"
+    )
+    found = {name: _closed(definition) for name, definition in definitions.items()}
+    header = {"apiVersion": {"const": API_VERSION}, "kind": {"const": KIND}}
+    found["SharderConfig"]["properties"] |= header
+    in_values = found["SharderValues"]["properties"]["config"]
+    found["SharderValues"]["properties"]["config"] = {"description": in_values["description"], **config}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **values, "$defs": found}
+
+
+def _schema_of(type_: Any) -> dict[str, Any]:
+    if type_ is Duration:
+        return {"type": "string", "pattern": DURATION}
+    raise NotImplementedError
+
+
+def _closed(schema: Any) -> Any:
+    """The schema without null, defaults and unknown fields."""
+    match schema:
+        case {"anyOf": [only, {"type": "null"}], **rest}:
+            return _closed({**rest, **only})
+        case {"properties": properties, **rest}:
+            fields = {name: _closed(each) for name, each in properties.items()}
+            return {**_closed(rest), "properties": fields, "additionalProperties": False}
+        case dict():
+            return {key: _closed(each) for key, each in schema.items() if key != "default"}
+        case list():
+            return [_closed(each) for each in schema]
+        case _:
+            return schema
 
 
 def _commented() -> Iterator[str]:
@@ -83,10 +107,7 @@ def _config() -> str:
         f"{helm(base_config())}"
         "{{- end }}\n\n"
         '{{- define "sharder.config" -}}\n'
-        '{{- $config := mergeOverwrite (include "sharder.base" . | fromYaml) (deepCopy .Values.config) -}}\n'
-        "{{- $called := $config.webhook.config.clientConfig -}}\n"
-        '{{- if $called.url }}{{ $_ := unset $called "service" }}{{ end -}}\n'
-        "{{- $config | toPrettyJson -}}\n"
+        '{{- mergeOverwrite (include "sharder.base" . | fromYaml) (deepCopy .Values.config) | toPrettyJson -}}\n'
         "{{- end -}}\n\n"
         '{{- define "sharder.ca" -}}\n'
         f"{{{{- if .Values.{CERT_MANAGER} }}}}{CERTIFICATE}{{{{ else }}}}{SECRET_NAME}{{{{ end -}}}}\n"

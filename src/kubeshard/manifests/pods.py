@@ -28,7 +28,12 @@ def system_namespace(name: Any, labels: Mapping[str, str]) -> Manifest:
 
 
 def container(
-    name: str, arguments: Sequence[Any], *, ports: Mapping[str, int], mounts: Sequence[Any] = ()
+    name: str,
+    arguments: Sequence[Any],
+    *,
+    ports: Mapping[str, int],
+    environment: Sequence[Manifest] = (),
+    mounts: Sequence[Any] = (),
 ) -> Manifest:
     """A container that runs `kubeshard` with these arguments and the logging options. The kubelet probes the port
     `health` if there is one.
@@ -42,6 +47,7 @@ def container(
         "image": Chosen("image"),
         "command": [PROGRAM],
         "args": [*arguments, "--log-format=json", Chosen("logLevel", "--log-level={}")],
+        **({"env": list(environment)} if environment else {}),
         "ports": [{"name": each, "containerPort": port, "protocol": "TCP"} for each, port in ports.items()],
         **(probes if "health" in ports else {}),
         "resources": Chosen("resources"),

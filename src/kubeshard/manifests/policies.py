@@ -1,14 +1,19 @@
 """Admission policies: what RBAC cannot say about the sharder's account.
 
-RBAC does not know labels, so the sharder may write every Lease. Nor does it restrict the names of new objects, so the
-sharder may register any webhook. These policies add the missing restrictions:
+RBAC does not know labels, so the sharder may write every Lease. Nor does it restrict the names of new objects or what
+is in them, so the sharder may register any webhook. These policies add the missing restrictions:
 
 | policy | the sharder's account may write |
 |---|---|
 | `sharding-sharder-leases` | Leases with a ring's label, and the one of its leader election |
-| `sharding-sharder-webhooks` | webhook configurations `controllerring-*` that point to its own Service |
+| `sharding-sharder-webhooks` | webhook configurations that look like those of a ring |
 
-They are evaluated only for requests from that account. They need Kubernetes 1.30 or newer.
+A webhook of a ring is called at the sharder's own Service, is named after a ControllerRing that owns it, never fails or
+delays a request, and matches neither system namespaces nor pods: a stolen credential cannot stop the cluster with it.
+
+They are evaluated only for requests from that account: one that is named `sharder` and may write the status of rings.
+They do not mention its namespace, so tools that rename namespaces cannot switch them off. They need Kubernetes 1.30 or
+newer.
 """
 
 from __future__ import annotations
@@ -18,47 +23,130 @@ from typing import Any
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
-from kubeshard.manifests.template import Chosen
+from kubeshard.manifests.template import When
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.sharding.names import APP_LABEL, APP_NAME, RING_LABEL, webhook_config_name
+from kubeshard.sharding.api import GROUP, ControllerRing
+from kubeshard.sharding.names import (
+    APP_LABEL,
+    APP_NAME,
+    RING_LABEL,
+    SHARD_LABEL_PREFIX,
+    webhook_config_name,
+)
 
 Manifest = dict[str, Any]
 
 _API = "admissionregistration.k8s.io/v1"
 
+MAX_TIMEOUT = 5
+"""Seconds for which a webhook may delay a request: as long as that of the Go sharder, which may share the account."""
 
-def lease_policy(account: Chosen, namespace: Chosen) -> Iterator[Manifest]:
+_BY_SHARDER = (
+    "request.userInfo.username.matches('^system:serviceaccount:[^:]+:sharder$')"
+    f" && authorizer.group('{GROUP}').resource('{ControllerRing.KIND.plural}').subresource('status')"
+    ".check('update').allowed()"
+)
+_SPACE = {"space": "request.userInfo.username.split(':')[2]"}
+"""The sharder's namespace."""
+
+
+def lease_policy() -> Iterator[Manifest]:
     """Policy and binding."""
     labelled = f"?metadata.?labels[?'{RING_LABEL}'].hasValue()"
-    own = "request.namespace == '{}' && (object == null ? oldObject : object).metadata.name == 'sharder'"
+    own = (
+        "request.namespace == variables.space"
+        " && (object == null ? oldObject : object).metadata.name == 'sharder'"
+    )
     ring = f"(object == null || object.{labelled}) && (oldObject == null || oldObject.{labelled})"
     yield from policy(
         "sharding-sharder-leases",
         [(Lease.KIND.group_resource, ("CREATE", "UPDATE", "DELETE"))],
-        _by(account),
-        [rule(Chosen(namespace.path, f"({own}) || ({ring})"), "the sharder writes Leases of shards only")],
+        _BY_SHARDER,
+        [rule(f"({own}) || ({ring})", "the sharder writes Leases of shards only")],
+        _SPACE,
     )
 
 
-def webhook_policy(account: Chosen, namespace: Chosen) -> Iterator[Manifest]:
-    """Policy and binding."""
+def webhook_policy(pods: str) -> Iterator[Manifest]:
+    """Policy and binding. `pods`: the path of the value that allows webhooks for pods."""
     prefix = webhook_config_name("")
-    service = (
-        "object.webhooks.all(w, has(w.clientConfig.service) && w.clientConfig.service.name == 'sharder'"
-        " && w.clientConfig.service.namespace == '{}')"
+    variables = {
+        **_SPACE,
+        "ring": f"object.metadata.name.replace('{prefix}', '', 1)",
+        "webhooks": "object.?webhooks.orValue([])",
+    }
+    owner = (
+        "object.metadata.?ownerReferences.orValue([]).exists(o,"
+        f" o.apiVersion.startsWith('{GROUP}/') && o.kind == '{ControllerRing.KIND.kind}'"
+        " && o.name == variables.ring)"
     )
+    validations = [
+        rule(f"object.metadata.name.startsWith('{prefix}')", f"the sharder registers {prefix}* only"),
+        rule(owner, "a webhook configuration of the sharder is owned by the ControllerRing that it is named after"),
+        rule(
+            _each("has(w.clientConfig.service) && w.clientConfig.service.name == 'sharder'"
+                  " && w.clientConfig.service.namespace == variables.space"),
+            "the sharder registers webhooks of its own Service only",
+        ),
+        rule(
+            _each(f"w.failurePolicy == 'Ignore' && w.timeoutSeconds <= {MAX_TIMEOUT}"),
+            "a webhook of the sharder never fails a request (failurePolicy Ignore), nor delays it for more than"
+            f" {MAX_TIMEOUT} s",
+        ),
+        rule(
+            _each(
+                "w.objectSelector.?matchExpressions.orValue([]).exists(e,"
+                f" e.key == '{SHARD_LABEL_PREFIX}' + variables.ring && e.operator in ['Exists', 'DoesNotExist'])"
+            ),
+            "the objectSelector of the sharder's webhooks is about the shard label of the ring",
+        ),
+        rule(
+            _each_rule(
+                "r.operations.all(o, o in ['CREATE', 'UPDATE']) && !r.apiGroups.exists(g, g.contains('*'))"
+                " && !r.resources.exists(x, x.contains('*') || x.contains('/'))"
+            ),
+            "the sharder's webhooks are for creations and updates of resources that are named, without wildcard"
+            " or subresource",
+        ),
+        rule(
+            f"!['kube-system', variables.space].exists(n, variables.webhooks.exists(w, {_SELECTS_NAMESPACE}))",
+            "the sharder's webhooks are not called for system namespaces",
+        ),
+        When(
+            pods,
+            rule(
+                _each_rule("!('' in r.apiGroups && 'pods' in r.resources)"),
+                f"the sharder's webhooks are not called for pods, unless the sharder is installed with {pods}=true",
+            ),
+            False,
+        ),
+    ]  # fmt: skip
     yield from policy(
         "sharding-sharder-webhooks",
         [(MutatingWebhookConfiguration.KIND.group_resource, ("CREATE", "UPDATE"))],
-        _by(account),
-        [
-            rule(f"object.metadata.name.startsWith('{prefix}')", f"the sharder registers {prefix}* only"),
-            rule(
-                Chosen(namespace.path, f"!has(object.webhooks) || {service}"),
-                "the sharder registers webhooks of its own Service only",
-            ),
-        ],
+        _BY_SHARDER,
+        validations,
+        variables,
     )
+
+
+_NAME = "kubernetes.io/metadata.name"
+_SELECTS_NAMESPACE = (
+    f"w.namespaceSelector.?matchLabels.orValue({{}}).all(k, k == '{_NAME}' && w.namespaceSelector.matchLabels[k] == n)"
+    " && w.namespaceSelector.?matchExpressions.orValue([]).all(e,"
+    f" e.operator == 'In' ? e.key == '{_NAME}' && n in e.values"
+    f" : e.operator == 'NotIn' ? !(e.key == '{_NAME}' && n in e.values)"
+    f" : e.operator == 'Exists' ? e.key == '{_NAME}' : e.key != '{_NAME}')"
+)
+"""Whether the selector of webhook `w` selects a namespace `n` that has no labels but its name."""
+
+
+def _each(condition: str) -> str:
+    return f"variables.webhooks.all(w, {condition})"
+
+
+def _each_rule(condition: str) -> str:
+    return f"variables.webhooks.all(w, w.?rules.orValue([]).all(r, {condition}))"
 
 
 def rule(expression: Any, message: str) -> Manifest:
@@ -69,7 +157,7 @@ def policy(
     name: str,
     resources: Iterable[tuple[GroupResource, Sequence[str]]],
     condition: Any,
-    validations: Sequence[Manifest],
+    validations: Sequence[Any],
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[Manifest]:
     """A policy and its binding for requests that concern these resources and operations and meet the condition.
@@ -104,7 +192,3 @@ def policy(
         "metadata": meta,
         "spec": {"policyName": name, "validationActions": ["Deny"]},
     }
-
-
-def _by(account: Chosen) -> Chosen:
-    return Chosen(account.path, f"request.userInfo.username == '{account.within}'")

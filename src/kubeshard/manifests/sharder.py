@@ -33,7 +33,6 @@ NAME = "sharder"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 LABELS = {APP_LABEL: APP_NAME, COMPONENT_LABEL: NAME}
 NAMESPACE = Chosen("namespace")
-ACCOUNT = Chosen("namespace", f"system:serviceaccount:{{}}:{NAME}")
 
 CONFIG_PATH = "/config.yaml"
 CERTIFICATE = "webhook-server"
@@ -102,40 +101,27 @@ def sharder_objects(values: SharderValues) -> list[Manifest]:
 
 
 def base_config() -> Manifest:
-    """Fields of SharderConfig that follow from the other values."""
+    """Fields of SharderConfig that follow from the other values. None of them mentions the namespace, which the sharder
+    learns from its pod.
+    """
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "leaderElection": {"resourceNamespace": NAMESPACE},
-        "sharders": [ACCOUNT],
-        "webhook": {
-            "config": {
-                "annotations": When(
-                    CERT_MANAGER,
-                    {"cert-manager.io/inject-ca-from": Chosen("namespace", f"{{}}/{CERTIFICATE}")},
-                ),
-                "clientConfig": {"service": {"name": NAME, "namespace": NAMESPACE}},
-                "namespaceSelector": {
-                    "matchExpressions": [
-                        {
-                            "key": "kubernetes.io/metadata.name",
-                            "operator": "NotIn",
-                            "values": ["kube-system", NAMESPACE],
-                        }
-                    ]
+        "webhook": When(
+            CERT_MANAGER,
+            {
+                "config": {
+                    "annotations": {"cert-manager.io/inject-ca-from": f"$(POD_NAMESPACE)/{CERTIFICATE}"}
                 },
+                "server": {"certDir": CERTIFICATE_PATH},
             },
-            "server": When(CERT_MANAGER, {"certDir": CERTIFICATE_PATH}),
-        },
+        ),
     }
 
 
 def config_text(values: Values) -> str:
     """The configuration file. It is JSON, which is also YAML, because Helm renders exactly the same text."""
     config = apply_merge_patch(resolved(base_config(), values), values["config"])
-    called = config["webhook"]["config"]["clientConfig"]
-    if called.get("url"):
-        del called["service"]
     text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -165,9 +151,10 @@ def _has_null(value: Any) -> bool:
 def _check_policies(config: SharderConfig, namespace: str) -> None:
     called = config.webhook.config.client_config
     service = called.service and (called.service.namespace, called.service.name)
+    election = config.leader_election
     for field, as_made in {
-        "webhook.config.clientConfig": not called.url and service == (namespace, NAME),
-        "leaderElection": (config.election_namespace, config.election_name) == (namespace, NAME),
+        "webhook.config.clientConfig": not called.url and service in (None, (namespace, NAME)),
+        "leaderElection": config.election_name == NAME and election.resource_namespace in ("", namespace),
     }.items():
         if not as_made:
             raise ConfigurationError(
@@ -245,6 +232,9 @@ def _deployment() -> Manifest:
     sharder = container(
         NAME,
         ["sharder", f"--config={CONFIG_PATH}"],
+        environment=[
+            {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
+        ],
         ports={"webhook": WEBHOOK_PORT, "metrics": METRICS_PORT, "health": HEALTH_PORT},
         mounts=[
             {"name": "config", "mountPath": CONFIG_PATH, "subPath": "config", "readOnly": True},
@@ -279,8 +269,8 @@ def _budget() -> Manifest:
 
 
 def _policies() -> Iterator[Manifest]:
-    yield from lease_policy(ACCOUNT, NAMESPACE)
-    yield from webhook_policy(ACCOUNT, NAMESPACE)
+    yield from lease_policy()
+    yield from webhook_policy("policies.pods")
 
 
 def _authority(values: Values) -> str:

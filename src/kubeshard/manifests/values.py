@@ -58,6 +58,11 @@ class On(Values):
     enabled: bool = True
 
 
+class Policies(On):
+    pods: bool = False
+    """Whether the sharder may register its webhook for pods, for rings over pods."""
+
+
 Image = Annotated[str, Meta(pattern=IMAGE, description="The container image.")]
 Replicas = Annotated[int, Meta(ge=1, description="How many pods run. If there are several, one leads.")]
 LogLevel = Annotated[
@@ -99,9 +104,12 @@ class SharderValues(Values):
         ),
     ] = field(default_factory=Off)
     policies: Annotated[
-        On,
-        Meta(description="Admission policies that confine the sharder's account (Kubernetes 1.30 or newer)."),
-    ] = field(default_factory=On)
+        Policies,
+        Meta(
+            description="Admission policies that confine the sharder's account (Kubernetes 1.30 or newer). `pods` "
+            "allows rings over pods."
+        ),
+    ] = field(default_factory=Policies)
     network_policy: NetworkPolicySwitch = field(default_factory=Off)
     service_monitor: ServiceMonitorSwitch = field(default_factory=Off)
 

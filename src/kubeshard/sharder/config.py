@@ -8,6 +8,11 @@ kubeshard's own fields, which the reference ignores: `compat: strict` (strict pa
 reference), `sharders` (user names of other sharders that the webhook allows to move objects during a
 migration), `shardUsers` (user names of a ring's shards), `webhook.server.bindAddress` and
 `webhook.server.reusePort` (several sharders on one host).
+
+The environment variable `POD_NAMESPACE` is the namespace that the sharder runs in (default: `sharding-system`). Fields
+that the file leaves out, and that depend on it, follow it: the Lease of the election, `sharders`, the Service that API
+servers call, and the namespaces that rings leave out. In `webhook.config.annotations`, `$(POD_NAMESPACE)` stands for
+it. So the file need not mention the namespace, and the manifests can be moved to another one.
 """
 
 from __future__ import annotations
@@ -87,14 +92,20 @@ class WebhookClientConfig(Struct):
     ca_bundle: str | None = msgspec.field(default=None, name="caBundle")
 
 
-def _all_but_system_namespaces() -> LabelSelector:
-    return LabelSelector(
-        match_expressions=(
-            LabelSelectorRequirement(
-                key="kubernetes.io/metadata.name", operator="NotIn", values=("kube-system", SYSTEM_NAMESPACE)
-            ),
-        )
+def _all_but_system_namespaces(namespace: str) -> LabelSelector:
+    names = LabelSelectorRequirement(
+        key="kubernetes.io/metadata.name", operator="NotIn", values=("kube-system", namespace)
     )
+    return LabelSelector(match_expressions=(names,))
+
+
+def _account(namespace: str) -> str:
+    return f"system:serviceaccount:{namespace}:sharder"
+
+
+_NAMESPACES = _all_but_system_namespaces(SYSTEM_NAMESPACE)
+_SHARDERS = (_account(SYSTEM_NAMESPACE),)
+"""Defaults. A field that is this very object was left out of the file."""
 
 
 class WebhookConfig(Struct):
@@ -102,7 +113,7 @@ class WebhookConfig(Struct):
 
     annotations: Mapping[str, str] = field(default_factory=dict)
     client_config: WebhookClientConfig = field(default_factory=WebhookClientConfig)
-    namespace_selector: LabelSelector = field(default_factory=_all_but_system_namespaces)
+    namespace_selector: LabelSelector = _NAMESPACES
 
 
 class WebhookSettings(Struct):
@@ -115,7 +126,7 @@ class SharderConfig(ComponentConfig):
     webhook: WebhookSettings = field(default_factory=WebhookSettings)
     compat: Compat = "default"
     """The strict parity switch."""
-    sharders: tuple[str, ...] = (f"system:serviceaccount:{SYSTEM_NAMESPACE}:sharder",)
+    sharders: tuple[str, ...] = _SHARDERS
     """User names that may move objects by removing the shard label: this sharder, and others during a migration."""
 
     shard_users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -145,7 +156,31 @@ def load_sharder_config(
     config, unknown = load_component(
         path, SharderConfig, api_version=API_VERSION, kind=KIND, environment=environ
     )
-    return validated(config), unknown
+    return validated(_placed(config, environ.get("POD_NAMESPACE") or SYSTEM_NAMESPACE)), unknown
+
+
+def _placed(config: SharderConfig, namespace: str) -> SharderConfig:
+    """The configuration of a sharder in this namespace."""
+    replace, webhook, election = msgspec.structs.replace, config.webhook.config, config.leader_election
+    called = webhook.client_config
+    if called.url is None and called.service is None:
+        called = replace(called, service=ServiceReference(namespace=namespace, name="sharder"))
+    selector = webhook.namespace_selector
+    annotations = {
+        key: value.replace("$(POD_NAMESPACE)", namespace) for key, value in webhook.annotations.items()
+    }
+    webhook = replace(
+        webhook,
+        annotations=annotations,
+        client_config=called,
+        namespace_selector=_all_but_system_namespaces(namespace) if selector is _NAMESPACES else selector,
+    )
+    return replace(
+        config,
+        leader_election=replace(election, resource_namespace=election.resource_namespace or namespace),
+        webhook=replace(config.webhook, config=webhook),
+        sharders=(_account(namespace),) if config.sharders is _SHARDERS else config.sharders,
+    )
 
 
 def validated(config: SharderConfig) -> SharderConfig:

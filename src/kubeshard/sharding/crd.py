@@ -94,7 +94,7 @@ def _spec() -> Schema:
             ),
             "namespaceSelector": _label_selector(
                 "Replaces the sharder's default selector of namespaces. It should exclude kube-system and"
-                " sharding-system. Changing it never removes labels from objects that were selected before."
+                " the sharder's own. Changing it never removes labels from objects that were selected before."
             ),
         },
     }
