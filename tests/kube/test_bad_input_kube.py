@@ -108,7 +108,7 @@ async def test_a_resource_that_cannot_be_listed_is_a_condition_and_the_rest_work
     await bad.secret("foo")
     async with sharder(kube_client):
         await eventually(lambda: _is(shard_of(bad, "foo"), "a"))
-        await eventually(lambda: holds(bad, Ready="True", ResourcesResolved="False"))
+        await eventually(lambda: holds(bad, Ready="False", ResourcesResolved="False"))
 
 
 async def test_a_spec_that_is_edited_all_the_time_is_looked_at_less_often_than_edited(
@@ -230,7 +230,7 @@ async def test_a_sharder_without_the_right_to_watch_works_by_passes_alone_and_na
         await eventually(lambda: _is(shard_of(ring, "foo"), "a"))
         await ring.secret("later")
         await eventually(lambda: _is(shard_of(ring, "later"), "a"))
-        await eventually(lambda: holds(ring, Ready="True", Permitted="False"))
+        await eventually(lambda: holds(ring, Ready="True", Permitted="True"))
         status = (await kube_client.get(ControllerRing, ring.name)).status
         assert status is not None
         (message,) = [c.message for c in status.conditions if c.type == "Permitted"]
@@ -260,7 +260,7 @@ async def test_with_the_rights_of_the_go_projects_manifests_a_ring_gets_ready_co
     )
     async with Client(config) as limited, sharder(limited):
         await eventually(lambda: _is(shard_of(ring, "foo"), "a"))
-        await eventually(lambda: holds(ring, Ready="True", Permitted="False"))
+        await eventually(lambda: holds(ring, Ready="True", Permitted="True"))
         webhook = await kube_client.get(MutatingWebhookConfiguration, f"controllerring-{ring.name}")
         assert webhook.webhooks
         ring.crash("a")

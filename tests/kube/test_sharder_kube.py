@@ -396,7 +396,7 @@ async def test_a_mistake_in_a_ring_is_a_condition_and_the_rest_works(kube_client
             status = (await kube_client.get(ControllerRing, ring.name)).status
             return {c.type: c.status for c in status.conditions} if status else {}
 
-        wanted = {"Ready": "True", "ResourcesAccepted": "False", "ResourcesResolved": "False"}
+        wanted = {"Ready": "False", "ResourcesAccepted": "False", "ResourcesResolved": "False"}
         await eventually(lambda: _equal(conditions(), wanted))
 
 

@@ -127,7 +127,7 @@ class Busy:
         self.ring.metrics.moved(self.lane.entry.resource)
         self.ring.metrics.left_unassigned("key")
         self.ring.report.resolved(self.lane.entry.resource, "not served")
-        self.ring.report.drains(3)
+        self.ring.report.drains({"a": 3})
 
 
 @pytest.mark.regression
@@ -239,7 +239,7 @@ def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() 
         sight.complete()
     assert waiting.count == REMEMBERED + 5
     assert waiting.oldest(30.0) == 20.0
-    assert waiting.older_than(15.0, 30.0) == REMEMBERED
+    assert waiting.older_than(15.0, 30.0) == {"": REMEMBERED}
     waiting.look().complete()
     assert (waiting.count, waiting.oldest(30.0)) == (0, 0.0)
 

@@ -341,7 +341,8 @@ def test_every_mistake_has_its_condition() -> None:
     report.permitted(secrets, "watch", False)
     report.permitted(secrets, "patch", False)
     report.selector("bad operator")
-    report.drains(3)
+    report.drains({"a": 3, "gone": 2})
+    report.webhook(reached=False)
     book = LeaseBook()
     for namespace, name in (("n1", "a"), ("n2", "a"), ("n1", "x" * 64)):
         meta = ObjectMeta(name=name, namespace=namespace, labels={RING_LABEL: "ring"})
@@ -362,8 +363,10 @@ def test_every_mistake_has_its_condition() -> None:
         "Permitted",
         "SelectorValid",
         "ShardsAccepted",
+        "WebhookReached",
         "DrainStuck",
     }
+    assert "3 objects" in found["DrainStuck"]
     assert 'resources: ["secrets"], verbs: [patch, watch]' in found["Permitted"]
 
 
@@ -387,7 +390,7 @@ def test_listeners_hear_of_news_only() -> None:
     report = RingReport(lambda: heard.append("news"))
     for _ in range(3):
         report.permitted(GroupResource("", "secrets"), "watch", False)
-        report.drains(1)
+        report.drains({"a": 1})
     assert heard == ["news", "news"]
     report.permitted(GroupResource("", "secrets"), "watch", True)
     assert len(heard) == 3

@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 from kubeshard.monitoring.definitions import by, expression
 
-WEBHOOK = "/webhooks/sharder/controllerring/"
-
 PAGE = "alerts.html"
 """Of the documentation as `make docs` builds it."""
 
@@ -49,7 +47,6 @@ _HAD_SHARDS = (
 """Of rings in use: the Leases of dead shards are removed, so the present number does not tell."""
 _PENDING = _worst("controller_sharding_controllerring_metadata_generation", "controllerring")
 _OBSERVED = _worst("controller_sharding_controllerring_observed_generation", "controllerring")
-_SERVED_BY_WEBHOOK = f"count({expression('controller_runtime_webhook_requests_total', webhook=WEBHOOK)}) > 0"
 
 ALERTS: tuple[Alert, ...] = (
     Alert(
@@ -91,9 +88,8 @@ ALERTS: tuple[Alert, ...] = (
     Alert(
         "KubeshardWebhookNotAssigning",
         "warning",
-        f"({_grown('controller_sharding_late_assignments_total', '5m', 'controllerring')} > 0)"
-        f" and on () ({_SERVED_BY_WEBHOOK})",
-        "10m",
+        f"{_worst('controller_sharding_webhook_unreached', 'controllerring')} > 0",
+        "5m",
         "Objects of ring {{ $labels.controllerring }} are assigned late: the API server does not reach the webhook",
     ),
     Alert(

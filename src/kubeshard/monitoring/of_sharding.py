@@ -92,6 +92,12 @@ RINGS = table(
         "Shard labels that the webhook restored.",
     ),
     (
+        "controller_sharding_webhook_unreached",
+        "gauge",
+        "controllerring",
+        "Whether dry runs show that the API server does not call the ring's webhook.",
+    ),
+    (
         "controller_sharding_controllerring_metadata_generation",
         "gauge",
         "controllerring uid",

@@ -120,7 +120,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
             lease_controller(rings, observer, clock),
             ring_controller(rings, observer, config.webhook.config, drift, ca, clock),
             assignment_controller(
-                assignments(rings, observer, kinds, leader, cache, config.controller.sharder),
+                assignments(rings, observer, kinds, leader, cache, config.controller.sharder, webhook=True),
                 config.controller.sharder.sync_period,
             ),
         ],

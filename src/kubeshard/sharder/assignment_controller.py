@@ -39,6 +39,7 @@ from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.schedule import RETRY_FIRST, RETRY_LAST, Reach
 from kubeshard.sharder.unassigned import UnassignedWatches
+from kubeshard.sharder.webhook_probe import WebhookProbe
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.leases import Change
 from kubeshard.workqueue.limits import ItemExponential
@@ -70,13 +71,22 @@ def assignments(
     cache: Cache,
     config: SharderControllerConfig,
     leases: Client | None = None,
+    *,
+    webhook: bool = False,
 ) -> Assignments:
     """What a leader needs for one term. `client` writes only while this process leads, and `cache` has the Namespaces:
-    both for the cluster with the objects. `leases`: for the cluster with the Leases, if it is another one.
+    both for the cluster with the objects. `leases`: for the cluster with the Leases, if it is another one. `webhook`:
+    whether rings have a webhook that assigns their objects.
     """
     clock, rng, moves = client.world.clock, client.world.rng, config.concurrent_moves
     permissions = Permissions(client, clock)
-    mover = Mover(client, dead=DeadShards(leases or client, observer, clock).proven, clock=clock, rng=rng)
+    mover = Mover(
+        client,
+        dead=DeadShards(leases or client, observer, clock).proven,
+        late=WebhookProbe(client).late if webhook else None,
+        clock=clock,
+        rng=rng,
+    )
     resync = Resync(client, kinds, mover, permissions, concurrent_moves=moves, clock=clock)
     unassigned = UnassignedWatches(
         client, kinds, mover, permissions, rings, concurrent_moves=moves, clock=clock, rng=rng

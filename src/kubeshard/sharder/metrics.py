@@ -129,6 +129,13 @@ class SharderMetrics:
             Counter, "webhook_restored", "Shard labels that the webhook restored.", ring
         )
 
+        self.webhook_unreached = make(
+            Gauge,
+            "webhook_unreached",
+            "Whether dry runs show that the API server does not call the ring's webhook.",
+            ring,
+        )
+
     def crashed(self, part: str) -> None:
         """A part that serves all rings crashed."""
         self.crashes.labels("", "", "", part).inc()
@@ -192,6 +199,9 @@ class RingMetrics:
 
     def restored(self) -> None:
         self._of(self._metrics.webhook_restored).inc()
+
+    def webhook_unreached(self, unreached: bool) -> None:
+        self._of(self._metrics.webhook_unreached).set(unreached)
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """Sets the ring's resources: series of other resources are removed."""

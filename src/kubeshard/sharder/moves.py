@@ -105,7 +105,8 @@ class Outcome(Enum):
 
 class Mover:
     """Carries out jobs and reports the results to their rings. `dead` returns a proof, started after the given
-    monotonic time, that a shard's objects may be taken, or None.
+    monotonic time, that a shard's objects may be taken, or None. `late` is called after an unassigned object got its
+    first shard.
     """
 
     def __init__(
@@ -113,12 +114,14 @@ class Mover:
         client: Client,
         *,
         dead: Callable[[Ring, str, float], Awaitable[Still | None]],
+        late: Callable[[Job], None] | None = None,
         clock: Clock,
         rng: Rng,
     ) -> None:
         self._client = client
         self._writes = client.impatient().with_timeout(PATCH_TIMEOUT)
         self._dead = dead
+        self._late = late
         self._clock = clock
         self._rng = rng
 
@@ -289,6 +292,8 @@ class Mover:
         job.ring.metrics.moved(job.entry.resource)
         if job.decision.action is Action.ASSIGN:
             job.ring.metrics.assigned_late(job.entry.resource)
+            if self._late is not None:
+                self._late(job)
         return Outcome.MOVED
 
     async def _move_as_the_reference(self, job: Job, view: RingView, still: Still | None) -> str:

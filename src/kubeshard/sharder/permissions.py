@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from functools import partial
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.ring import Lane
+from kubeshard.sharder.schedule import Reach
 
 ASKED_EVERY = 60.0
 SHARED_FOR = 5.0
 """Seconds for which an answer also serves other rings."""
+ASKED_AGAIN = 10.0
+"""Seconds between questions about a right that is missing."""
 
 
 class Permissions:
-    """Checks permissions with the server, at most once a minute per verb and lane, and records them in the report."""
+    """Checks permissions with the server, at most once a minute per verb and lane, and records them in the report. A
+    right that is missing is asked for every `ASKED_AGAIN` seconds: once it is there, all objects are looked at.
+    """
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
@@ -29,6 +35,8 @@ class Permissions:
         self._answers: dict[tuple[GroupResource, str], tuple[float, bool]] = {}
         """The last answers, and when they were asked for."""
         self._asking: defaultdict[tuple[GroupResource, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._waiting: set[Lane] = set()
+        """Lanes with a missing right."""
 
     async def check(self, lane: Lane) -> None:
         """Checks all verbs that the sharder needs, except the one that just worked."""
@@ -47,6 +55,8 @@ class Permissions:
             return
         if lane.open:
             lane.ring.report.permitted(resource, verb, allowed)
+            if not allowed and lane not in self._waiting:
+                lane.start(partial(self._wait_for_rights, lane), "missing rights")
 
     def granted(self, lane: Lane, verb: str) -> None:
         """A request succeeded."""
@@ -63,3 +73,15 @@ class Permissions:
                 allowed = await self._client.can_i(verb, resource.group, resource.resource)
                 self._answers[what] = asked, allowed
             return allowed
+
+    async def _wait_for_rights(self, lane: Lane) -> None:
+        self._waiting.add(lane)
+        try:
+            while missing := tuple(lane.ring.report.missing_verbs.get(lane.entry.resource, ())):
+                await asyncio.sleep(ASKED_AGAIN)
+                for verb in missing:
+                    lane.asked.pop(verb, None)
+                    await self.refused(lane, verb)
+            lane.request(Reach.ALL, self._clock.monotonic())
+        finally:
+            self._waiting.discard(lane)

@@ -1,12 +1,13 @@
 """The state of a ring other than its shards, reported to people as conditions.
 
-The controllers record findings in the ring's report; the ring controller writes them. Guaranteed:
-`Ready` keeps the reference's meaning; every other condition exists only while there is something to report.
+The controllers record findings in the ring's report; the ring controller writes them. Guaranteed: every condition
+besides `Ready` exists only while there is something to report. A ring of which something is not sharded, because it is
+refused, cannot be read or is not permitted, is not `Ready`; with strict parity, `Ready` has the reference's meaning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kubeshard.core.conditions import Condition, shortened
 from kubeshard.core.kinds import GroupResource
@@ -21,6 +22,7 @@ PERMITTED = "Permitted"
 SELECTOR_VALID = "SelectorValid"
 SYSTEM_NAMESPACES_EXCLUDED = "SystemNamespacesExcluded"
 SHARDS_ACCEPTED = "ShardsAccepted"
+WEBHOOK_REACHED = "WebhookReached"
 DRAIN_STUCK = "DrainStuck"
 
 OWN_CONDITIONS = frozenset(
@@ -32,9 +34,16 @@ OWN_CONDITIONS = frozenset(
         SELECTOR_VALID,
         SYSTEM_NAMESPACES_EXCLUDED,
         SHARDS_ACCEPTED,
+        WEBHOOK_REACHED,
         DRAIN_STUCK,
     }
 )
+
+_NEEDED = (RESOURCES_ACCEPTED, RESOURCES_RESOLVED, PERMITTED, SELECTOR_VALID)
+"""Conditions without which something is not sharded."""
+
+OPTIONAL_VERBS = frozenset({"get", "watch"})
+"""Rights on a ring's resources that make assignments faster. With the others alone, everything is sharded."""
 
 MAX_MESSAGE = 1024
 """Characters of a condition's message."""
@@ -53,7 +62,9 @@ class RingReport:
         self.missing_verbs: dict[GroupResource, set[str]] = {}
         self.selector_problem = ""
         self.selected_system_namespaces: tuple[str, ...] = ()
-        self.stuck_drains = 0
+        self.stuck_drains: Mapping[str, int] = {}
+        """The number of objects by shard."""
+        self.webhook_unreached = False
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """The ring has these resources only."""
@@ -93,9 +104,14 @@ class RingReport:
             self.selected_system_namespaces = selected
             self._changed()
 
-    def drains(self, stuck: int) -> None:
+    def drains(self, stuck: Mapping[str, int]) -> None:
         if self.stuck_drains != stuck:
             self.stuck_drains = stuck
+            self._changed()
+
+    def webhook(self, *, reached: bool) -> None:
+        if self.webhook_unreached is reached:
+            self.webhook_unreached = not reached
             self._changed()
 
 
@@ -111,17 +127,23 @@ def findings(
         (CONFLICT, "True", "ResourceConflict", "; ".join(conflicts)),
         (RESOURCES_ACCEPTED, "False", "ResourcesRefused", "; ".join(refused)),
         (RESOURCES_RESOLVED, "False", "ResourcesUnresolved", _unresolved(report, resources)),
-        (PERMITTED, "False", "PermissionMissing", _permissions(report, resources)),
+        _permitted(report, resources),
         (SELECTOR_VALID, "False", "InvalidSelector", report.selector_problem),
         (SYSTEM_NAMESPACES_EXCLUDED, "False", "SystemNamespacesSelected", _system_namespaces(report)),
         (SHARDS_ACCEPTED, "False", "ShardsRefused", "; ".join(shard_problems(shards, max_shards))),
-        (DRAIN_STUCK, "True", "DrainNotAcknowledged", _stuck(report)),
+        (WEBHOOK_REACHED, "False", "WebhookNotCalled", _UNREACHED if report.webhook_unreached else ""),
+        (DRAIN_STUCK, "True", "DrainNotAcknowledged", _stuck(report, shards)),
     ]
     return [
         Condition(type=type_, status=status, reason=reason, message=shortened(message, MAX_MESSAGE))
         for type_, status, reason, message in candidates
         if message
     ]
+
+
+def needed(found: Iterable[Condition]) -> list[str]:
+    """The findings because of which something is not sharded, by type."""
+    return [each.type for each in found if each.type in _NEEDED and each.status == "False"]
 
 
 def with_findings(conditions: tuple[Condition, ...], found: list[Condition]) -> tuple[Condition, ...]:
@@ -154,13 +176,17 @@ def _unresolved(report: RingReport, resources: RingResources) -> str:
     )
 
 
-def _permissions(report: RingReport, resources: RingResources) -> str:
-    return "; ".join(
-        f'the sharder needs the rule {{apiGroups: ["{resource.group}"], resources: ["{resource.resource}"],'
+def _permitted(report: RingReport, resources: RingResources) -> tuple[str, str, str, str]:
+    missing = {resource: verbs for resource, verbs in report.missing_verbs.items() if resource in resources}
+    rules = "; ".join(
+        f'the rule {{apiGroups: ["{resource.group}"], resources: ["{resource.resource}"],'
         f" verbs: [{', '.join(sorted(verbs))}]}}"
-        for resource, verbs in sorted(report.missing_verbs.items(), key=str)
-        if resource in resources
+        for resource, verbs in sorted(missing.items(), key=str)
     )
+    if all(verbs <= OPTIONAL_VERBS for verbs in missing.values()):
+        text = f"objects that the webhook misses are assigned late: the sharder lacks {rules}"
+        return PERMITTED, "True", "OptionalPermissionMissing", text if rules else ""
+    return PERMITTED, "False", "PermissionMissing", f"the sharder needs {rules}"
 
 
 def _system_namespaces(report: RingReport) -> str:
@@ -169,10 +195,20 @@ def _system_namespaces(report: RingReport) -> str:
     return f"the ring's namespaceSelector selects {', '.join(report.selected_system_namespaces)}"
 
 
-def _stuck(report: RingReport) -> str:
-    if not report.stuck_drains:
+_UNREACHED = (
+    "the API server does not call the ring's webhook, so new objects are assigned late, after they were created: check"
+    " the Service, its endpoints, network policies, and the certificate authority in the MutatingWebhookConfiguration"
+)
+
+
+def _stuck(report: RingReport, shards: list[Shard]) -> str:
+    """Only of shards that hold their Leases: the objects of the others are moved as soon as they are taken over."""
+    alive = {shard.key.name for shard in shards if shard.state.available}
+    stuck = {name: count for name, count in report.stuck_drains.items() if name in alive}
+    if not stuck:
         return ""
+    names = ", ".join(sorted(stuck)[:10]) + (", ..." if len(stuck) > 10 else "")
     return (
-        f"{report.stuck_drains} objects carry the drain label for more than {DRAIN_STUCK_AFTER:.0f} s:"
-        " their shards run, but do not release them"
+        f"{sum(stuck.values())} objects carry the drain label for more than {DRAIN_STUCK_AFTER:.0f} s:"
+        f" their shards hold their Leases, but do not release them ({names})"
     )

@@ -15,6 +15,7 @@ RBAC: list, and what `moves` needs, on every main and controlled resource.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 
 from kubeshard.client.client import Client
@@ -155,7 +156,7 @@ class Resync:
             if decision.action is Action.WAIT or decision.action is Action.DRAIN:
                 look.waiting += 1
                 if entry.main:
-                    look.drains.pending(obj.key, self._clock.monotonic())
+                    look.drains.pending(obj.key, self._clock.monotonic(), decision.source)
                     lane.pending.draining(decision.key)
             if look.read is None:
                 look.read = objects.read_at
@@ -217,7 +218,10 @@ class Resync:
         lanes = ring.lanes.values()
         ring.metrics.oldest_drain(max((each.drains.oldest(now) for each in lanes), default=0.0))
         ring.metrics.oldest_unassigned(max((each.unassigned.oldest(now) for each in lanes), default=0.0))
-        ring.report.drains(sum(each.drains.older_than(DRAIN_STUCK_AFTER, now) for each in lanes))
+        stuck = Counter[str]()
+        for each in lanes:
+            stuck.update(each.drains.older_than(DRAIN_STUCK_AFTER, now))
+        ring.report.drains(stuck)
 
 
 def _selector(reach: Reach, entry: RingEntry, view: RingView) -> Selector | None:

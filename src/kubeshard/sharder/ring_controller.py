@@ -3,9 +3,9 @@
 Guaranteed: the webhook configuration is what `webhook_config` renders, even after another client edited or deleted
 it; if the API server does not support match conditions, they are omitted until the process
 restarts, instead of applying them forever; it is applied without force, so a field owned by another manager is a
-conflict, reported as Ready=False like the reference does. `Ready` has the reference's meaning; other conditions
-(`reports`) never change it, and a new finding is also reported as an event. A status written by another client is
-overwritten.
+conflict, reported as Ready=False like the reference does; so is, unless parity is strict, a finding (`reports`)
+because of which something is not sharded. A new finding is also reported as an event. A status written by another
+client is overwritten.
 
 RBAC: get, list, watch on controllerrings; update on controllerrings/status and controllerrings/finalizers;
 create, patch on mutatingwebhookconfigurations, and what `webhook_drift` can use; create, patch on events.
@@ -33,7 +33,14 @@ from kubeshard.core.times import second_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.reports import DRAIN_STUCK, MAX_MESSAGE, OWN_CONDITIONS, findings, with_findings
+from kubeshard.sharder.reports import (
+    DRAIN_STUCK,
+    MAX_MESSAGE,
+    OWN_CONDITIONS,
+    findings,
+    needed,
+    with_findings,
+)
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import (
@@ -194,14 +201,17 @@ class ControllerRings(Reconciler[ControllerRing]):
         status = obj.status or ControllerRingStatus()
         shards = [s for s in self._observer.book.shards(ring.name, self._clock.monotonic()) if not s.deleted]
         found = findings(ring.report, ring.resources, shards, max_shards=MAX_SHARDS)
+        if ready == "True":
+            available = sum(shard.valid and shard.state.available for shard in shards)
+            status = msgspec.structs.replace(status, shards=len(shards), available_shards=available)
+            if (lacking := needed(found)) and not ring.strict:
+                ready, reason = "False", "PartlySharded"
+                message = f"Not all that the ring lists is sharded: see {', '.join(lacking)}"
         condition = Condition(type=READY, status=ready, reason=reason, message=message)
         conditions = with_findings(status.conditions, found)
         for each in (condition, *found):
             each = msgspec.structs.replace(each, observed_generation=obj.metadata.generation)
             conditions = set_condition(conditions, each, now)
-        if ready == "True":
-            available = sum(shard.valid and shard.state.available for shard in shards)
-            status = msgspec.structs.replace(status, shards=len(shards), available_shards=available)
         return msgspec.structs.replace(
             status, observed_generation=obj.metadata.generation, conditions=conditions
         )

@@ -6,6 +6,9 @@ same number of namespace names is kept; beyond that, every new namespace counts 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 from kubeshard.core.objects import Key
 from kubeshard.sharding.ring import HashRing
 
@@ -16,7 +19,8 @@ class Waiting:
     """Objects that wait for something, and for how long, as of the last look. `count` is their number."""
 
     def __init__(self) -> None:
-        self._since: dict[Key, float] = {}
+        self._since: dict[Key, tuple[float, str]] = {}
+        """Since when, and for whom."""
         self.count = 0
 
     def look(self) -> Sight:
@@ -25,10 +29,11 @@ class Waiting:
 
     def oldest(self, now: float) -> float:
         """Age in seconds of the oldest; 0 if there is none."""
-        return now - min(self._since.values(), default=now)
+        return now - min((since for since, _ in self._since.values()), default=now)
 
-    def older_than(self, age: float, now: float) -> int:
-        return sum(now - since > age for since in self._since.values())
+    def older_than(self, age: float, now: float) -> Mapping[str, int]:
+        """The number of those that wait for longer, by whom they wait for."""
+        return Counter(whom for since, whom in self._since.values() if now - since > age)
 
 
 class Sight:
@@ -36,14 +41,14 @@ class Sight:
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
-        self._seen: dict[Key, float] = {}
+        self._seen: dict[Key, tuple[float, str]] = {}
         self._count = 0
 
-    def pending(self, key: Key, now: float) -> None:
+    def pending(self, key: Key, now: float, whom: str = "") -> None:
         known = self._waiting._since
         self._count += 1
         if key in known or len(self._seen) < REMEMBERED:
-            self._seen[key] = known.get(key, now)
+            self._seen[key] = known.get(key, (now, ""))[0], whom
 
     def complete(self) -> None:
         self._waiting._since, self._waiting.count = self._seen, self._count

@@ -1,0 +1,84 @@
+"""Finds out whether the API server calls the webhook of a ring.
+
+An object that is found unassigned should have been assigned by the webhook. That alone proves nothing: it may be older
+than the webhook, or no shard was available when it was created. The proof is a dry run: a patch that takes the shard
+label away, and is never stored, comes back with the label if the webhook was called.
+
+Guaranteed: while a webhook is not called although objects are assigned late, the ring's report says so, within a minute
+of the first such object; it stops to say so within about a minute when the webhook is called again. Anything but an
+answer without the label, twice in a row, proves nothing. Not guaranteed: that it goes on to be reported when the object
+of the dry runs is deleted; the next one that is assigned late begins anew.
+
+At most `AT_ONCE` requests are under way. RBAC: patch on the ring's resources.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from kubeshard.client.client import Client
+from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import Key, metadata_only
+from kubeshard.core.patches import MergePatch
+from kubeshard.sharder.moves import Job
+from kubeshard.sharder.ring import Lane, Ring
+
+SOON, LATER = 10.0, 60.0
+"""Seconds before each of the first two dry runs, which a new webhook configuration needs to take effect, and between
+further ones.
+"""
+ENOUGH = 2
+"""Dry runs in a row that have to agree."""
+AT_ONCE = 4
+"""A webhook that does not respond keeps each of them waiting for its timeout."""
+
+
+class WebhookProbe:
+    """One series of dry runs for each ring whose objects are assigned late."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._rings: set[Ring] = set()
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    def late(self, job: Job) -> None:
+        """The object of the job had to be assigned by a patch."""
+        ring, lane = job.ring, job.ring.lanes.get(job.entry.resource)
+        if lane is not None and ring not in self._rings:
+            lane.start(partial(self._keep_looking, lane, job.kind, job.key), "webhook probe")
+
+    async def _keep_looking(self, lane: Lane, kind: Kind, key: Key) -> None:
+        ring, missed = lane.ring, 0
+        self._rings.add(ring)
+        try:
+            while True:
+                await asyncio.sleep(SOON if missed < ENOUGH else LATER)
+                if await self._is_called(ring, kind, key):
+                    return
+                missed += 1
+                if missed >= ENOUGH:
+                    self._tell(ring, reached=False)
+        finally:
+            self._rings.discard(ring)
+            self._tell(ring, reached=True)
+
+    def _tell(self, ring: Ring, *, reached: bool) -> None:
+        ring.report.webhook(reached=reached)
+        ring.metrics.webhook_unreached(not reached)
+
+    async def _is_called(self, ring: Ring, kind: Kind, key: Key) -> bool:
+        """Whether the webhook was called, or nobody can know."""
+        view = ring.view
+        if view is None or not view.available:
+            return True
+        unlabelled = MergePatch({"metadata": {"labels": {view.shard_label: None}}})
+        async with self._places:
+            try:
+                answer = await self._client.patch(
+                    metadata_only(kind), key.name, key.namespace, unlabelled, dry_run=True
+                )
+            except ApiError:
+                return True
+        return answer.metadata.has_label(view.shard_label) or ring.view is not view

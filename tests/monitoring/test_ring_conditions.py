@@ -1,0 +1,148 @@
+"""What a ring's conditions say: the truth, soon after it has changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from scenes import CHILDREN, PATCH_THINGS, READ_THINGS, SHARDERS, Keeping, begin, create_things, grant_rights
+from world import MAIN, Touch, World
+
+from kubeshard.core.conditions import Condition
+from kubeshard.sharder.config import SharderConfig
+from kubeshard.sharding import ControllerRing, RingResource
+from kubeshard.testing.virtual_time import virtual_time
+
+
+async def conditions(world: World, ring: str = "r") -> Mapping[str, Condition]:
+    async with world.admin() as client:
+        status = (await client.get(ControllerRing, ring)).status
+    return {each.type: each for each in status.conditions} if status else {}
+
+
+@virtual_time
+async def test_a_ring_of_which_something_is_not_sharded_is_not_ready_and_says_why() -> None:
+    async with World(1, users=SHARDERS) as world:
+        await begin(world)
+        assert (await conditions(world))["Ready"].status == "True"
+        await world.make_ring("refused", resources=(MAIN, RingResource(group="", resource="events")))
+        await world.make_ring("unserved", resources=(MAIN, RingResource(group="a.example", resource="bs")))
+        await world.make_ring("forbidden", resources=(MAIN, RingResource(group="", resource="secrets")))
+        await asyncio.sleep(60)
+        for ring, why in (
+            ("refused", "ResourcesAccepted"),
+            ("unserved", "ResourcesResolved"),
+            ("forbidden", "Permitted"),
+        ):
+            found = await conditions(world, ring)
+            ready = found["Ready"]
+            assert (ready.status, ready.reason) == ("False", "PartlySharded")
+            assert why in ready.message
+            assert found[why].status == "False"
+        assert (await conditions(world))["Ready"].status == "True"
+
+
+@virtual_time
+async def test_with_strict_parity_ready_has_the_references_meaning() -> None:
+    async with World(1) as world:
+        await world.install()
+        await world.make_ring(resources=(MAIN, RingResource(group="", resource="events")))
+        world.sharder("x0", SharderConfig(compat="strict"))
+        await asyncio.sleep(60)
+        found = await conditions(world)
+        assert found["Ready"].status == "True"
+        assert found["ResourcesAccepted"].status == "False"
+
+
+@virtual_time
+async def test_a_right_that_the_sharder_can_do_without_is_mentioned_but_not_missed() -> None:
+    """The Go project's role has neither `watch` nor `get`."""
+    async with World(1, users=SHARDERS) as world:
+        await begin(world)
+        await grant_rights(world, ("sim.example", "things", "list patch"), CHILDREN)
+        await asyncio.sleep(600)
+        found = await conditions(world)
+        assert found["Ready"].status == "True"
+        assert (found["Permitted"].status, found["Permitted"].reason) == ("True", "OptionalPermissionMissing")
+        assert "verbs: [get, watch]" in found["Permitted"].message
+
+
+@pytest.mark.parametrize("verb", ["patch", "list"])
+def test_a_right_that_came_is_seen_within_fifteen_seconds(verb: str) -> None:
+    @virtual_time
+    async def scene() -> None:
+        async with World(1, users=SHARDERS) as world:
+            await begin(world)
+            less = {"patch": "get list watch", "list": "get watch patch"}[verb]
+            await grant_rights(world, ("sim.example", "things", less), CHILDREN)
+            world.processes["s0"].kill()
+            await asyncio.sleep(400)
+            assert f"[{verb}]" in (await conditions(world))["Permitted"].message
+            await grant_rights(world, READ_THINGS, PATCH_THINGS, CHILDREN)
+            await asyncio.sleep(15)
+            found = await conditions(world)
+            assert "Permitted" not in found
+            assert found["Ready"].status == "True"
+            await world.until(lambda: world.all_owned("s1"), within=5)
+
+    scene()
+
+
+@virtual_time
+async def test_a_webhook_that_is_not_called_is_a_condition_within_a_minute_until_it_is_called_again() -> None:
+    async with World(1, users=SHARDERS) as world:
+        await begin(world)
+        assert "WebhookReached" not in await conditions(world)
+        world.caller.reachable = False
+        await create_things(world, 4, 15.0)
+        found = (await conditions(world))["WebhookReached"]
+        assert found.status == "False"
+        assert "Service" in found.message
+        await asyncio.sleep(600)
+        assert "WebhookReached" in await conditions(world)
+        world.caller.reachable = True
+        await asyncio.sleep(65)
+        assert "WebhookReached" not in await conditions(world)
+
+
+@virtual_time
+async def test_objects_that_the_webhook_could_not_assign_are_no_sign_that_it_is_not_called() -> None:
+    """They are older than the ring, or than its first shard."""
+    async with World(1, users=SHARDERS) as world:
+        await world.install()
+        await grant_rights(world, READ_THINGS, PATCH_THINGS, CHILDREN)
+        world.sharder("x0")
+        await world.make_things(5, prefix="old")
+        await world.make_ring()
+        await asyncio.sleep(20)
+        await world.make_things(5, prefix="early")
+        world.shard("s0", Touch())
+        await world.until(lambda: world.all_owned("s0"), within=30)
+        for _ in range(30):
+            await asyncio.sleep(5)
+            assert "WebhookReached" not in await conditions(world)
+
+
+@virtual_time
+async def test_a_drain_that_is_stuck_is_blamed_on_shards_that_hold_their_leases_only() -> None:
+    async with World(1, users=SHARDERS) as world:
+        await begin(world)
+        await world.processes["s0"].stop()
+        await world.processes["s1"].stop()
+        world.shard("s2", Keeping(), workers=20)
+        await world.until(lambda: world.all_owned("s2"), within=60)
+        await asyncio.sleep(20)
+        world.shard("s3", Touch())
+        await asyncio.sleep(120)
+        found = (await conditions(world))["DrainStuck"]
+        assert "(s2)" in found.message
+        world.processes["s2"].kill()
+        while "DrainStuck" in (found_now := await conditions(world)):
+            states = {
+                key.name: obj["metadata"]["labels"].get("alpha.sharding.timebertt.dev/state")
+                for key, obj in world.objects("coordination.k8s.io", "leases").items()
+                if key.namespace == "ops"
+            }
+            assert states["s2"] != "dead", found_now["DrainStuck"].message
+            await asyncio.sleep(0.5)
