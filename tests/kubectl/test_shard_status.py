@@ -7,8 +7,15 @@ from collections.abc import AsyncIterator
 import pytest
 from ring_cluster import RING, SECRETS, RingCluster, name_on
 
-from kubeshard.survey.cluster import read_cluster
+from kubeshard.cli.kubectl.questions import _print_status
+from kubeshard.core import Lease, LeaseSpec, MergePatch, ObjectMeta
+from kubeshard.core.times import micro_time
+from kubeshard.sharding import RING_LABEL, ControllerRing
+from kubeshard.survey.cluster import read_cluster, read_orphans
+from kubeshard.survey.counts import count
+from kubeshard.survey.diagnosis import troubles
 from kubeshard.survey.errors import Unanswerable
+from kubeshard.survey.ring import see
 from kubeshard.survey.status import RingStatus, ShardStatus, status_of
 from kubeshard_apiserver.testing import MemoryApi
 
@@ -125,6 +132,18 @@ async def test_objects_out_of_place_are_told_apart(cluster: RingCluster) -> None
     assert "configmaps that are not on their owner's shard: 1 (team/stray)" in found
 
 
+async def test_a_drain_that_lasts_is_blamed_on_shards_that_run_only(cluster: RingCluster) -> None:
+    await cluster.shard("a")
+    for name, shard in (("s", "a"), ("t", "gone")):
+        await cluster.secret(name, shard)
+        await cluster.drain(name)
+    ring = await see(cluster.client, await read_cluster(cluster.client), RING)
+    counted = [counts async for counts in count(cluster.client, ring)]
+    found = [trouble.problem for trouble in troubles(ring, counted, None, 100.0)]
+    assert "a drain has been pending for 100 s on a" in found
+    assert "secrets on shards that are gone: 1 (team/t)" in found
+
+
 async def test_a_ring_that_no_sharder_has_seen(cluster: RingCluster) -> None:
     (first, *_) = await problems(cluster)
     assert first == (
@@ -198,14 +217,33 @@ async def test_a_shard_that_does_not_renew_its_lease(cluster: RingCluster) -> No
 
 
 async def test_shards_without_a_controller_ring_are_told(cluster: RingCluster) -> None:
-    from kubeshard.core import MergePatch
-    from kubeshard.core.builtin import Lease
-    from kubeshard.sharding import RING_LABEL
-
     await cluster.shard("a")
     patch = MergePatch({"metadata": {"labels": {RING_LABEL: "in-manager"}}})
     await cluster.client.patch(Lease, "a", "team", patch)
-    assert (await read_cluster(cluster.client)).without_ring() == ["in-manager"]
+    found = await read_cluster(cluster.client)
+    assert found.without_ring() == ["in-manager"]
+    assert await read_orphans(cluster.client, found) == ["in-manager"]
+    now = micro_time(found.now)
+    spec = LeaseSpec(holder_identity="a", lease_duration_seconds=15, renew_time=now, acquire_time=now)
+    await cluster.client.create(
+        Lease(metadata=ObjectMeta(name="sharder-in-manager", namespace="team"), spec=spec)
+    )
+    assert await read_orphans(cluster.client, found) == []
+
+
+async def test_a_ring_that_was_deleted_is_not_taken_for_one_with_a_sharder_of_its_own(
+    cluster: RingCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await cluster.shard("a")
+    await cluster.client.delete(ControllerRing, "r")
+    found = await read_cluster(cluster.client)
+    assert await read_orphans(cluster.client, found) == ["r"]
+    _print_status([], ["r"], ["r"])
+    said = capsys.readouterr().out
+    assert "nobody assigns its objects" in said
+    assert "inside the operator:" in said
+    _print_status([], ["r"], [])
+    assert "its sharder is inside the operator" in capsys.readouterr().out
 
 
 async def test_a_ring_that_does_not_exist_is_answered_with_similar_names(cluster: RingCluster) -> None:

@@ -19,7 +19,7 @@ from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key
-from kubeshard.core.selectors import LabelSelector, Selector
+from kubeshard.core.selectors import FieldSelector, LabelSelector, Selector
 from kubeshard.core.times import parse_time
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
@@ -128,6 +128,25 @@ async def read_cluster(client: Client) -> Cluster:
         now=now,
         book=book,
     )
+
+
+async def read_orphans(client: Client, cluster: Cluster) -> list[str]:
+    """Names of rings in Leases for which nobody assigns objects: there is no ControllerRing, and no instance leads the
+    election of a sharder inside the operator. Raises ApiError.
+    """
+    found = []
+    for ring in cluster.without_ring():
+        only = FieldSelector.equals("metadata.name", f"sharder-{ring}")
+        elections = await client.list_all(Lease, ALL, field_selector=only)
+        if not any(_leads(lease, cluster.now) for lease in elections):
+            found.append(ring)
+    return found
+
+
+def _leads(lease: Lease, now: float) -> bool:
+    renewed = parse_time(lease.spec.renew_time)
+    late = renewed is not None and now - renewed > 2 * (lease.spec.lease_duration_seconds or 15)
+    return bool(lease.spec.holder_identity) and not late
 
 
 async def read_webhook(client: Client, ring: str) -> Webhook:

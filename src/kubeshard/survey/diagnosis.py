@@ -159,11 +159,13 @@ def _objects(ring: SeenRing, counted: Sequence[Counts], oldest_drain: float | No
                 "the sharder's next resync moves them",
             )
     if oldest_drain is not None and oldest_drain > DRAIN_STUCK_AFTER:
-        slow = sorted({shard for counts in counted for shard, drains in counts.draining.items() if drains})
-        yield Trouble(
-            f"a drain has been pending for {oldest_drain:.0f} s on {', '.join(slow)}",
-            "the shard runs but does not release the objects: check its log, or restart it",
-        )
+        draining = {shard for counts in counted for shard, drains in counts.draining.items() if drains}
+        alive = {each.name for each in ring.members if each.held and each.state is ShardState.READY}
+        if slow := sorted(draining & alive):
+            yield Trouble(
+                f"a drain has been pending for {oldest_drain:.0f} s on {', '.join(slow)}",
+                "the shard runs but does not release the objects: check its log, or restart it",
+            )
 
 
 def _some(some: Some) -> str:

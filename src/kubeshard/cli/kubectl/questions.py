@@ -46,29 +46,29 @@ def status(ring: str | None, output: str | None, access: Access) -> None:
     Lists every object of the ring once. Resources that cannot be listed are reported, and then the exit code is 1.
     """
 
-    async def question(client: Client) -> tuple[list[RingStatus], list[str]]:
-        from kubeshard.survey.cluster import read_cluster
+    async def question(client: Client) -> tuple[list[RingStatus], list[str], list[str]]:
+        from kubeshard.survey.cluster import read_cluster, read_orphans
         from kubeshard.survey.status import status_of
 
         cluster = await read_cluster(client)
-        names = [cluster.ring(ring).name] if ring else list(cluster.rings)
-        return [
-            await status_of(client, cluster, name) for name in names
-        ], [] if ring else cluster.without_ring()
+        without = [name for name in cluster.without_ring() if ring in (None, name)]
+        orphans = await read_orphans(client, cluster) if without else []
+        names = list(cluster.rings) if ring is None else [] if without else [cluster.ring(ring).name]
+        return [await status_of(client, cluster, name) for name in names], without, orphans
 
-    found, without = ask(access, question)
+    found, without, orphans = ask(access, question)
     if output == "name":
         for each in found:
             say(f"controllerring.sharding.timebertt.dev/{each.ring}")
     elif output:
-        print_value({"rings": found, "withoutControllerRing": without}, output)
+        print_value({"rings": found, "withoutControllerRing": without, "orphaned": orphans}, output)
     else:
-        _print_status(found, without)
+        _print_status(found, without, orphans)
     if any(resource.error for each in found for resource in each.resources):
         sys.exit(1)
 
 
-def _print_status(rings: Sequence[RingStatus], without: Sequence[str]) -> None:
+def _print_status(rings: Sequence[RingStatus], without: Sequence[str], orphans: Sequence[str]) -> None:
     for number, ring in enumerate(rings):
         if number:
             say()
@@ -94,9 +94,15 @@ def _print_status(rings: Sequence[RingStatus], without: Sequence[str]) -> None:
         for trouble in ring.troubles:
             say(f"\n  ! {one_line(trouble.problem)}\n    {one_line(trouble.remedy)}")
     for name in without:
-        say(
-            f"{name}: shards hold Leases for it, but there is no ControllerRing: its sharder is inside the operator"
-        )
+        if name in orphans:
+            say(
+                f"{name}: there are Leases of its shards, but no ControllerRing, and no sharder inside the operator:"
+                " nobody assigns its objects\n"
+                "  if it was deleted, create it again, or stop its shards and delete their Leases; objects keep their"
+                " shard label"
+            )
+        else:
+            say(f"{name}: there is no ControllerRing: its sharder is inside the operator")
     if not rings and not without:
         say("there is no ControllerRing")
 
