@@ -1,13 +1,15 @@
 """What a write needs from outside before it can continue: the responses of admission webhooks, and time.
 
 The verbs that write are generators: they yield a `WebhookCall`, are sent the `WebhookReply`, and return their answer.
-Processing that takes long because the body is large is yielded as `Work`, and its result is sent back. This keeps the
+Processing that takes long because the body is large is yielded as `Work`, and its result is sent back; a `Pause` is
+answered with nothing. This keeps the
 model sans-IO: the driver decides how calls are made. The front makes them over HTTP, a simulator over its own network,
 and `finish` makes none.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -40,7 +42,15 @@ class Work:
     do: Callable[[], Any]
 
 
-Steps = Generator[WebhookCall | Work, Any, T]
+@dataclass(frozen=True)
+class Pause:
+    """A moment in which others may act on what was written so far."""
+
+    seconds: float
+
+
+Step = WebhookCall | Work | Pause
+Steps = Generator[Step, Any, T]
 Aside = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs work where it blocks nobody, and raises what the work raises."""
 
@@ -75,17 +85,25 @@ class NoCalls:
 
 
 def finish(steps: Steps[T]) -> T:
-    """Runs a write to completion without making calls: every call fails, as if the webhook were unreachable."""
+    """Runs a write to completion without making calls or pauses: every call fails, as if the webhook were
+    unreachable.
+    """
     try:
         wanted = next(steps)
         while True:
-            wanted = _worked(steps, wanted) if isinstance(wanted, Work) else steps.send(_NOT_MADE)
+            match wanted:
+                case Work():
+                    wanted = _worked(steps, wanted)
+                case Pause():
+                    wanted = next(steps)
+                case _:
+                    wanted = steps.send(_NOT_MADE)
     except StopIteration as end:
         value: T = end.value
         return value
 
 
-def _worked(steps: Steps[T], work: Work) -> WebhookCall | Work:
+def _worked(steps: Steps[T], work: Work) -> Step:
     try:
         result = work.do()
     except Exception as error:
@@ -97,8 +115,12 @@ async def perform(steps: Steps[T], caller: WebhookCaller, aside: Aside = at_once
     try:
         wanted = next(steps)
         while True:
-            if not isinstance(wanted, Work):
+            if isinstance(wanted, WebhookCall):
                 wanted = steps.send(await caller.call(wanted))
+                continue
+            if isinstance(wanted, Pause):
+                await asyncio.sleep(wanted.seconds)
+                wanted = next(steps)
                 continue
             try:
                 result = await aside(wanted.do)
@@ -109,3 +131,5 @@ async def perform(steps: Steps[T], caller: WebhookCaller, aside: Aside = at_once
     except StopIteration as end:
         value: T = end.value
         return value
+    finally:
+        steps.close()  # at once if the client has gone

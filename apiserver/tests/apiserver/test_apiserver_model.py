@@ -1,5 +1,6 @@
 """The model without HTTP: expiry, determinism, streams."""
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -176,3 +177,40 @@ async def test_deep_nesting_is_a_bad_request():
     body = b'{"metadata": {"name": "a"}, "x": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
     answer = await InMemoryTransport(ApiServer()).request(HttpRequest("POST", MAPS, {}, body))
     assert answer.status == 400
+
+
+@virtual_time
+async def test_a_pod_is_there_with_its_deletion_timestamp_until_those_who_watch_have_had_time_to_look():
+    server = ApiServer(world=virtual_world())
+    transport = InMemoryTransport(server)
+    pods = "/api/v1/namespaces/default/pods"
+    body = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+    async def ask(method, path, body=None):
+        encoded = None if body is None else json.dumps(body).encode()
+        answer = await transport.request(
+            HttpRequest(method, path, {"content-type": "application/json"}, encoded)
+        )
+        return json.loads(answer.body)
+
+    await ask("POST", pods, body)
+    deleting = asyncio.create_task(ask("DELETE", f"{pods}/a"))
+    await asyncio.sleep(0.005)
+    assert (await ask("GET", f"{pods}/a"))["metadata"]["deletionTimestamp"]
+    assert (await deleting)["metadata"]["deletionTimestamp"]
+    assert (await ask("GET", f"{pods}/a"))["code"] == 404
+
+
+@virtual_time
+async def test_a_pod_goes_also_if_the_client_that_deletes_it_goes():
+    server = ApiServer(world=virtual_world())
+    pods = Target(server.registry.find("", "v1", "pods"), "default")
+    server.create(pods, {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    transport = InMemoryTransport(server)
+    request = HttpRequest("DELETE", "/api/v1/namespaces/default/pods/a", {})
+    deleting = asyncio.create_task(transport.request(request))
+    await asyncio.sleep(0.005)
+    assert server.list(pods).items
+    deleting.cancel()
+    await asyncio.wait([deleting])
+    assert not server.list(pods).items

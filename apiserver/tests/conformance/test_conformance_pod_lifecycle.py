@@ -1,5 +1,6 @@
 """Binding, eviction, logs and graceful deletion of pods."""
 
+import asyncio
 from datetime import datetime
 
 import pytest
@@ -401,3 +402,21 @@ async def test_the_quality_of_service_outlives_a_resize(api, pods):
     assert {message for _, _, message in refused.causes} == {
         'Invalid value: "BestEffort": Pod QOS Class may not change as a result of resizing'
     }
+
+
+@pytest.mark.parametrize("as_collection", [False, True], ids=["alone", "as a collection"])
+async def test_a_pod_that_nothing_holds_is_seen_being_deleted_before_it_is_gone(api, pods, as_collection):
+    """Controllers that watch pods act in between, so the two events come one after the other."""
+    made = await api.create(pods, pod())
+    async with api.watch(pods, resourceVersion=made.version) as events:
+        deleting = asyncio.ensure_future(api.delete(pods if as_collection else f"{pods}/a"))
+        marked = await events.next()
+        assert (marked["type"], "deletionTimestamp" in marked["object"]["metadata"]) == ("MODIFIED", True)
+        found = await api.get(f"{pods}/a")
+        gone = await events.next()
+        assert (await deleting).status == 200
+    assert found.status == 404 or found.meta["deletionTimestamp"]
+    assert gone["type"] == "DELETED"
+    assert int(gone["object"]["metadata"]["resourceVersion"]) > int(
+        marked["object"]["metadata"]["resourceVersion"]
+    )

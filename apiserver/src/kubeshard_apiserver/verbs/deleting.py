@@ -1,7 +1,8 @@
 """delete and deletecollection.
 
 An object without finalizers is removed immediately, unless its kind has a reason to keep it. Otherwise it gets a
-deletionTimestamp and stays until the last finalizer is removed. `Foreground` and `Orphan` add the finalizer that the
+deletionTimestamp and stays until the last finalizer is removed. A pod is always seen with its deletionTimestamp for a
+moment: controllers act on that. `Foreground` and `Orphan` add the finalizer that the
 garbage collector processes. Source: k8s.io/apiserver `registry/rest/delete.go`, `registry/generic/registry/store.go`.
 """
 
@@ -23,7 +24,7 @@ from kubeshard_apiserver.resources.definition_names import terminating
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
 from kubeshard_apiserver.status import FieldError, conflict, invalid, success, unsupported
-from kubeshard_apiserver.steps import Steps
+from kubeshard_apiserver.steps import Pause, Steps
 from kubeshard_apiserver.verbs.establishing import Definitions
 from kubeshard_apiserver.verbs.reading import ListOptions, Page, Reads
 
@@ -35,6 +36,10 @@ _PRESERVED = (
     "or set propagationPolicy=Orphan to suppress this warning"
 )
 _JOBS = GroupResource("batch", "jobs")
+_SEEN = 0.01
+"""The seconds for which an object that nothing holds is seen with its deletionTimestamp before it is removed. On the
+real server it is the time of a second write.
+"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,13 @@ class Deletions:
         _check_options(options)
         _warn_of_dependents(target, options)
         live = yield from self._admitted_live(target, options, target)
-        answer = self._delete(target, self._as_stored(target, live), options)
+        answer, marked = self._delete(target, self._as_stored(target, live), options)
+        if marked:
+            try:
+                yield Pause(_SEEN)
+            finally:  # also if the client has gone
+                gone = self._removed(target, answer.object)
+            answer = answer._replace(object=gone)
         if answer.object.get("kind") == "Status":
             return answer
         steps = self._model.converting(lambda: in_version(target.resource, answer.object))
@@ -97,7 +108,8 @@ class Deletions:
             if self._model.is_live(target, live):
                 return live
 
-    def _delete(self, target: Target, live: Object, options: DeleteOptions) -> Answer:
+    def _delete(self, target: Target, live: Object, options: DeleteOptions) -> tuple[Answer, bool]:
+        """Returns the answer, and whether the object is still to be removed."""
         resource, strategy = target.group_resource, target.resource.strategy
         doomed = self._doomed(target, live, options)
         waits = resource == DEFINITIONS or strategy.is_held(doomed)
@@ -108,21 +120,28 @@ class Deletions:
                 if strategy.shown_when_deleted
                 else success(resource, target.name, gone["metadata"]["uid"])
             )
-            return Answer(200, shown)
+            return Answer(200, shown), False
         code = 202 if waits and options.at_once else 200
-        if options.dry_run or doomed == live:
-            return Answer(code, doomed)
-        stored = self._store.put(resource, target.key, doomed)
+        if options.dry_run or (waits and doomed == live):
+            return Answer(code, doomed), False
+        stored = live if doomed == live else self._store.put(resource, target.key, doomed)
         if not waits:
-            return Answer(200, self._remove(target))
+            return Answer(200, stored), True
         if resource == DEFINITIONS:
             self._definitions.doom_objects(stored)
-        return Answer(code, stored)
+        return Answer(code, stored), False
 
     def _remove(self, target: Target) -> Object:
         gone = self._store.remove(target.group_resource, target.key)
         self._definitions.gone(target)
         return gone
+
+    def _removed(self, target: Target, marked: Object) -> Object:
+        """Removes an object that was marked for it, and returns its last state; somebody else may have been faster."""
+        found = self._store.get(target.group_resource, target.key)
+        if found is None or found["metadata"]["uid"] != marked["metadata"]["uid"]:
+            return marked
+        return self._remove(target)
 
     def deleting_collection(
         self, target: Target, selected: ListOptions | None = None, options: DeleteOptions | None = None
@@ -132,14 +151,23 @@ class Deletions:
         options = options or DeleteOptions()
         _check_options(options)
         _warn_of_dependents(target, options)
+        all_marked = []
         for obj in page.items:
             key = key_of(obj)
             doomed = Target(target.resource, key.namespace, key.name)
             try:
                 live = yield from self._admitted_live(doomed, options, target)
-                self._delete(doomed, self._as_stored(doomed, live), options)
+                answer, marked = self._delete(doomed, self._as_stored(doomed, live), options)
             except NotFound:
                 continue
+            if marked:
+                all_marked.append((doomed, answer.object))
+        try:
+            if all_marked:
+                yield Pause(_SEEN)
+        finally:
+            for doomed, obj in all_marked:
+                self._removed(doomed, obj)
         return page
 
     def _doomed(self, target: Target, live: Object, options: DeleteOptions) -> Object:
