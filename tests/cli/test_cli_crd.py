@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -93,6 +94,65 @@ def test_a_class_that_is_named_is_printed(write: Write) -> None:
 def test_a_mistake_is_said(reference: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says.replace(".", r"\.")):
         CliRunner().invoke(cli, ["crd", reference], catch_exceptions=False, standalone_mode=False)
+
+
+VERSIONS = """
+from kubeshard import KubeObject
+from kubeshard.crd import CustomResource
+from kubeshard.webhook import Webhooks, converts
+
+@CustomResource(storage=True)
+class Lamp(KubeObject, group="example.com", version="v2"):
+    bulb: str = ""
+
+@CustomResource()
+class OldLamp(KubeObject, group="example.com", version="v1", kind="Lamp"):
+    light: str = ""
+"""
+CONVERSION = """
+@converts(OldLamp, Lamp)
+def up(old: OldLamp) -> Lamp:
+    return Lamp(bulb=old.light)
+
+@converts(Lamp, OldLamp)
+def down(new: Lamp) -> OldLamp:
+    return OldLamp(light=new.bulb)
+
+webhooks = Webhooks("lamps", [up, down])
+"""
+
+
+def conversion(*arguments: str) -> tuple[dict[str, Any], str]:
+    """Returns `spec.conversion`, and what is said besides."""
+    done = CliRunner().invoke(cli, ["crd", *arguments], catch_exceptions=False, standalone_mode=False)
+    return yaml.safe_load(done.stdout)["spec"].get("conversion", {}), done.stderr
+
+
+def test_a_kind_that_is_converted_has_the_stanza(write: Write, tmp_path: Path, monkeypatch: Any) -> None:
+    service = {"namespace": "home", "name": "lamps", "path": "/convert/lamp.example.com", "port": 443}
+    expected = {
+        "strategy": "Webhook",
+        "webhook": {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]},
+    }
+    together = write(VERSIONS + CONVERSION)
+    assert conversion(together, "--namespace", "home") == (expected, "")
+    here = CONVERSION.replace('"lamps", ', '"lamps", namespace="home", functions=')
+    assert conversion(write(VERSIONS + here)) == (expected, "")
+    with pytest.raises(ConfigurationError, match=r"behind the Service lamps: say its --namespace"):
+        conversion(together)
+    (tmp_path / "lamp_kinds.py").write_text(VERSIONS)
+    head = "from kubeshard import Manager\nfrom kubeshard.webhook import Webhooks, converts\nfrom lamp_kinds import *\n"
+    (tmp_path / "lamp_operator.py").write_text(f"{head}{here}manager = Manager(servers=[webhooks])\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert conversion("lamp_kinds", "--operator", "lamp_operator") == (expected, "")
+
+
+def test_fields_that_are_lost_without_a_conversion_are_warned_of(write: Write) -> None:
+    stanza, said = conversion(write(VERSIONS))
+    assert stanza == {}
+    assert "the API server drops .bulb of v2, which v1 lacks, and 1 more" in said
+    assert "--operator MODULE[:MANAGER]" in said
+    assert conversion(write(VERSIONS.replace("light:", "bulb:"))) == ({}, "")
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from kubeshard.core import MergePatch, NotFound, Secret
 from kubeshard.core.errors import ApiError, KubeshardError
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.crd import CustomResource, definition
+from kubeshard.manifests.operator import converting
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.rng import SystemRng
-from kubeshard.testing.control_plane import ControlPlane
+from kubeshard.testing.control_plane import ControlPlane, free_port
 from kubeshard.webhook import Denied, SharedCertificate, Webhooks, converts, defaults, validates
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "no_latest.py"
@@ -288,3 +289,95 @@ async def test_objects_are_converted_between_versions_by_functions(
         with pytest.raises(ApiError, match=r"conversion to \S+ failed: RuntimeError"):
             await kube_client.get(AppV1, "a", namespace)
         await kube_client.delete(AppV2, "a", namespace)
+
+
+@CustomResource()
+class EarlyV1(KubeObject, group=GROUP, version="v1", kind="Early", complete=True):
+    spec: SpecV1 = field(default_factory=SpecV1)
+
+
+@CustomResource(storage=True)
+class EarlyV2(KubeObject, group=GROUP, version="v2", kind="Early", complete=True):
+    spec: SpecV2 = field(default_factory=SpecV2)
+
+
+@converts(EarlyV1, EarlyV2)
+def early_up(old: EarlyV1) -> EarlyV2:
+    repository, _, tag = old.spec.image.partition(":")
+    return EarlyV2(spec=SpecV2(repository=repository, tag=tag))
+
+
+@converts(EarlyV2, EarlyV1)
+def early_down(new: EarlyV2) -> EarlyV1:
+    return EarlyV1(spec=SpecV1(image=f"{new.spec.repository}:{new.spec.tag}"))
+
+
+EARLY = "earlies.typed.example.com"
+
+
+def printed(webhooks: Webhooks, namespace: str) -> Mapping[str, Any]:
+    """The definition as the commands print it."""
+    conversions = Manager(servers=[webhooks]).surface().conversions
+    return converting(definition(EarlyV1, EarlyV2), conversions, namespace)
+
+
+async def test_what_is_created_before_the_operator_ever_ran_is_refused_and_loses_no_field(
+    kube_client: Client, namespace: str, install_crd: Callable[[Mapping[str, Any]], None]
+) -> None:
+    place: dict[str, Any] = {"url": "https://127.0.0.1", "host": "127.0.0.1", "port": free_port()}
+    webhooks = Webhooks("early-conversion", [early_up, early_down], **place)
+    install_crd(printed(webhooks, namespace))
+    app = EarlyV1(metadata=ObjectMeta(name="a", namespace=namespace), spec=SpecV1(image="app:1"))
+    with pytest.raises(ApiError, match="conversion webhook"):
+        await kube_client.create(app)
+    async with serving(kube_client, webhooks):
+
+        async def created() -> bool:
+            with suppress(ApiError):
+                return (await kube_client.create(app)).spec == app.spec
+            return False
+
+        await until(created)
+        assert (await kube_client.get(EarlyV2, "a", namespace)).spec == SpecV2(repository="app", tag="1")
+        await kube_client.delete(EarlyV2, "a", namespace)
+    await kube_client.raw("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{EARLY}")
+
+
+async def test_the_operator_adds_its_authority_to_a_definition_that_was_applied_without_it(
+    kube_client: Client, namespace: str
+) -> None:
+    """Nothing runs behind the Service here, so nothing is converted."""
+    name = f"early-{namespace}"
+    webhooks = Webhooks(name, [early_up, early_down], host="127.0.0.1", port=0, namespace=namespace)
+    user = kube_client.with_field_manager("kubectl")
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{EARLY}"
+    try:
+        await user.apply(printed(webhooks, namespace))
+
+        async def conversion() -> Any:
+            found = msgspec.json.decode((await kube_client.raw("GET", path)).body)
+            return found["spec"]["conversion"]
+
+        async def authorised() -> Any:
+            return (await conversion())["webhook"]["clientConfig"].get("caBundle")
+
+        service = {
+            "namespace": namespace,
+            "name": name,
+            "path": "/convert/early.typed.example.com",
+            "port": 443,
+        }
+        assert await conversion() == {
+            "strategy": "Webhook",
+            "webhook": {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]},
+        }
+        async with serving(kube_client, webhooks):
+            await until(authorised)
+        secret = await kube_client.get(Secret, f"{name}-webhook-cert", namespace)
+        assert await authorised() == (secret.data or {})["ca.crt"]
+        await user.apply(
+            printed(webhooks, namespace)
+        )  # the next release: no conflict, and the authority stays
+        assert await authorised() == (secret.data or {})["ca.crt"]
+    finally:
+        await kube_client.raw("DELETE", path)

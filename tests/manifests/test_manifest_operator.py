@@ -12,7 +12,7 @@ from kubeshard.crd import CustomResource
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.values import OperatorValues, chosen
-from kubeshard.webhook import Webhooks, validates
+from kubeshard.webhook import Webhooks, converts, validates
 from kubeshard_apiserver.testing import MemoryApi
 
 
@@ -97,6 +97,50 @@ def test_an_operator_that_serves_nothing_is_reached_by_nobody() -> None:
     spec = found["NetworkPolicy", "pages"]["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert spec["ingress"] == []
+
+
+@CustomResource(storage=True)
+class Sheet(KubeObject, group="pages.example.com", version="v2"):
+    heading: str = ""
+
+
+@CustomResource()
+class SheetV1(KubeObject, group="pages.example.com", version="v1", kind="Sheet"):
+    title: str = ""
+
+
+@converts(SheetV1, Sheet)
+def up(old: SheetV1) -> Sheet:
+    return Sheet(heading=old.title)
+
+
+@converts(Sheet, SheetV1)
+def down(new: Sheet) -> SheetV1:
+    return SheetV1(title=new.heading)
+
+
+def test_a_definition_has_the_conversion_that_the_operator_declares_but_for_its_authority() -> None:
+    """Without it, objects that are created before the operator registers would lose the fields of their version."""
+    sheets = Controller(name="sheets", reconciler=reconcile, primary=Sheet)  # type: ignore[arg-type]
+    for webhooks, namespace in (
+        (Webhooks("pages", [up, down]), "pages"),
+        (Webhooks("pages", [up, down], namespace="elsewhere"), "elsewhere"),
+    ):
+        found = made(Manager([sheets], servers=[webhooks]))
+        service = {
+            "namespace": namespace,
+            "name": "pages",
+            "path": "/convert/sheet.pages.example.com",
+            "port": 443,
+        }
+        assert found["CustomResourceDefinition", "sheets.pages.example.com"]["spec"]["conversion"] == {
+            "strategy": "Webhook",
+            "webhook": {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]},
+        }
+    injected = Webhooks("pages", [up, down], annotations={"cert-manager.io/inject-ca-from": "a/b"})
+    found = made(Manager([sheets], servers=[injected]))
+    metadata = found["CustomResourceDefinition", "sheets.pages.example.com"]["metadata"]
+    assert metadata["annotations"] == {"cert-manager.io/inject-ca-from": "a/b"}
 
 
 async def test_an_api_server_takes_what_is_made_of_an_operator(kube_memory: MemoryApi) -> None:

@@ -101,7 +101,7 @@ async def converted(
     request = {"uid": "r", "desiredAPIVersion": f"example.com/{wanted}", "objects": objects}
     review = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
     answer = await call(
-        app, json.dumps(review).encode(), path="/convert/Box.example.com", query=b"timeout=5s"
+        app, json.dumps(review).encode(), path="/convert/box.example.com", query=b"timeout=5s"
     )
     assert answer.status == 200
     found = json.loads(answer.body)
@@ -184,7 +184,7 @@ async def test_a_conversion_that_hangs_fails_when_the_api_server_gives_up() -> N
 )
 async def test_what_is_not_a_review_is_refused(body: bytes) -> None:
     app = AdmissionApp(Webhooks("boxes", ALL).routes, clock=SystemClock())
-    assert (await call(app, body, path="/convert/Box.example.com")).status == 400
+    assert (await call(app, body, path="/convert/box.example.com")).status == 400
 
 
 def test_versions_without_a_way_between_them_are_refused_where_they_are_declared() -> None:
@@ -210,7 +210,7 @@ def test_the_stanza_of_the_definition_names_the_path() -> None:
                 "service": {
                     "namespace": "system",
                     "name": "boxes",
-                    "path": "/convert/Box.example.com",
+                    "path": "/convert/box.example.com",
                     "port": 443,
                 },
             },

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubeshard.cli.loading import load_module, load_name
+from kubeshard.cli.loading import load_manager, load_module, load_name
 from kubeshard.cli.options import Command
 from kubeshard.cli.yaml_files import read_documents
 from kubeshard.core.errors import ConfigurationError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from kubeshard.core.objects import KubeObject
+    from kubeshard.manager.surface import Converting
 
 
 class _ShowsByDefault(click.Group):
@@ -49,18 +50,34 @@ def crd() -> None:
     examples=(
         "kubeshard crd myoperator.api | kubectl apply --server-side -f -",
         "kubeshard crd myoperator/api.py:Backup",
+        "kubeshard crd myoperator.api --operator myoperator.main --namespace backup-system",
     ),
 )
 @click.argument("references", metavar="MODULE[:CLASS]...", nargs=-1, required=True)
-def show(references: tuple[str, ...]) -> None:
+@click.option(
+    "--operator",
+    metavar="MODULE[:MANAGER]",
+    help="The operator that converts between versions (default: the Manager or Webhooks in MODULE).",
+)
+@click.option(
+    "--namespace",
+    metavar="NAMESPACE",
+    help="Where the Service of its webhooks is (default: as its Webhooks say).",
+)
+def show(references: tuple[str, ...], operator: str | None, namespace: str | None) -> None:
     """Print CustomResourceDefinitions as YAML.
 
     For a module, these are its classes marked with CustomResource or, if there are none, all classes with a custom
-    group. Several classes of one kind are its versions. MODULE is an importable name or a file.
+    group. Several classes of one kind are its versions, which the operator's Webhooks convert. MODULE is an importable
+    name or a file.
     """
     from kubeshard.core.yaml_output import documents
 
-    click.echo(documents(_defined(references)), nl=False)
+    classes = _all_classes(references)
+    found = _described(classes)
+    if operator is not None or any(len(each["spec"]["versions"]) > 1 for each in found):
+        found = list(_converted(found, _conversions(classes, operator), namespace or ""))
+    click.echo(documents(found), nl=False)
 
 
 @crd.command(
@@ -107,7 +124,7 @@ def _definitions(reference: str) -> list[Any]:
     from kubeshard.crd.manifests import definitions_in
 
     if not reference.endswith((".yaml", ".yml", ".json")):
-        return _defined((reference,))
+        return _described(_all_classes((reference,)))
     try:
         found = definitions_in(read_documents(Path(reference)))
     except ValueError as error:
@@ -117,12 +134,55 @@ def _definitions(reference: str) -> list[Any]:
     return found
 
 
-def _defined(references: tuple[str, ...]) -> list[Any]:
+def _converted(found: Iterable[Any], conversions: Mapping[str, Converting], namespace: str) -> Iterator[Any]:
+    """The definitions with their conversions. Warns of fields that are lost without one. Raises ConfigurationError."""
+    from kubeshard.crd.defining import lost
+    from kubeshard.manifests.operator import converting
+
+    for each in found:
+        made, name = converting(each, conversions, namespace), each["metadata"]["name"]
+        call = made["spec"].get("conversion", {}).get("webhook", {}).get("clientConfig", {})
+        if "service" in call and not call["service"]["namespace"]:
+            raise ConfigurationError(
+                f"{name} is converted behind the Service {call['service']['name']}: say its --namespace"
+            )
+        if fields := lost(made):
+            click.echo(
+                f"warning: {name}: nothing converts between its versions, so the API server drops {fields[0]}"
+                f"{f', and {len(fields) - 1} more' if len(fields) > 1 else ''}: write functions with @converts, pass "
+                "them to Webhooks, and say --operator MODULE[:MANAGER] if these are in another module",
+                err=True,
+            )
+        yield made
+
+
+def _conversions(classes: Iterable[type[KubeObject]], operator: str | None) -> Mapping[str, Converting]:
+    """The servers that convert, by the name of the definition: the operator's, or those in the classes' modules."""
+    from kubeshard.manager.manager import Manager
+    from kubeshard.webhook.webhooks import Webhooks
+
+    if operator is not None:
+        return load_manager(operator).surface().conversions
+    found: dict[str, Converting] = {}
+    for module in {cls.__module__ for cls in classes}:
+        for value in vars(sys.modules[module]).values():
+            if isinstance(value, Manager):
+                found |= value.surface().conversions
+            elif isinstance(value, Webhooks):
+                found |= dict.fromkeys(value.converted, value)
+    return found
+
+
+def _all_classes(references: Iterable[str]) -> list[type[KubeObject]]:
+    return list(dict.fromkeys(found for reference in references for found in _classes(reference)))
+
+
+def _described(classes: Iterable[type[KubeObject]]) -> list[Any]:
     """One definition for each kind that the classes describe. Raises ConfigurationError."""
     from kubeshard.crd.defining import definition
 
     kinds: dict[Any, list[type[KubeObject]]] = {}
-    for cls in dict.fromkeys(found for reference in references for found in _classes(reference)):
+    for cls in classes:
         kinds.setdefault(cls.KIND.group_kind, []).append(cls)
     try:
         return [definition(*versions) for versions in kinds.values()]

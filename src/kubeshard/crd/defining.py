@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 from kubeshard.core.kinds import Kind
@@ -12,8 +13,9 @@ from kubeshard.crd.schema import Schema, schema_of
 
 
 def definition(*versions: type[KubeObject], conversion: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The manifest of a kind, from one class for each of its versions. `conversion` is the field of that name; without
-    it, versions differ only in their apiVersion.
+    """The manifest of a kind, from one class for each of its versions. `conversion` is the field of that name, as
+    `Webhooks.conversion` returns it. Without it the API server only changes the apiVersion, and drops the fields that
+    the other version lacks (`lost`).
 
     A class that declares `status` gets the `status` subresource. Raises TypeError for classes that no schema can
     describe (`kubeshard.crd.schema`), and ValueError for versions that do not belong together.
@@ -50,6 +52,34 @@ def definition(*versions: type[KubeObject], conversion: Mapping[str, Any] | None
             "versions": [_version(cls, storage=cls is stored) for cls in versions],
         },
     }
+
+
+def lost(definition: Mapping[str, Any]) -> Sequence[str]:
+    """The fields that are lost where the API server converts objects by their apiVersion only, as in
+    `.spec.color of v1, which v2 lacks`; empty if the definition has a conversion.
+    """
+    spec = definition["spec"]
+    if (spec.get("conversion") or {}).get("strategy", "None") != "None":
+        return ()
+    fields = {
+        version["name"]: set(_paths(version["schema"]["openAPIV3Schema"], "")) for version in spec["versions"]
+    }
+    return [
+        f"{path} of {one}, which {other} lacks"
+        for one, other in permutations(fields, 2)
+        for path in sorted(fields[one] - fields[other])
+        if path.rpartition(".")[0] in {"", *fields[other]}
+    ]
+
+
+def _paths(schema: Schema, path: str) -> Iterator[str]:
+    """The fields of a schema; those of a list's items and a map's values are written like those of an object."""
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}"
+        yield from _paths(field, f"{path}.{name}")
+    for name in ("items", "additionalProperties"):
+        if isinstance(inner := schema.get(name), dict):
+            yield from _paths(inner, path)
 
 
 def _kind_of(cls: type[KubeObject]) -> Kind:

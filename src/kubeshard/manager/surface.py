@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from kubeshard.controller.controller import Controller
@@ -20,6 +20,8 @@ class Surface(NamedTuple):
     """Whether metrics are served over HTTPS."""
     services: Sequence[tuple[str, int]]
     """The required Services, each with the process's port behind its port 443."""
+    conversions: Mapping[str, Converting]
+    """The servers that convert between the versions of a kind, by the name of its definition."""
 
 
 @runtime_checkable
@@ -29,6 +31,22 @@ class BehindService(Protocol):
     @property
     def behind(self) -> tuple[str, int] | None:
         """The Service's name and the port of the process; None if it is not called through a Service."""
+        ...
+
+
+@runtime_checkable
+class Converting(Protocol):
+    """A server that converts objects between the versions of their kinds."""
+
+    @property
+    def converted(self) -> Collection[str]:
+        """The names of the kinds' definitions."""
+        ...
+
+    def converting(self, definition: str, namespace: str) -> Mapping[str, Any]:
+        """What the definition needs: `spec.conversion`, and annotations if something else brings the certificate's
+        authority. `namespace` is that of the server's Service, if the server does not say it itself.
+        """
         ...
 
 
@@ -46,4 +64,7 @@ def surface(
         metrics=pages.metrics.wanted,
         metrics_secure=pages.metrics.secure,
         services=[server.behind for server in servers if isinstance(server, BehindService) and server.behind],
+        conversions={
+            name: server for server in servers if isinstance(server, Converting) for name in server.converted
+        },
     )

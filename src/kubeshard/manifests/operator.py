@@ -12,6 +12,7 @@ from kubeshard.crd.declaring import declared
 from kubeshard.crd.defining import definition
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.roles import roles
+from kubeshard.manager.surface import Converting
 from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_policy, service_monitor
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
 from kubeshard.manifests.sharder import COMPONENT_LABEL
@@ -39,7 +40,7 @@ def operator_objects(manager: Manager, target: str, name: str, values: OperatorV
     made = _Operator(manager, target, name, namespace, labels)
     objects = [
         *([system_namespace(namespace, {APP_LABEL: name})] if values.create_namespace else ()),
-        *definitions(manager),
+        *definitions(manager, namespace),
         *made.rights(),
         *made.services(),
         made.deployment(alone=replicas == 1 and not manager.surface().takes_turns),
@@ -50,20 +51,33 @@ def operator_objects(manager: Manager, target: str, name: str, values: OperatorV
     return [resolved(obj, chosen) for obj in objects]
 
 
-def definitions(manager: Manager) -> Iterator[Manifest]:
+def definitions(manager: Manager, namespace: str) -> Iterator[Manifest]:
     """The definitions of the custom resources that the manager's controllers watch and that are marked as the
-    operator's own.
+    operator's own, with the conversion between their versions: until the operator has brought the certificate's
+    authority, the API server refuses to convert, and loses nothing.
     """
     kinds: dict[Any, list[type[KubeObject]]] = {}
-    for controller in manager.surface().controllers:
+    surface = manager.surface()
+    for controller in surface.controllers:
         for watch in controller.watches:
             cls = watch.form.type
             if cls.KIND.group_kind not in kinds and declared(cls):
                 kinds[cls.KIND.group_kind] = list(_versions(cls))
     try:
-        yield from [definition(*versions) for versions in kinds.values()]
+        for made in [definition(*versions) for versions in kinds.values()]:
+            yield converting(made, surface.conversions, namespace)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(str(error)) from error
+
+
+def converting(made: Manifest, conversions: Mapping[str, Converting], namespace: str) -> Manifest:
+    """The definition with its conversion, if there is a server for it."""
+    server = conversions.get(made["metadata"]["name"])
+    if server is None:
+        return made
+    part = server.converting(made["metadata"]["name"], namespace)
+    metadata = {**made["metadata"], **part.get("metadata", {})}
+    return {**made, "metadata": metadata, "spec": {**made["spec"], **part["spec"]}}
 
 
 def _versions(cls: type[KubeObject]) -> Iterator[type[KubeObject]]:

@@ -45,7 +45,8 @@ def path_of(function: Any) -> str:
 
 
 def conversion_path(conversion: Conversion) -> str:
-    return f"/convert/{conversion.kind}"
+    """The path of a conversion. The API server refuses capital letters in the path of a Service."""
+    return f"/convert/{conversion.kind}".lower()
 
 
 def configuration(

@@ -18,7 +18,7 @@ any failure.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -146,6 +146,19 @@ class Webhooks:
         """The stanza `spec.conversion` of the CustomResourceDefinition of that name, as in `apps.example.com`."""
         return conversion_stanza(self._conversions[kind], self._address(namespace), ca_bundle)
 
+    @property
+    def converted(self) -> Collection[str]:
+        """The names of the definitions between whose versions it converts."""
+        return self._conversions.keys()
+
+    def converting(self, definition: str, namespace: str | None, ca_bundle: str = "") -> Manifest:
+        """The part of the definition of that name that has the API server call this conversion. Without `ca_bundle`,
+        each conversion fails until the operator or the annotations bring it: no field is lost.
+        """
+        metadata = {"metadata": {"annotations": self._annotations}} if self._annotations else {}
+        stanza = self.conversion(definition, ca_bundle, namespace=self._namespace or namespace)
+        return {**metadata, "spec": {"conversion": stanza}}
+
     def grants(self, controllers: Iterable[object]) -> Iterator[Grant]:
         """The RBAC rules that they need (`kubeshard.manager.roles`)."""
         if self._given is None and not self._url:
@@ -218,16 +231,10 @@ class Webhooks:
             if not functions:
                 await self._emptied(writer, CONFIGURATIONS[does])
         for name in self._conversions:
-            stanza = self.conversion(name, ca_bundle, namespace=namespace)
-            await writer.apply(
-                {
-                    "apiVersion": "apiextensions.k8s.io/v1",
-                    "kind": "CustomResourceDefinition",
-                    "metadata": {"name": name},
-                    "spec": {"conversion": stanza},
-                },
-                force=True,
-            )
+            part = self.converting(name, namespace, ca_bundle)
+            head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+            metadata = {"name": name, **part.get("metadata", {})}
+            await writer.apply({**head, **part, "metadata": metadata}, force=True)
 
     async def _emptied(self, writer: Client, kind: str) -> None:
         """Removes functions that an earlier version of the operator registered."""
