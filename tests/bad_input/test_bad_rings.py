@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -17,10 +18,10 @@ from kubeshard.cache import Added, Updated
 from kubeshard.core.builtin import Lease, LeaseSpec, Namespace
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import apply_json_patch
-from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
+from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.sharder.admission import ShardAdmission
-from kubeshard.sharder.config import WebhookConfig
+from kubeshard.sharder.config import SharderConfig, WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.reports import MAX_MESSAGE, RingReport, findings
 from kubeshard.sharder.ring import Surroundings
@@ -36,6 +37,7 @@ from kubeshard.sharding import (
     webhook_path,
 )
 from kubeshard.sharding.api import ControllerRingSpec
+from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.webhook.review import decode_review
 
 GOOD = RingResource(group="apps", resource="deployments")
@@ -64,10 +66,12 @@ REFUSED = {
 
 
 def ring(
-    *resources: RingResource, name: str = "ring", selector: LabelSelector | None = None
+    *resources: RingResource, name: str = "ring", selector: LabelSelector | None = None, confirmed: str = ""
 ) -> ControllerRing:
     spec = ControllerRingSpec(resources=resources, namespace_selector=selector)
-    return ControllerRing(metadata=ObjectMeta(name=name, uid="uid", resource_version="1"), spec=spec)
+    annotations = {SYSTEM_NAMESPACES_ANNOTATION: confirmed} if confirmed else None
+    meta = ObjectMeta(name=name, uid="uid", resource_version="1", annotations=annotations)
+    return ControllerRing(metadata=meta, spec=spec)
 
 
 @pytest.mark.parametrize(("group", "resource"), REFUSED.values(), ids=REFUSED)
@@ -110,6 +114,7 @@ def rings_in(
             metrics=SharderMetrics(registry or CollectorRegistry()),
             clock=SystemClock(),
             default_selector=WebhookConfig().namespace_selector,
+            system_namespaces=SharderConfig().system_namespaces,
         )
     )
 
@@ -182,13 +187,90 @@ def test_a_ring_that_never_had_a_good_selector_selects_nothing() -> None:
     assert selected(rings) == []
 
 
-def test_a_ring_that_selects_everything_works_with_a_warning() -> None:
+BY_NAME = LabelSelectorRequirement(
+    key="kubernetes.io/metadata.name", operator="In", values=("default", "kube-system")
+)
+
+
+def test_a_ring_that_selects_system_namespaces_does_not_get_them_unless_an_annotation_confirms_each() -> None:
+    """It was only warned about before. The rest of the ring works."""
     rings = rings_in()
-    rings.heard(Added(ring(GOOD, selector=LabelSelector())))
-    assert selected(rings) == ["default", "kube-system", "sharding-system"]
+    everything = ring(GOOD, selector=LabelSelector())
+    rings.heard(Added(everything))
+    assert selected(rings) == ["default"]
     (condition,) = findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
-    assert condition.type == "SystemNamespacesExcluded"
-    assert "kube-system, sharding-system" in condition.message
+    assert condition.type == "NamespacesAccepted"
+    assert (
+        'alpha.sharding.timebertt.dev/system-namespaces: "kube-system, sharding-system"' in condition.message
+    )
+    rings.heard(Updated(everything, one := ring(GOOD, selector=LabelSelector(), confirmed="kube-system")))
+    assert selected(rings) == ["default", "kube-system"]
+    (condition,) = findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
+    assert condition.message.startswith("the ring's namespaceSelector selects sharding-system,")
+    both = ring(GOOD, selector=LabelSelector(), confirmed="kube-system, sharding-system")
+    rings.heard(Updated(one, both))
+    assert selected(rings) == ["default", "kube-system", "sharding-system"]
+    assert not findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
+
+
+def test_a_ring_that_names_a_system_namespace_gets_it_if_it_is_confirmed() -> None:
+    rings, selector = rings_in(), LabelSelector(match_expressions=(BY_NAME,))
+    unconfirmed = ring(GOOD, selector=selector)
+    rings.heard(Added(unconfirmed))
+    assert selected(rings) == ["default"]
+    rings.heard(Updated(unconfirmed, ring(GOOD, selector=selector, confirmed="kube-system")))
+    assert selected(rings) == ["default", "kube-system"]
+
+
+def test_an_annotation_alone_selects_nothing() -> None:
+    rings = rings_in()
+    rings.heard(Added(ring(GOOD, confirmed="kube-system, sharding-system")))
+    assert selected(rings) == ["default"]
+    assert not findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
+
+
+@pytest.mark.parametrize("confirmed", ["", "kube-system"])
+@pytest.mark.parametrize(
+    ("selector", "excludes"),
+    [
+        (LabelSelector(), True),
+        (LabelSelector(match_expressions=(BY_NAME,)), True),
+        (LabelSelector(match_labels={"team": "a"}), False),
+        (None, False),
+    ],
+    ids=("everything", "by name", "by label", "default"),
+)
+def test_no_webhook_is_called_for_system_namespaces(
+    selector: LabelSelector | None, excludes: bool, confirmed: str
+) -> None:
+    one, config = ring(GOOD, selector=selector, confirmed=confirmed), SharderConfig()
+    (webhook,) = webhook_configuration(one, config.webhook.config, without=config.system_namespaces)[
+        "webhooks"
+    ]
+    made = msgspec.convert(webhook["namespaceSelector"], LabelSelector)
+    given = config.webhook.config.namespace_selector if selector is None else selector
+    assert (made != given) is excludes
+    for name in NAMESPACES:
+        selected_now, selected_before = (
+            Selector.from_label_selector(each).matches({"kubernetes.io/metadata.name": name})
+            for each in (made, given)
+        )
+        assert selected_now is (selected_before and name not in config.system_namespaces)
+
+
+def test_a_webhook_that_is_called_for_a_system_namespace_nevertheless_assigns_nothing_there() -> None:
+    """The configuration of another sharder, say."""
+    rings = rings_in(lambda _: ("shard",))
+    rings.heard(Added(ring(GOOD, selector=LabelSelector())))
+    review = decode_review(
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE",'
+        b'"resource":{"group":"apps","version":"v1","resource":"deployments"},"namespace":"kube-system",'
+        b'"object":{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"foo"}}}}',
+        webhook_path("ring"),
+    )
+    answer = ShardAdmission(rings, SystemClock())(review.request)
+    assert answer.allowed
+    assert not answer.patch
 
 
 def test_hundreds_of_rings_with_a_thousand_shards_are_remembered_once_each() -> None:

@@ -18,12 +18,13 @@ from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta
 from kubeshard.core.builtin import LeaseSpec
 from kubeshard.core.errors import ApiError
 from kubeshard.core.grants import Grant
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
 from kubeshard.manager.roles import roles
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues
-from kubeshard.sharder.config import WebhookConfig
+from kubeshard.sharder.config import SharderConfig, WebhookConfig
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
@@ -122,6 +123,14 @@ OURS = webhook_configuration(
     WebhookConfig(),
 )
 """What the sharder registers for a ring."""
+
+(EVERYWHERE,) = webhook_configuration(
+    ControllerRing(
+        metadata=ObjectMeta(name="r", uid="u"), spec=ControllerRingSpec(namespace_selector=LabelSelector())
+    ),
+    WebhookConfig(),
+    without=SharderConfig().system_namespaces,
+)["webhooks"]
 
 
 def webhook(**changes: Any) -> Write:
@@ -234,6 +243,7 @@ ALLOWED: Mapping[str, tuple[str, str, Write]] = {
     "somebody makes another Lease": ("somebody", "", lease("another", "x", ring="")),
     "its webhook": (SHARDER, "", webhook()),
     "a webhook without rules": (SHARDER, "", webhook(rules=[])),
+    "the webhook of a ring that selects everything": (SHARDER, "", webhook(**EVERYWHERE)),
     "its webhook for a namespace": (SHARDER, "", webhook(**namespaces("In", "default"))),
     "its webhook for some namespaces": (SHARDER, "", webhook(**namespaces("Exists", key="a"))),
     "pods of another group": (SHARDER, "", webhook(**rules(resources=["pods"]))),

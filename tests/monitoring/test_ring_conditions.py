@@ -7,11 +7,14 @@ from collections.abc import Mapping
 
 import pytest
 from scenes import CHILDREN, PATCH_THINGS, READ_THINGS, SHARDERS, Keeping, begin, create_things, grant_rights
-from world import MAIN, Touch, World
+from world import MAIN, Thing, Touch, World
 
+from kubeshard.core import MergePatch, ObjectMeta
 from kubeshard.core.conditions import Condition
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharding import ControllerRing, RingResource
+from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.testing.virtual_time import virtual_time
 
 
@@ -122,6 +125,37 @@ async def test_objects_that_the_webhook_could_not_assign_are_no_sign_that_it_is_
         for _ in range(30):
             await asyncio.sleep(5)
             assert "WebhookReached" not in await conditions(world)
+
+
+@virtual_time
+async def test_a_confirmed_system_namespace_is_sharded_without_a_webhook_in_it() -> None:
+    async with World(1) as world:
+        await world.install()
+        await world.make_ring(selector=LabelSelector())
+        world.sharder("x0")
+        world.shard("s0", Touch())
+        await asyncio.sleep(20)
+
+        async def shard_of(name: str) -> str:
+            async with world.admin() as client:
+                await client.create(Thing(metadata=ObjectMeta(name=name, namespace="kube-system")))
+            at_once = world.owners(namespace="kube-system")[name]
+            assert not at_once
+            await asyncio.sleep(3)
+            return world.owners(namespace="kube-system")[name]
+
+        assert not await shard_of("before")
+        assert (await conditions(world))["Ready"].reason == "PartlySharded"
+        async with world.admin() as client:
+            confirmed = {
+                "metadata": {"annotations": {SYSTEM_NAMESPACES_ANNOTATION: "kube-system,sharding-system"}}
+            }
+            await client.patch(ControllerRing, "r", "", MergePatch(confirmed))
+        await asyncio.sleep(3)
+        assert world.owners(namespace="kube-system") == {"before": "s0"}
+        assert await shard_of("after") == "s0"
+        await asyncio.sleep(90)
+        assert set(await conditions(world)) == {"Ready"}
 
 
 @virtual_time

@@ -66,6 +66,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
             clock=clock,
             default_selector=config.webhook.config.namespace_selector,
             strict=config.strict,
+            system_namespaces=config.system_namespaces,
         )
     )
     observer.declare(cache)

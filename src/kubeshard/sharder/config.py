@@ -139,6 +139,13 @@ class SharderConfig(ComponentConfig):
         return self.compat == "strict"
 
     @property
+    def system_namespaces(self) -> tuple[str, ...]:
+        """Namespaces that a ring has to select twice: in its selector and by an annotation. With strict parity there
+        are none.
+        """
+        return () if self.strict else tuple(dict.fromkeys(("kube-system", self.election_namespace)))
+
+    @property
     def election_name(self) -> str:
         return self.leader_election.resource_name or "sharder"
 

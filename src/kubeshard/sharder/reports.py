@@ -14,13 +14,14 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.leases import Shard, duplicates
+from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
 
 CONFLICT = "Conflict"
 RESOURCES_ACCEPTED = "ResourcesAccepted"
 RESOURCES_RESOLVED = "ResourcesResolved"
 PERMITTED = "Permitted"
 SELECTOR_VALID = "SelectorValid"
-SYSTEM_NAMESPACES_EXCLUDED = "SystemNamespacesExcluded"
+NAMESPACES_ACCEPTED = "NamespacesAccepted"
 SHARDS_ACCEPTED = "ShardsAccepted"
 WEBHOOK_REACHED = "WebhookReached"
 DRAIN_STUCK = "DrainStuck"
@@ -32,14 +33,14 @@ OWN_CONDITIONS = frozenset(
         RESOURCES_RESOLVED,
         PERMITTED,
         SELECTOR_VALID,
-        SYSTEM_NAMESPACES_EXCLUDED,
+        NAMESPACES_ACCEPTED,
         SHARDS_ACCEPTED,
         WEBHOOK_REACHED,
         DRAIN_STUCK,
     }
 )
 
-_NEEDED = (RESOURCES_ACCEPTED, RESOURCES_RESOLVED, PERMITTED, SELECTOR_VALID)
+_NEEDED = (RESOURCES_ACCEPTED, RESOURCES_RESOLVED, PERMITTED, SELECTOR_VALID, NAMESPACES_ACCEPTED)
 """Conditions without which something is not sharded."""
 
 OPTIONAL_VERBS = frozenset({"get", "watch"})
@@ -61,7 +62,8 @@ class RingReport:
         """Why a resource could not be found or read."""
         self.missing_verbs: dict[GroupResource, set[str]] = {}
         self.selector_problem = ""
-        self.selected_system_namespaces: tuple[str, ...] = ()
+        self.unconfirmed_namespaces: tuple[str, ...] = ()
+        """System namespaces that it selects, and does not get."""
         self.stuck_drains: Mapping[str, int] = {}
         """The number of objects by shard."""
         self.webhook_unreached = False
@@ -99,9 +101,9 @@ class RingReport:
             self.selector_problem = problem
             self._changed()
 
-    def system_namespaces(self, selected: tuple[str, ...]) -> None:
-        if self.selected_system_namespaces != selected:
-            self.selected_system_namespaces = selected
+    def system_namespaces(self, unconfirmed: tuple[str, ...]) -> None:
+        if self.unconfirmed_namespaces != unconfirmed:
+            self.unconfirmed_namespaces = unconfirmed
             self._changed()
 
     def drains(self, stuck: Mapping[str, int]) -> None:
@@ -129,7 +131,7 @@ def findings(
         (RESOURCES_RESOLVED, "False", "ResourcesUnresolved", _unresolved(report, resources)),
         _permitted(report, resources),
         (SELECTOR_VALID, "False", "InvalidSelector", report.selector_problem),
-        (SYSTEM_NAMESPACES_EXCLUDED, "False", "SystemNamespacesSelected", _system_namespaces(report)),
+        (NAMESPACES_ACCEPTED, "False", "SystemNamespacesUnconfirmed", _system_namespaces(report)),
         (SHARDS_ACCEPTED, "False", "ShardsRefused", "; ".join(shard_problems(shards, max_shards))),
         (WEBHOOK_REACHED, "False", "WebhookNotCalled", _UNREACHED if report.webhook_unreached else ""),
         (DRAIN_STUCK, "True", "DrainNotAcknowledged", _stuck(report, shards)),
@@ -190,9 +192,13 @@ def _permitted(report: RingReport, resources: RingResources) -> tuple[str, str, 
 
 
 def _system_namespaces(report: RingReport) -> str:
-    if not report.selected_system_namespaces:
+    if not report.unconfirmed_namespaces:
         return ""
-    return f"the ring's namespaceSelector selects {', '.join(report.selected_system_namespaces)}"
+    names = ", ".join(report.unconfirmed_namespaces)
+    return (
+        f"the ring's namespaceSelector selects {names}, which the ring leaves out: exclude them in the selector, or"
+        f' confirm them by the annotation {SYSTEM_NAMESPACES_ANNOTATION}: "{names}"'
+    )
 
 
 _UNREACHED = (

@@ -8,7 +8,8 @@ is deleted ends, and one re-created under the name is another ring.
 Guaranteed: a view reflects the caches and the lease book at the time of the call, and stays the
 same object until one of these changes, so calling it per object is cheap. While the view is the same object every
 decision is valid, except for the namespace: the selected ones are looked up on every call, and may change shortly
-before the view does. A ring with an invalid namespace selector keeps its last valid one, and selects no
+before the view does. System namespaces that the selector selects have to be confirmed by an
+annotation. A ring with an invalid namespace selector keeps its last valid one, and selects no
 namespace if this process never saw one. After a ring has ended, late responses and further calls of `end` have no
 effect.
 """
@@ -33,14 +34,12 @@ from kubeshard.sharder.supervised import supervised
 from kubeshard.sharder.waiting import Namespaces, Pending, Waiting
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry, RingResources
-from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACE
+from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.sharding.planner import Action, Decision, RingView
 from kubeshard.sharding.ring import HashRing
 
 if TYPE_CHECKING:  # controllers that include the sharder do not serve the webhook
     from kubeshard.webhook.review import PreparedAnswer
-
-_SYSTEM_NAMESPACES = ("kube-system", SYSTEM_NAMESPACE)
 
 
 class Shards(Protocol):
@@ -79,6 +78,8 @@ class Surroundings:
     """The selector for rings without a namespace selector."""
     strict: bool = False
     """The strict parity switch."""
+    system_namespaces: tuple[str, ...] = ()
+    """Namespaces that have to be confirmed."""
 
 
 class Repairing(Protocol):
@@ -118,7 +119,7 @@ class Ring:
         self._selector: Selector | None = None
         """The last valid selector."""
         self._views: tuple[RingView, RingView] | None = None
-        """The views with the selected namespaces, and with all."""
+        """The views with the selected namespaces, and with all but system namespaces that are not confirmed."""
         self._learned = -1
         """The value of `learned` when the views were made."""
         self.metrics.keep(self._listed())
@@ -160,6 +161,10 @@ class Ring:
         selector = self._present_selector()
         return selector is not None and selector.matches(labels)
 
+    def has_webhook_in(self, namespace: str) -> bool:
+        """Whether the webhook is called for the objects in it."""
+        return namespace not in self._around.system_namespaces
+
     def knows_namespace(self, namespace: str) -> bool:
         """Whether the labels of the namespace are known; "" is for cluster-scoped objects."""
         return not namespace or self._around.namespace(namespace) is not None
@@ -168,9 +173,11 @@ class Ring:
 
     def update(self, resource: ControllerRing) -> None:
         """Updates the ring. Lanes of resources that it no longer lists end."""
-        if resource.spec != self.resource.spec:  # after a restore of etcd, a generation may come again
-            self.request(Reach.ALL)
+        unconfirmed, spec = self._unconfirmed(), self.resource.spec
         self.resource = resource
+        # Not the generation: after a restore of etcd it may come again.
+        if resource.spec != spec or unconfirmed != self._unconfirmed():
+            self.request(Reach.ALL)
         self.resources = RingResources(resource.spec.resources)
         self._views = None
         for lane in [lane for lane in self.lanes.values() if lane.entry not in self.resources.entries]:
@@ -253,7 +260,14 @@ class Ring:
             owner_kinds = {} if self.strict else self._around.kinds.owner_kinds(self.resources)
             known, self._learned = self._views, learned
             if known is None or known[1].hashring is not hashring or known[1].owner_kinds != owner_kinds:
-                anywhere = RingView(self.name, self.resources, hashring, owner_kinds=owner_kinds)
+                without = self._unconfirmed()
+                anywhere = RingView(
+                    self.name,
+                    self.resources,
+                    hashring,
+                    owner_kinds=owner_kinds,
+                    namespaces=_AllBut(without) if without else None,
+                )
                 self._views = replace(anywhere, namespaces=self._namespaces()), anywhere
         return self._views
 
@@ -269,9 +283,17 @@ class Ring:
         selector = self._present_selector()
         if selector is None:
             return ()
-        selected = _Selected(self._around.namespace, selector)
-        self.report.system_namespaces(tuple(name for name in _SYSTEM_NAMESPACES if name in selected))
-        return selected if selector else None
+        without, selected = self._unconfirmed(), _Selected(self._around.namespace, selector)
+        self.report.system_namespaces(tuple(name for name in without if name in selected))
+        if not selector:
+            return _AllBut(without) if without else None
+        return _Selected(self._around.namespace, selector, without)
+
+    def _unconfirmed(self) -> tuple[str, ...]:
+        """System namespaces that the ring does not shard, even if its selector selects them."""
+        text = self.resource.metadata.annotation(SYSTEM_NAMESPACES_ANNOTATION)
+        confirmed = {name.strip() for name in text.split(",")}
+        return tuple(name for name in self._around.system_namespaces if name not in confirmed)
 
     def _present_selector(self) -> Selector | None:
         """The current selector; None if there was never a valid one."""
@@ -287,13 +309,27 @@ class Ring:
         return self._selector
 
 
+class _AllBut:
+    def __init__(self, excluded: tuple[str, ...]) -> None:
+        self._excluded = excluded
+
+    def __contains__(self, name: object) -> bool:
+        return name not in self._excluded
+
+
 class _Selected:
-    """The namespaces that a selector selects, always current. Lists are ordered by namespace, so the
-    last result is cached as long as the namespace is the same object.
+    """The namespaces that a selector selects, except for `excluded` ones, always current. Lists are ordered by
+    namespace, so the last result is cached as long as the namespace is the same object.
     """
 
-    def __init__(self, namespace: Callable[[str], Namespace | None], selector: Selector) -> None:
+    def __init__(
+        self,
+        namespace: Callable[[str], Namespace | None],
+        selector: Selector,
+        excluded: tuple[str, ...] = (),
+    ) -> None:
         self._namespace = namespace
+        self._excluded = excluded
         self._selector = selector
         self._last: Namespace | None = None
         self._matches = False
@@ -303,7 +339,8 @@ class _Selected:
         if namespace is None:
             return False
         if namespace is not self._last:
-            self._last, self._matches = namespace, self._selector.matches(namespace.metadata.labels)
+            self._last = namespace
+            self._matches = name not in self._excluded and self._selector.matches(namespace.metadata.labels)
         return self._matches
 
 

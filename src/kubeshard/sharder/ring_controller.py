@@ -180,7 +180,13 @@ class ControllerRings(Reconciler[ControllerRing]):
 
     def _webhook(self, ring: ControllerRing, match_condition: bool) -> dict[str, Any]:
         ca_bundle = self._ca.ca_bundle if self._ca else ""
-        return webhook_configuration(ring, self._config, ca_bundle, match_condition=match_condition)
+        return webhook_configuration(
+            ring,
+            self._config,
+            ca_bundle,
+            match_condition=match_condition,
+            without=self._rings.surroundings.system_namespaces,
+        )
 
     async def _report_failure(self, ctx: Context, ring: Ring, obj: ControllerRing, message: str) -> None:
         ctx.event(obj, "Warning", "ReconciliationFailed", message, action="Reconcile")

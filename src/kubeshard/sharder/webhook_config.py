@@ -7,6 +7,9 @@ all assignments by the sharder itself. Without the condition (`match_condition=F
 servers before 1.28) everything works the same, and the API server calls the webhook for each of those. It is called
 in either case when a user creates an object, and for an update that removes the label.
 
+It is not called for system namespaces, even if the ring shards them: their objects are assigned by the watch, and no
+webhook stands between the control plane and its own objects. With strict parity, the ring's selector is used as it is.
+
 A ring without resources gets `rules: []`, which matches nothing; entries that no ring may shard
 (`classification`) get no rule.
 
@@ -25,6 +28,7 @@ import msgspec
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.owners import controller_reference
+from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
@@ -41,6 +45,7 @@ from kubeshard.sharding.names import (
 from kubeshard.webhook.shared_certificate import service_names
 
 MATCH_CONDITION = "not-assigned"
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 TIMEOUT_SECONDS = 2
 """How long a webhook that does not respond delays a request, for each ring of its resource. An answer takes
@@ -61,10 +66,15 @@ class MutatingWebhookConfiguration(
 
 
 def webhook_configuration(
-    ring: ControllerRing, config: WebhookConfig, ca_bundle: str = "", *, match_condition: bool = True
+    ring: ControllerRing,
+    config: WebhookConfig,
+    ca_bundle: str = "",
+    *,
+    match_condition: bool = True,
+    without: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The fields that the sharder applies for the ring. `ca_bundle` is used if the configuration has
-    none.
+    none. `without`: namespaces for which the webhook is not called.
     """
     conditions = [_not_assigned(ring.name)] if match_condition else []
     metadata: dict[str, Any] = {
@@ -75,6 +85,7 @@ def webhook_configuration(
     if config.annotations:
         metadata["annotations"] = dict(config.annotations)
     selector = ring.spec.namespace_selector
+    selector = config.namespace_selector if selector is None else selector
     return {
         "apiVersion": MutatingWebhookConfiguration.KIND.api_version,
         "kind": MutatingWebhookConfiguration.KIND.kind,
@@ -83,7 +94,7 @@ def webhook_configuration(
             {
                 "name": WEBHOOK_NAME,
                 "clientConfig": _client_config(config.client_config, webhook_path(ring.name), ca_bundle),
-                "namespaceSelector": _plain(config.namespace_selector if selector is None else selector),
+                "namespaceSelector": _plain(_outside(without, selector)),
                 "objectSelector": {
                     "matchExpressions": [{"key": shard_label(ring.name), "operator": "DoesNotExist"}]
                 },
@@ -128,6 +139,18 @@ def _not_assigned(ring: str) -> dict[str, str]:
         "name": MATCH_CONDITION,
         "expression": f"object == null || !has({labels}) || !('{label}' in {labels}) || {labels}['{label}'] == ''",
     }
+
+
+def _outside(names: tuple[str, ...], selector: LabelSelector) -> LabelSelector:
+    """The selector, without these namespaces if it selects one of them."""
+    try:
+        selected = Selector.from_label_selector(selector)
+    except InvalidSelector:
+        return selector
+    if not any(selected.matches({NAMESPACE_NAME_LABEL: name}) for name in names):
+        return selector
+    others = LabelSelectorRequirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=names)
+    return msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, others))
 
 
 def _client_config(config: WebhookClientConfig, path: str, ca_bundle: str) -> dict[str, Any]:

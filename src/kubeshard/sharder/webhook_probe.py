@@ -46,7 +46,7 @@ class WebhookProbe:
     def late(self, job: Job) -> None:
         """The object of the job had to be assigned by a patch."""
         ring, lane = job.ring, job.ring.lanes.get(job.entry.resource)
-        if lane is not None and ring not in self._rings:
+        if lane is not None and ring not in self._rings and ring.has_webhook_in(job.key.namespace):
             lane.start(partial(self._keep_looking, lane, job.kind, job.key), "webhook probe")
 
     async def _keep_looking(self, lane: Lane, kind: Kind, key: Key) -> None:

@@ -39,7 +39,9 @@ class RingResource(RingGroupResource):
 class ControllerRingSpec(Struct):
     resources: tuple[RingResource, ...] = ()
     namespace_selector: LabelSelector | None = None
-    """Replaces the sharder's default selector entirely; `{}` selects every namespace, including kube-system."""
+    """Replaces the sharder's default selector entirely; `{}` selects every namespace, except for system
+    namespaces that `SYSTEM_NAMESPACES_ANNOTATION` does not confirm.
+    """
 
 
 class ControllerRingStatus(Struct):

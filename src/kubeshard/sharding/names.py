@@ -16,6 +16,9 @@ RING_LABEL = "alpha.sharding.timebertt.dev/controllerring"
 they serve.
 """
 
+SYSTEM_NAMESPACES_ANNOTATION = "alpha.sharding.timebertt.dev/system-namespaces"
+"""The annotation of a ControllerRing that confirms which system namespaces it selects, separated by commas."""
+
 STATE_LABEL = "alpha.sharding.timebertt.dev/state"
 """The label of Leases with the shard's state, for people and dashboards. Not used for decisions."""
 

@@ -13,6 +13,7 @@ from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import form_of
 from kubeshard.core.selectors import Selector
+from kubeshard.sharder.webhook_config import NAMESPACE_NAME_LABEL
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.survey.cluster import default_selector, read_cluster
 from kubeshard.survey.following import follow
@@ -30,12 +31,15 @@ def live_ring(client: Client, ring: SeenRing) -> LiveRing:
     """A live view that starts from this state of the ring."""
     spec, clock = ring.resource.spec, client.world.clock
     given = default_selector(ring.webhook) if spec.namespace_selector is None else spec.namespace_selector
+    selector = Selector.from_label_selector(given)
+    if selector and ring.left_out:
+        selector &= Selector.not_in(NAMESPACE_NAME_LABEL, ring.left_out)
     ahead = ring.cluster.now - clock.wall()
     live = LiveRing(
         client,
         ring.view,
         ring.entries,
-        selector=Selector.from_label_selector(given),
+        selector=selector,
         wall=lambda: clock.wall() + ahead,
     )
     live.tally.unread.update({str(resource): why for resource, why in ring.unresolved.items()})

@@ -32,6 +32,7 @@ from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.sharder.reports import PERMITTED, RESOURCES_RESOLVED
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.keys import KeyRefused
+from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, hash_key
 from kubeshard.sharding.ring import point_of
 from kubeshard.survey.drains import drain_of
@@ -158,6 +159,12 @@ def _why(
 ) -> tuple[str, str, str]:
     """The reason, message and remedy. The reasons are those of the planner."""
     source, target = decision.source, decision.target
+    if decision.reason == NOT_SELECTED and meta.namespace in ring.left_out:
+        return (
+            "NamespaceNotSelected",
+            f"{meta.namespace} is a system namespace, which the ring does not confirm",
+            f"annotate the ring with {SYSTEM_NAMESPACES_ANNOTATION}: {', '.join(ring.left_out)}",
+        )
     if decision.reason == NOT_SELECTED:
         return (
             "NamespaceNotSelected",

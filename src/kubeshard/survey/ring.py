@@ -12,6 +12,7 @@ from kubeshard.client.discovery import KindNotServed
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.ring import Ring, Surroundings
@@ -36,6 +37,8 @@ class SeenRing:
     unresolved: Mapping[GroupResource, str]
     problems: tuple[str, ...] = ()
     """Mistakes in its specification."""
+    left_out: tuple[str, ...] = ()
+    """System namespaces that its selector selects without being confirmed."""
     members: tuple[Member, ...] = field(default=())
 
     @property
@@ -87,6 +90,7 @@ async def see(client: Client, cluster: Cluster, name: str) -> SeenRing:
             metrics=SharderMetrics(CollectorRegistry()),
             clock=client.world.clock,
             default_selector=default_selector(webhook),
+            system_namespaces=SharderConfig().system_namespaces,
         ),
         lambda _: None,
     )
@@ -113,6 +117,7 @@ async def see(client: Client, cluster: Cluster, name: str) -> SeenRing:
         kinds=kinds,
         unresolved=unresolved,
         problems=tuple(problems),
+        left_out=ring.report.unconfirmed_namespaces,
         members=tuple(cluster.members(name)),
     )
 
