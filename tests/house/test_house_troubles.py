@@ -132,3 +132,23 @@ def test_each_entry_stands_once_in_its_section_and_says_something() -> None:
         entries = re.findall(r"^\*\*`(.+?)`\*\*(.*(?:\n.+)*)", section, re.M)
         assert len(entries) == len({entry for entry, _ in entries})
         assert not [entry for entry, words in entries if len(words.split()) < 8]
+
+
+@pytest.mark.parametrize(
+    ("symptom", "says"),
+    [
+        ("A ring was deleted", "controllerring=RING"),
+        ("Phantom shards", "--shards"),
+        ("Too many rings", "sizing.md"),
+        (
+            "The API server cannot verify the webhook's certificate",
+            "x509: certificate has expired or is not yet valid",
+        ),
+        ("Exit code 137", "watchdog"),
+        ("CrashLoopBackOff after an outage of the API server", "--previous"),
+    ],
+)
+def test_what_no_line_of_ours_tells_has_an_entry_that_says_what_to_look_at(symptom: str, says: str) -> None:
+    section = PAGE.read_text().partition("## Symptoms\n")[2].partition("\n## ")[0]
+    entries = dict(re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", section, re.M | re.S))
+    assert says in entries[symptom]
