@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from kubeshard.cli.program import cli
 from kubeshard.cli.yaml_files import read_documents
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.manifests.ring import ring_objects
+from kubeshard.sharding.names import NAMESPACE_NAME_LABEL
 
 RESOURCES = [{"group": "", "resource": "configmaps"}]
 
@@ -122,3 +124,58 @@ def test_every_form_of_an_image_is_taken(image: str) -> None:
     found = printed("sharder", "--set", f"image={image}")
     (deployment,) = (obj for obj in found if obj["kind"] == "Deployment")
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchLabels": {NAMESPACE_NAME_LABEL: "a"}},
+        {"matchExpressions": [{"key": NAMESPACE_NAME_LABEL, "operator": "In", "values": ["a"]}]},
+    ],
+    ids=("labels", "expressions"),
+)
+def test_secrets_are_written_only_in_the_namespaces_that_a_ring_names(selector: dict[str, Any]) -> None:
+    rules = {
+        (role["kind"], role["metadata"].get("namespace")): role["rules"]
+        for role in ring_objects(
+            ring_over("secrets", "configmaps", selector=selector), ("sharding-system", "sharder")
+        )
+        if role["kind"] in ("Role", "ClusterRole")
+    }
+    assert rules == {
+        ("ClusterRole", None): [
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "patch"]},
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]},
+        ],
+        ("Role", "a"): [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "patch"]}],
+    }
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        None,
+        {},
+        {"matchLabels": {"team": "a"}},
+        {"matchExpressions": [{"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": ["a"]}]},
+    ],
+    ids=("none", "empty", "labels", "expressions"),
+)
+def test_secrets_are_written_everywhere_if_a_ring_names_no_namespaces(
+    selector: dict[str, Any] | None,
+) -> None:
+    made = list(ring_objects(ring_over("secrets", selector=selector), ("sharding-system", "sharder")))
+    assert [each["kind"] for each in made] == ["ControllerRing", "ClusterRole", "ClusterRoleBinding"]
+
+
+def ring_over(*resources: str, selector: dict[str, Any] | None) -> dict[str, Any]:
+    spec = {
+        "resources": [{"group": "", "resource": each} for each in resources],
+        "namespaceSelector": selector,
+    }
+    return {
+        "apiVersion": "sharding.timebertt.dev/v1alpha1",
+        "kind": "ControllerRing",
+        "metadata": {"name": "r"},
+        "spec": {key: value for key, value in spec.items() if value is not None},
+    }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 from scenes import CHILDREN, PATCH_THINGS, READ_THINGS, SHARDERS, Keeping, begin, create_things, grant_rights
+from test_regression_reference_role import grant
 from world import MAIN, Thing, Touch, World
 
 from kubeshard.core import MergePatch, ObjectMeta
@@ -14,7 +15,7 @@ from kubeshard.core.conditions import Condition
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharding import ControllerRing, RingResource
-from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
+from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.testing.virtual_time import virtual_time
 
 
@@ -90,6 +91,24 @@ def test_a_right_that_came_is_seen_within_fifteen_seconds(verb: str) -> None:
             await world.until(lambda: world.all_owned("s1"), within=5)
 
     scene()
+
+
+@virtual_time
+async def test_in_namespaces_that_a_ring_names_rights_in_these_are_enough() -> None:
+    async with World(1, users=SHARDERS) as world:
+        await world.install()
+        await grant_rights(world, ("sim.example", "things", "list watch"), ("", "configmaps", "list watch"))
+        here = (("sim.example", "things", "get patch"), ("", "configmaps", "get patch"))
+        await grant(world, "ring-here", here, "team")
+        await world.make_ring(selector=LabelSelector(match_labels={NAMESPACE_NAME_LABEL: "team"}))
+        world.sharder("x0")
+        world.shard("s0", Touch())
+        await world.make_things(3)
+        await world.until(lambda: world.all_owned("s0"), within=60)
+        world.shard("s1", Touch())
+        await asyncio.sleep(400)
+        assert "s1" in world.owners().values()
+        assert set(await conditions(world)) == {"Ready"}
 
 
 @virtual_time

@@ -17,9 +17,12 @@ fails.
 | events | create, patch | reporting what happened |
 | tokenreviews, subjectaccessreviews | create | checking who may read metrics |
 | secrets, in its namespace | create, and get, update of one | the certificate, if cert-manager does not provide it |
-| a ring's resources | list, watch, get, patch | finding, reading and assigning objects |
+| a ring's resources | list, watch | finding objects |
+| a ring's resources | get, patch | reading and assigning them |
 
 The Leases are those of shards in all namespaces; an admission policy (`policies`) protects all others from the sharder.
+If a ring names its namespaces, Secrets may be patched in these only. They are found by lists and watches of all
+namespaces, which rings share.
 """
 
 from __future__ import annotations
@@ -31,9 +34,7 @@ from kubeshard.core.grants import Grant
 from kubeshard.manager.roles import EVENTS
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingResources
-
-RING_VERBS = ("get", "list", "watch", "patch")
+from kubeshard.sharding.classification import RingResources, named_namespaces
 
 
 def sharder_grants() -> Iterator[Grant]:
@@ -55,5 +56,11 @@ def certificate_grants(namespace: str) -> Iterator[Grant]:
 
 def ring_grants(ring: ControllerRing) -> Iterator[Grant]:
     """The sharder's rights on the ring's resources."""
+    namespaces = named_namespaces(ring.spec.namespace_selector)
     for entry in RingResources(ring.spec.resources).entries:
-        yield Grant.on(entry.resource, *RING_VERBS)
+        if namespaces and entry.resource == Secret.KIND.group_resource:
+            yield Grant.on(entry.resource, "list", "watch")
+            for namespace in namespaces:
+                yield Grant.on(entry.resource, "get", "patch", namespace=namespace)
+        else:
+            yield Grant.on(entry.resource, "list", "watch", "get", "patch")

@@ -13,15 +13,21 @@ from functools import partial
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.namespaces import ALL, All
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.ring import Lane
 from kubeshard.sharder.schedule import Reach
+from kubeshard.sharding.classification import named_namespaces
 
 ASKED_EVERY = 60.0
 SHARED_FOR = 5.0
 """Seconds for which an answer also serves other rings."""
 ASKED_AGAIN = 10.0
 """Seconds between questions about a right that is missing."""
+
+
+_Question = tuple[GroupResource, str, str | All]
+"""A resource, a verb and a namespace."""
 
 
 class Permissions:
@@ -32,9 +38,9 @@ class Permissions:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._answers: dict[tuple[GroupResource, str], tuple[float, bool]] = {}
+        self._answers: dict[_Question, tuple[float, bool]] = {}
         """The last answers, and when they were asked for."""
-        self._asking: defaultdict[tuple[GroupResource, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._asking: defaultdict[_Question, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._waiting: set[Lane] = set()
         """Lanes with a missing right."""
 
@@ -50,7 +56,7 @@ class Permissions:
             return
         lane.asked[verb] = now
         try:
-            allowed = await self._allowed(resource, verb)
+            allowed = await self._allowed_to(lane, verb)
         except ApiError:
             return
         if lane.open:
@@ -63,14 +69,24 @@ class Permissions:
         lane.asked.pop(verb, None)
         lane.ring.report.permitted(lane.entry.resource, verb, True)
 
-    async def _allowed(self, resource: GroupResource, verb: str) -> bool:
+    async def _allowed_to(self, lane: Lane, verb: str) -> bool:
+        """In all namespaces or, for objects that were found, in each that the ring names. Raises ApiError."""
+        resource = lane.entry.resource
+        if await self._allowed(resource, verb, ALL):
+            return True
+        named = named_namespaces(lane.ring.resource.spec.namespace_selector)
+        if verb not in ("get", "patch") or not named:
+            return False
+        return all([await self._allowed(resource, verb, namespace) for namespace in named])
+
+    async def _allowed(self, resource: GroupResource, verb: str, namespace: str | All) -> bool:
         """Raises ApiError."""
-        what = resource, verb
+        what = resource, verb, namespace
         async with self._asking[what]:
             asked = self._clock.monotonic()
             at, allowed = self._answers.get(what, (float("-inf"), False))
             if asked - at > SHARED_FOR:
-                allowed = await self._client.can_i(verb, resource.group, resource.resource)
+                allowed = await self._client.can_i(verb, resource.group, resource.resource, namespace)
                 self._answers[what] = asked, allowed
             return allowed
 

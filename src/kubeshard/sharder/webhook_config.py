@@ -35,6 +35,7 @@ from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.names import (
     APP_LABEL,
     APP_NAME,
+    NAMESPACE_NAME_LABEL,
     RING_LABEL,
     SYSTEM_NAMESPACE,
     WEBHOOK_NAME,
@@ -45,7 +46,6 @@ from kubeshard.sharding.names import (
 from kubeshard.webhook.shared_certificate import service_names
 
 MATCH_CONDITION = "not-assigned"
-NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
 TIMEOUT_SECONDS = 2
 """How long a webhook that does not respond delays a request, for each ring of its resource. An answer takes

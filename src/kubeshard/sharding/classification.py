@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.names import is_dns_subdomain
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.names import NAMESPACE_NAME_LABEL
 
 FORBIDDEN = frozenset(
     {
@@ -112,6 +114,18 @@ class RingResources:
 
     def __contains__(self, resource: object) -> bool:
         return resource in self._by_resource
+
+
+def named_namespaces(selector: LabelSelector | None) -> tuple[str, ...]:
+    """The only namespaces that the selector can select, if it names them; () if it does not."""
+    if selector is None:
+        return ()
+    if name := (selector.match_labels or {}).get(NAMESPACE_NAME_LABEL):
+        return (name,)
+    for each in selector.match_expressions:
+        if each.key == NAMESPACE_NAME_LABEL and each.operator == "In":
+            return tuple(sorted(set(each.values)))
+    return ()
 
 
 _RESOURCE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")

@@ -13,8 +13,8 @@ from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import form_of
 from kubeshard.core.selectors import Selector
-from kubeshard.sharder.webhook_config import NAMESPACE_NAME_LABEL
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import NAMESPACE_NAME_LABEL
 from kubeshard.survey.cluster import default_selector, read_cluster
 from kubeshard.survey.following import follow
 from kubeshard.survey.live import LiveRing
