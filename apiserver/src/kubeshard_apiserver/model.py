@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import second_time
@@ -18,7 +20,7 @@ from kubeshard_apiserver.resources.builtin import builtin_resources
 from kubeshard_apiserver.resources.conversion_webhooks import converting
 from kubeshard_apiserver.resources.events import EVENTS
 from kubeshard_apiserver.resources.registry import Registry, Resource
-from kubeshard_apiserver.status import not_found
+from kubeshard_apiserver.status import internal, not_found
 from kubeshard_apiserver.steps import Steps
 from kubeshard_apiserver.store import Store
 
@@ -151,6 +153,27 @@ class Model:
         return (
             found is not None and found["metadata"]["resourceVersion"] == obj["metadata"]["resourceVersion"]
         )
+
+
+LARGEST = 1536 * 1024
+"""The maximum size of an object, in bytes. On the real server it is the limit of a request to etcd."""
+_LARGEST_MESSAGE = 2 * 1024 * 1024
+_AROUND = 160
+"""The bytes of such a request besides the object and its key."""
+
+
+def check_size(target: Target, obj: Object) -> None:
+    """Raises ApiError (500) for an object that is too large to be stored. For kinds with a Go type the real server
+    measures protobuf, which is somewhat shorter.
+    """
+    meta, resource = obj["metadata"], target.group_resource
+    key = f"/registry/{resource.group}/{resource.resource}/{meta.get('namespace', '')}/{meta['name']}"
+    size = len(msgspec.json.encode(obj)) + len(key) + _AROUND
+    if size > _LARGEST_MESSAGE:
+        problem = f"trying to send message larger than max ({size} vs. {_LARGEST_MESSAGE})"
+        raise internal(f"rpc error: code = ResourceExhausted desc = {problem}")
+    if size > LARGEST:
+        raise internal("etcdserver: request is too large")
 
 
 def in_version(resource: Resource, obj: Object) -> Object:

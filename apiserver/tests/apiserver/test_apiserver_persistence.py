@@ -307,7 +307,7 @@ def test_a_file_that_cannot_be_used_is_refused_and_left_as_it_is(tmp_path, spoil
     assert (path.read_bytes() if path.is_file() else None) == before
 
 
-async def test_what_cannot_be_kept_is_not_acknowledged_nor_shown(tmp_path, monkeypatch):
+async def test_what_cannot_be_kept_is_not_acknowledged_nor_shown(tmp_path, monkeypatch, caplog):
     async with EmbeddedServer(data=tmp_path) as served:
         config = yaml.safe_load(served.kubeconfig)
         async with Asking(config) as ask:
@@ -320,6 +320,8 @@ async def test_what_cannot_be_kept_is_not_acknowledged_nor_shown(tmp_path, monke
             code, status = await ask("POST", PATH, {"metadata": {"name": "b"}})
             assert (code, status["message"]) == (500, "cannot use it: database or disk is full")
             assert (await ask("GET", f"{PATH}/b"))[0] == 500
+            assert (await ask("GET", f"{PATH}/a"))[0] == 500
+            assert "all requests are refused from now on, reads too" in caplog.text
             async with asyncio.timeout(5):
                 assert "disk is full" in await served.failed()
     monkeypatch.undo()

@@ -95,6 +95,15 @@ async def test_selectable_fields_select(things):
     refused = await things.api.get(things.path, fieldSelector="spec.b=x")
     assert refused.message == "field label not supported: spec.b"
 
+    async def told():
+        document = await things.api.get(f"/openapi/v3/apis/{things.group}/v1")
+        schemas = document["components"]["schemas"] if document.status == 200 else {}
+        return [{"fieldPath": "spec.a"}, {"fieldPath": "spec.n"}] in [
+            schema.get("x-kubernetes-selectable-fields") for schema in schemas.values()
+        ]
+
+    await until(told)
+
 
 async def test_a_whole_number_is_an_integer(things):
     await things.define(fields(n=INTEGER, x={"type": "number"}))

@@ -224,6 +224,37 @@ async def test_plain_text_is_no_body(api, maps):
     )
 
 
+TOO_LARGE = "etcdserver: request is too large"
+MESSAGE_TOO_LARGE = "rpc error: code = ResourceExhausted desc = trying to send message larger than max"
+
+
+@pytest.mark.parametrize(
+    ("size", "problem"), [(1_571_000, ""), (1_573_000, TOO_LARGE), (2_098_000, MESSAGE_TOO_LARGE)]
+)
+async def test_an_object_beyond_one_and_a_half_megabytes_is_not_stored(api, sites, size, problem):
+    body = site(spec={"theme": "dark", "free": {"a": "x" * size}})
+    assert (await api.create(sites, body, dryRun="All")).status == 201
+    answer = await api.create(sites, body)
+    if problem:
+        assert (answer.status, answer.body.get("reason")) == (500, None)
+        assert answer.message.startswith(problem)
+        assert (await api.get(f"{sites}/a")).status == 404
+    else:
+        assert answer.status == 201
+
+
+async def test_an_object_does_not_grow_beyond_one_and_a_half_megabytes(api, sites):
+    await api.create(sites, site(spec={"theme": "dark", "free": {"a": "x" * 800_000}}))
+    more = {"spec": {"free": {"b": "x" * 800_000}}}
+    for refused in (
+        await api.merge(f"{sites}/a", more),
+        await api.apply(f"{sites}/a", site(spec={"theme": "dark", **more["spec"]})),
+        await api.json_patch(f"{sites}/a", {"op": "copy", "from": "/spec/free/a", "path": "/spec/free/b"}),
+    ):
+        assert (refused.status, refused.message) == (500, TOO_LARGE)
+    assert list((await api.get(f"{sites}/a"))["spec"]["free"]) == ["a"]
+
+
 async def test_a_body_beyond_three_megabytes_is_refused(api, maps):
     refused = await api.create(maps, config_map(data={"a": "x" * (3 * 1024 * 1024)}))
     assert refused.refusal == (413, "RequestEntityTooLarge")

@@ -289,6 +289,29 @@ async def test_a_scale_of_a_custom_resource_cannot_be_applied(api, herds):
     )
 
 
+async def test_an_apply_of_a_custom_resources_scale_meets_those_who_own_it(api, herds):
+    await api.create(herds, herd(count=2))
+    refused = await api.apply(f"{herds}/a/scale", scale_of_herd(4), "three")
+    assert refused.refusal == (409, "Conflict")
+    told = 'conflict with "conformance" using autoscaling/v1'
+    assert refused.message == f"Apply failed with 1 conflict: {told}: .spec.replicas"
+    assert refused.causes == {(".spec.replicas", "FieldManagerConflict", told)}
+    same = await api.apply(f"{herds}/a/scale", scale_of_herd(2), "three")
+    assert (same.status, same["spec"]) == (200, {"replicas": 2})
+
+
+async def test_an_apply_of_a_scale_that_nobody_owns_is_refused_for_the_resource(api, herds):
+    await api.create(herds, herd())
+    refused = await api.apply(f"{herds}/a/scale", scale_of_herd(4), "three")
+    assert (refused.status, refused.body.get("reason")) == (500, None)
+    assert refused.message == (
+        "failed to create manager for existing fields: failed to convert live object (/; autoscaling/v1, Kind=Scale) "
+        "to proper version: request to convert CR to an invalid group/version: autoscaling/v1"
+    )
+    missing = await api.apply(f"{herds}/missing/scale", scale_of_herd(4), "three")
+    assert missing.refusal == (404, "NotFound")
+
+
 PATH = "spec.subresources.scale"
 
 

@@ -100,7 +100,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
         if left := {
             one: (owned, rest) for one, (owned, fields) in conflicts.items() if (rest := fields - free)
         }:
-            raise _conflict(left)
+            raise conflicting(left)
     managers = {
         other: owned if other == manager else without(owned, changed | comparison.removed)
         for other, owned in managers.items()
@@ -179,7 +179,8 @@ def _capped(managers: Managers) -> Managers:
     return capped
 
 
-def _conflict(conflicts: dict[Manager, tuple[Owned, FieldSet]]) -> Conflict:
+def conflicting(conflicts: Mapping[Manager, tuple[Owned, FieldSet]]) -> Conflict:
+    """Returns the error that names the managers and the fields that they own."""
     causes = []
     sections: dict[str, list[str]] = {}
     for manager, (owned, fields) in conflicts.items():

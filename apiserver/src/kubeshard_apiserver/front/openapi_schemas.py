@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.schema.catalog import said_of
 
 Schema = dict[str, Any]
@@ -81,6 +82,9 @@ class Schemas:
         if custom:
             self.by_name[name] = self._custom(resource)
         self.by_name[name] = {**self.by_name[name], "x-kubernetes-group-version-kind": [gvk]}
+        if custom and (paths := resource.strategy.selectable[len(Strategy.selectable) :]):
+            fields = [{"fieldPath": path} for path in paths]
+            self.by_name[name]["x-kubernetes-selectable-fields"] = fields
         if "list" in resource.verbs:
             list_kind = resource.list_kind or f"{kind.kind}List"
             self.by_name[f"{_package(name)}.{list_kind}"] = {

@@ -7,12 +7,15 @@ A write changes only the replicas of the workload, and its field manager then ow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kubeshard.core.errors import ApiError, Conflict
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.patches import ApplyPatch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement, Selector
+from kubeshard_apiserver.apply.managers import read_managers
+from kubeshard_apiserver.apply.tracker import conflicting
 from kubeshard_apiserver.front.special import Question
 from kubeshard_apiserver.model import Answer, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, private, with_metadata
@@ -139,15 +142,13 @@ def _written(
 def _applied(question: Question, config: Mapping[str, Any], options: WriteOptions) -> Steps[Answer]:
     """Applies the workload's replicas. A conflict names every manager as if it had written through `scale`."""
     target, kind = question.target, question.target.resource.kind
-    if target.resource.strategy.is_custom:
-        where = f"(/{target.name}; {_KIND.api_version}, Kind={_KIND.kind})"
-        raise internal(
-            f"failed to convert new object {where} to proper version: request to convert CR to an invalid "
-            f"group/version: {_KIND.api_version}"
-        )
+    live = yield from question.server.model.reading(target)
     if (config.get("apiVersion"), config.get("kind")) != (_KIND.api_version, _KIND.kind):
-        raise bad_request(f"invalid object type: {config.get('apiVersion')}, Kind={config.get('kind')}")
+        group, _, version = (config.get("apiVersion") or "").rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={config.get('kind')}")
     named = config.get("metadata") or {}
+    if target.resource.strategy.is_custom:
+        return _applied_to_custom(target, live, config, options)
     intent = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -169,6 +170,32 @@ def _applied(question: Question, config: Mapping[str, Any], options: WriteOption
             details={**error.details, "causes": causes} if causes else error.details,
         ) from None
     return answer._replace(object=scale_of(answer.object, target.resource))
+
+
+def _applied_to_custom(
+    target: Target, live: Object, config: Mapping[str, Any], options: WriteOptions
+) -> Answer:
+    """Answers an apply to the scale of a custom resource. It changes nothing: the real server converts a changed Scale
+    as if it were the custom resource, and fails. It notices conflicts before that. Raises Conflict, ApiError (500).
+    """
+    why = f"to proper version: request to convert CR to an invalid group/version: {_KIND.api_version}"
+    path = _paths(target.resource).spec
+    field = tuple(f"f:{name}" for name in path)
+    owners = {manager: owned for manager, owned in read_managers(live).items() if field in owned.fields}
+    if not owners:
+        told = f"failed to convert live object (/; {_KIND.api_version}, Kind={_KIND.kind}) {why}"
+        raise internal(f"failed to create manager for existing fields: {told}")
+    wanted = (config.get("spec") or {}).get("replicas")
+    if wanted in (None, value_at(live, path)):
+        return Answer(200, scale_of(live, target.resource))
+    others = [manager for manager in owners if manager[:2] != (options.manager, "Apply")]
+    if others and not options.force:
+        shown = frozenset({("f:spec", "f:replicas")})
+        raise conflicting(
+            {one: (replace(owners[one], api_version=_KIND.api_version), shown) for one in others}
+        )
+    name = (config.get("metadata") or {}).get("name") or ""
+    raise internal(f"failed to convert new object (/{name}; {_KIND.api_version}, Kind={_KIND.kind}) {why}")
 
 
 def _replicas(wanted: Mapping[str, Any], target: Target) -> int:

@@ -119,7 +119,7 @@ class DatabaseJournal:
                 settings = [(_REVISION, str(revision).encode())]
                 await self._worker.call(self._database.write, batch.rows, settings)
         except ConfigurationError as error:
-            _LOG.error("Cannot persist writes; rejecting all writes from now on", error=error)
+            _LOG.error("Cannot persist writes; all requests are refused from now on, reads too", error=error)
             self.problem = str(error)
             self.failed.set()
         finally:

@@ -13,7 +13,7 @@ from kubeshard.core.kinds import GroupKind
 from kubeshard_apiserver.admission.admitting import Admission
 from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.apply.tracker import Writer, updated
-from kubeshard_apiserver.model import Model, Target, WriteOptions
+from kubeshard_apiserver.model import Model, Target, WriteOptions, check_size
 from kubeshard_apiserver.objects import Object, in_order, private, same, with_metadata
 from kubeshard_apiserver.resources.metadata import (
     keep_servers_own,
@@ -50,8 +50,14 @@ class Changes:
             live = yield from self._model.reading(target)
             new = yield from self._made(target, live, change, options, replaces, managed)
             to_store = yield from self._model.converting(partial(target.resource.strategy.for_storage, new))
-            if self._model.is_live(target, live):
-                return live, new, to_store
+            if not self._model.is_live(target, live):
+                continue
+            if not options.dry_run and self._is_large(target, options):
+                check_size(target, to_store)
+            return live, new, to_store
+
+    def _is_large(self, target: Target, options: WriteOptions) -> bool:
+        return options.large or self._model.store.is_large(target.group_resource, target.key)
 
     def _made(
         self,
@@ -63,7 +69,7 @@ class Changes:
         managed: bool,
     ) -> Steps[Object]:
         strategy = target.resource.strategy
-        large = options.large or self._model.store.is_large(target.group_resource, target.key)
+        large = self._is_large(target, options)
         writer = writer_of(target, options, self._model.now())
 
         def changed() -> Object:

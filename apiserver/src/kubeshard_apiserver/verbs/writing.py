@@ -15,7 +15,7 @@ from kubeshard_apiserver.admission.admitting import Admission
 from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.apply.mistakes import check_fits, inconvertible
 from kubeshard_apiserver.apply.tracker import applied, updated
-from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, in_version
+from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, check_size, in_version
 from kubeshard_apiserver.objects import Object, in_order, is_deleting, private, with_metadata
 from kubeshard_apiserver.patching import Patch, patched
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
@@ -188,6 +188,8 @@ class Writes:
             if strategy.needs_webhook:
                 obj = yield from self._model.converting(lambda: in_version(target.resource, to_store))
             return Answer(201, with_metadata(obj, resourceVersion=version) if version else obj)
+        if options.large:
+            check_size(target, to_store)
         stored = self._store.put(resource, key, to_store)
         if resource == DEFINITIONS:
             self._definitions.defined(stored)
