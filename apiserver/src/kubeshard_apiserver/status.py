@@ -215,6 +215,12 @@ def not_acceptable(offered: Sequence[str]) -> ApiError:
     return ApiError(message, code=406, reason="NotAcceptable", details={})
 
 
+def only_accepted(offered: Sequence[str]) -> ApiError:
+    """The 406 for a type that the server knows, but not for this resource or not for watches."""
+    message = f"only the following media types are accepted: {', '.join(offered)}"
+    return ApiError(message, code=406, reason="NotAcceptable")
+
+
 def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
     """`accepted` is empty if the router rejects the request, because the router does not list the accepted types."""
     if not accepted:

@@ -32,6 +32,7 @@ class Answer:
     def __init__(self, status: int, headers: Mapping[str, str], raw: bytes) -> None:
         self.status = status
         self.headers = headers
+        self.raw = raw
         self.text = raw.decode(errors="replace")
         is_json = raw and headers.get("content-type", "").startswith(JSON)
         self.body: Any = json.loads(raw) if is_json else None

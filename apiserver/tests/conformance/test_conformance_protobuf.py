@@ -1,6 +1,9 @@
-"""Bodies as Go's typed clients send them: protobuf in the envelope of Kubernetes."""
+"""Protobuf in the envelope of Kubernetes: bodies as Go's typed clients send them, and responses."""
 
 import pytest
+from conformance_kinds import site
+
+from kubeshard_apiserver.schema.protobuf import decode, open_envelope
 
 pytestmark = pytest.mark.wire
 
@@ -146,3 +149,119 @@ async def test_what_does_not_name_its_kind_is_of_the_paths(api, maps, names):
     made = await api.call("POST", maps, MAGIC + names + field(2, field(1, META)), content_type=PROTOBUF)
     assert made.status == 201, made.text
     assert made["kind"] == "ConfigMap"
+
+
+# Responses
+
+
+POD = {
+    "metadata": {"name": "a", "labels": {"l": "x"}, "finalizers": ["example.com/f"]},
+    "spec": {
+        "containers": [
+            {
+                "name": "c",
+                "image": "i",
+                "env": [{"name": "E", "value": ""}],
+                "ports": [{"containerPort": 80}],
+                "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}},
+                "livenessProbe": {"httpGet": {"port": "http"}, "periodSeconds": 5},
+                "readinessProbe": {"tcpSocket": {"port": 80}},
+                "securityContext": {"privileged": False, "capabilities": {"add": ["SYS_TIME"]}},
+            }
+        ],
+        "volumes": [{"name": "v", "configMap": {"name": "m", "optional": True}}],
+        "nodeSelector": {"disk": ""},
+    },
+}
+OBJECTS = [
+    (
+        "/api/v1/namespaces/{}/configmaps",
+        {"metadata": {"name": "a"}, "data": {"k": "é"}, "binaryData": {"b": "AP8="}},
+    ),
+    ("/api/v1/namespaces/{}/secrets", {"metadata": {"name": "a"}, "immutable": False, "data": {"k": "AP8="}}),
+    ("/api/v1/namespaces/{}/pods", POD),
+    (
+        "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+        {
+            "metadata": {"name": "a"},
+            "spec": {"renewTime": "2026-01-02T03:04:05.678901Z", "leaseDurationSeconds": 9},
+        },
+    ),
+    (
+        "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+        {
+            "metadata": {"name": "a"},
+            "spec": {"podSelector": {}, "ingress": [{"ports": [{"port": "http"}, {"port": 1}]}]},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), OBJECTS, ids=[path.rpartition("/")[2] for path, _ in OBJECTS])
+async def test_who_accepts_nothing_else_gets_the_same_object_in_protobuf(api, ns, path, body):
+    path = path.format(ns)
+    made = await api.call("POST", path, body, accept=PROTOBUF)
+    assert (made.status, made.headers["content-type"]) == (201, PROTOBUF), made.text
+    read = await api.call("GET", f"{path}/a", accept=PROTOBUF)
+    same = await api.get(f"{path}/a")
+    assert decode(made.raw) == decode(read.raw) == same.body
+    listed = open_envelope((await api.call("GET", path, accept=PROTOBUF)).raw)
+    assert (listed.api_version, listed.kind) == (same["apiVersion"], f"{same['kind']}List")
+    assert field(5, same.meta["uid"].encode()) in listed.raw
+
+
+async def test_a_watch_in_protobuf_has_events_after_their_lengths(api, maps):
+    start = (await api.get(maps)).version
+    await api.create(maps, {"metadata": {"name": "a"}, "data": {"k": "v"}})
+    query = {"watch": True, "resourceVersion": start, "timeoutSeconds": 1}
+    answer = await api.call("GET", maps, accept=PROTOBUF, **query)
+    assert (answer.status, answer.headers["content-type"]) == (200, f"{PROTOBUF};stream=watch")
+    assert int.from_bytes(answer.raw[:4]) == len(answer.raw) - 4
+    assert answer.raw[4:].startswith(field(1, b"ADDED"))
+    assert decode(answer.raw[answer.raw.index(MAGIC) :]) == (await api.get(f"{maps}/a")).body
+
+
+async def test_refusals_have_the_type_that_was_asked_for(api, maps):
+    refused = await api.call("GET", f"{maps}/a", accept=PROTOBUF)
+    assert (refused.status, refused.headers["content-type"]) == (404, PROTOBUF)
+    status = open_envelope(refused.raw)
+    assert (status.api_version, status.kind) == ("v1", "Status")
+    assert field(3, b'configmaps "a" not found') + field(4, b"NotFound") in status.raw
+    refused = await api.call("GET", f"{maps}/a", accept="application/yaml")
+    assert (refused.status, refused.headers["content-type"]) == (404, "application/yaml")
+    assert 'message: configmaps "a" not found' in refused.text
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/api", "APIVersions"),
+        ("/apis", "APIGroupList"),
+        ("/apis/apps", "APIGroup"),
+        ("/api/v1", "APIResourceList"),
+    ],
+)
+async def test_discovery_is_spoken_in_protobuf(api, path, kind):
+    answer = await api.call("GET", path, accept=PROTOBUF)
+    assert (answer.status, answer.headers["content-type"]) == (200, PROTOBUF)
+    assert open_envelope(answer.raw).kind == kind
+
+
+async def test_metadata_is_spoken_in_protobuf_for_all_kinds(api, sites):
+    await api.create(sites, site())
+    partial = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    answer = await api.call("GET", f"{sites}/a", accept=PROTOBUF + partial)
+    assert (answer.status, open_envelope(answer.raw).kind) == (200, "PartialObjectMetadata")
+
+
+async def test_custom_resources_have_no_protobuf(api, sites):
+    for path in (sites, f"{sites}/a"):
+        refused = await api.call("GET", path, accept=PROTOBUF)
+        assert refused.status == 406
+        accepted = b"application/json, application/yaml, application/vnd.kubernetes.protobuf"
+        assert b"only the following media types are accepted: " + accepted in refused.raw
+
+
+async def test_a_watch_has_no_yaml(api, maps):
+    refused = await api.call("GET", maps, accept="application/yaml", watch=True, timeoutSeconds=1)
+    assert refused.status == 406

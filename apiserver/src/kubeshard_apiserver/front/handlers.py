@@ -21,7 +21,16 @@ from kubeshard_apiserver.front.documents import VERSION
 from kubeshard_apiserver.front.gate import UNKNOWN, Gate, Open, Peer
 from kubeshard_apiserver.front.identity import Identity
 from kubeshard_apiserver.front.metrics import Metrics
-from kubeshard_apiserver.front.negotiation import JSON, Format, negotiate, negotiate_discovery
+from kubeshard_apiserver.front.negotiation import (
+    JSON,
+    PROTOBUF,
+    WATCH,
+    YAML,
+    Format,
+    negotiate,
+    negotiate_discovery,
+    negotiate_error,
+)
 from kubeshard_apiserver.front.openapi import OpenApi
 from kubeshard_apiserver.front.openid import CONFIGURATION, KEYS, openid_reply
 from kubeshard_apiserver.front.probes import Probes
@@ -46,7 +55,7 @@ from kubeshard_apiserver.patching import patch_of
 from kubeshard_apiserver.printing import printer_of
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
-from kubeshard_apiserver.status import bad_request, broken, method_not_allowed, no_such_path
+from kubeshard_apiserver.status import bad_request, broken, method_not_allowed, no_such_path, only_accepted
 from kubeshard_apiserver.steps import Aside, NoCalls, Steps, WebhookCaller, at_once, perform
 
 T = TypeVar("T")
@@ -95,7 +104,8 @@ class Front:
             reply = await self._reply(read, peer)
             await self._settled()
         except Exception as error:
-            reply = refusal(_foreseen(error, request), pretty=read.pretty)
+            format_ = negotiate_error(read.headers.get("accept", ""))
+            reply = refusal(_foreseen(error, request), replace(format_, pretty=format_.pretty or read.pretty))
         if read.method == "HEAD":
             reply = replace(reply, body=b"")
         if reply.stream is not None:
@@ -147,6 +157,8 @@ class Front:
 
     def _format(self, target: Target, request: Request) -> Format:
         format_ = self._preferred(request)
+        if format_.media_type == PROTOBUF and not format_.form and target.resource.strategy.is_custom:
+            raise only_accepted((JSON, YAML, PROTOBUF))
         if format_.form != "Table":
             return format_
         printer = target.resource.own_printer or printer_of(target.group_resource, target.subresource)
@@ -209,6 +221,8 @@ class Front:
                 raise bad_request("name must be provided")
 
     async def _watch(self, target: Target, request: Request, format_: Format) -> Reply:
+        if format_.media_type == YAML:
+            raise only_accepted((JSON + WATCH, PROTOBUF + WATCH))
         options = request.list_options()
         watch = await self._converted(lambda: self.server.watch(target, options))
         stream = event_stream(
@@ -219,7 +233,9 @@ class Front:
             seconds=request.timeout,
             bookmarks=options.allow_bookmarks,
         )
-        return Reply(200, {"content-type": JSON}, stream=stream)
+        media_type = format_.media_type
+        headers = {"content-type": media_type + WATCH if media_type == PROTOBUF else media_type}
+        return Reply(200, headers, stream=stream)
 
     def _document(self, request: Request) -> Reply:
         if probe := self._probes.reply(request):

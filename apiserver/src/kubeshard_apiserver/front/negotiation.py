@@ -1,8 +1,7 @@
 """The form of a response: its media type, and whether it contains complete objects, only their metadata, or the rows
 of a Table.
 
-JSON and YAML are served. Protobuf is not: the next type that the client accepts is used instead, and a client that
-accepts nothing else gets a 406.
+A client that accepts JSON or YAML does not get protobuf, even if it prefers that: encoding it takes longer here.
 """
 
 from __future__ import annotations
@@ -14,12 +13,16 @@ from typing import Any
 
 import msgspec
 
+from kubeshard.core.errors import ApiError
 from kubeshard.core.yaml_output import as_yaml
 from kubeshard_apiserver.front.tables import Tables
+from kubeshard_apiserver.schema.protobuf_writing import encode
 from kubeshard_apiserver.status import not_acceptable
 
 JSON = "application/json"
 YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+WATCH = ";stream=watch"
 _OFFERED = (JSON, YAML)
 _ANY = ("*/*", "application/*", "")
 _META = "meta.k8s.io"
@@ -55,7 +58,12 @@ class Format:
     def encode(self, document: Any) -> bytes:
         if self.media_type == YAML:
             return as_yaml(document).encode()
+        if self.media_type == PROTOBUF:
+            return encode(document)
         return encoded_json(document, pretty=self.pretty)
+
+
+DEFAULT = Format()
 
 
 def encoded_json(document: Any, *, pretty: bool = False) -> bytes:
@@ -71,27 +79,37 @@ def negotiate(accept: str) -> Format:
 
 @lru_cache(256)
 def _negotiated(accept: str) -> Format:
-    for media_type, given in _clauses(accept):
+    for media_type, given in (*_clauses(accept), *_clauses(accept, (PROTOBUF,))):
         form, version = given.get("as", ""), given.get("v", "")
         pretty = given.get("pretty") == "1"
         if not form:
             return Format(media_type, pretty=pretty)
-        if given.get("g") == _META and version in _VERSIONS and form in (*_PARTIAL, "Table"):
+        is_table = form == "Table" and media_type != PROTOBUF
+        if given.get("g") == _META and version in _VERSIONS and (form in _PARTIAL or is_table):
             return Format(media_type, form, version, pretty=pretty)
-    raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
+    raise not_acceptable((*_OFFERED, PROTOBUF))
 
 
 def negotiate_discovery(accept: str) -> tuple[Format, bool]:
     """Returns the format for a discovery document, and whether the client accepts the aggregated form. Raises ApiError
     (406).
     """
-    for media_type, given in _clauses(accept):
+    for media_type, given in (*_clauses(accept), *_clauses(accept, (PROTOBUF,))):
         if not given.get("as"):
             return Format(media_type), False
-        if (given["as"], given.get("g"), given.get("v")) == _AGGREGATED:
+        if (given["as"], given.get("g"), given.get("v")) == _AGGREGATED and media_type != PROTOBUF:
             kind, group, version = _AGGREGATED
             return Format(media_type, parameters=f";g={group};v={version};as={kind}"), True
-    raise not_acceptable((*_OFFERED, "application/vnd.kubernetes.protobuf"))
+    raise not_acceptable((*_OFFERED, PROTOBUF))
+
+
+def negotiate_error(accept: str) -> Format:
+    """Returns the format for a Status: in JSON, unless the client asks for objects as they are in another type."""
+    try:
+        format_ = negotiate(accept)
+    except ApiError:
+        return DEFAULT
+    return DEFAULT if format_.form else format_
 
 
 def first_of(accept: str, offered: Sequence[str]) -> str | None:

@@ -6,11 +6,12 @@ of gnostic-models.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
+
+from kubeshard_apiserver.schema.protobuf_writing import Written, written
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 MEDIA_TYPES = (MEDIA_TYPE, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
@@ -74,73 +75,56 @@ def _message(name: str, document: Mapping[str, Any]) -> bytes:
             number, of = known
             repeated = of.startswith("[]")
             write = _writer(of.removeprefix("[]"))
-            parts += [_field(number, write(item)) for item in (value if repeated else [value])]
+            parts += [written(number, write(item)) for item in (value if repeated else [value])]
         elif extension and word.startswith("x-"):
-            parts.append(_field(extension, _named(word, _any(value))))
+            parts.append(written(extension, _named(word, _any(value))))
     return b"".join(parts)
 
 
-def _writer(of: str) -> Callable[[Any], bytes | int | float]:
+def _writer(of: str) -> Callable[[Any], Written]:
     return _WRITERS.get(of) or (lambda value: _message(of, value))
 
 
-def _field(number: int, value: bytes | int | float) -> bytes:
-    if isinstance(value, bytes):
-        return _varint(number << 3 | 2) + _varint(len(value)) + value
-    if isinstance(value, float):
-        return _varint(number << 3 | 1) + struct.pack("<d", value)
-    return _varint(number << 3) + _varint(value & 0xFFFFFFFFFFFFFFFF)
-
-
-def _varint(value: int) -> bytes:
-    written = bytearray()
-    while value > 0x7F:
-        written.append(value & 0x7F | 0x80)
-        value >>= 7
-    written.append(value)
-    return bytes(written)
-
-
 def _named(name: str, value: bytes) -> bytes:
-    return _field(1, name.encode()) + _field(2, value)
+    return written(1, name.encode()) + written(2, value)
 
 
 def _any(value: Any) -> bytes:
     """Encodes a value as YAML, of which JSON is a subset."""
-    return _field(2, msgspec.json.encode(value) + b"\n")
+    return written(2, msgspec.json.encode(value) + b"\n")
 
 
 def _schemas(named: Mapping[str, Any]) -> bytes:
-    return b"".join(_field(1, _named(name, _message("Schema", schema))) for name, schema in named.items())
+    return b"".join(written(1, _named(name, _message("Schema", schema))) for name, schema in named.items())
 
 
 def _paths(paths: Mapping[str, Any]) -> bytes:
-    return b"".join(_field(2, _named(path, _message("PathItem", item))) for path, item in paths.items())
+    return b"".join(written(2, _named(path, _message("PathItem", item))) for path, item in paths.items())
 
 
 def _parameter(parameter: Mapping[str, Any]) -> bytes:
     if parameter["in"] == "body":
-        return _field(1, _field(1, _message("BodyParameter", parameter)))
+        return written(1, written(1, _message("BodyParameter", parameter)))
     kind, number = ("PathParameter", 4) if parameter["in"] == "path" else ("QueryParameter", 3)
-    return _field(1, _field(2, _field(number, _message(kind, parameter))))
+    return written(1, written(2, written(number, _message(kind, parameter))))
 
 
 def _responses(responses: Mapping[str, Any]) -> bytes:
     return b"".join(
-        _field(1, _named(code, _field(1, _message("Response", said)))) for code, said in responses.items()
+        written(1, _named(code, written(1, _message("Response", said)))) for code, said in responses.items()
     )
 
 
 def _additional(value: Any) -> bytes:
-    return _field(1, _message("Schema", value)) if isinstance(value, dict) else _field(2, int(value))
+    return written(1, _message("Schema", value)) if isinstance(value, dict) else written(2, int(value))
 
 
 def _types(value: str | Iterable[str]) -> bytes:
     types = [value] if isinstance(value, str) else value
-    return b"".join(_field(1, one.encode()) for one in types)
+    return b"".join(written(1, one.encode()) for one in types)
 
 
-_WRITERS: Mapping[str, Callable[[Any], bytes | int | float]] = {
+_WRITERS: Mapping[str, Callable[[Any], Written]] = {
     "string": lambda value: str(value).encode(),
     "bool": int,
     "int": int,
@@ -152,5 +136,5 @@ _WRITERS: Mapping[str, Callable[[Any], bytes | int | float]] = {
     "Responses": _responses,
     "Additional": _additional,
     "Type": _types,
-    "Items": lambda value: _field(1, _message("Schema", value)),
+    "Items": lambda value: written(1, _message("Schema", value)),
 }

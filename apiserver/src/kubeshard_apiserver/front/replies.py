@@ -8,7 +8,7 @@ from typing import Any
 
 from kubeshard.core.errors import ApiError
 from kubeshard_apiserver.front.documents import VERSION, list_document, partial, partial_list
-from kubeshard_apiserver.front.negotiation import JSON, Format, encoded_json, first_of
+from kubeshard_apiserver.front.negotiation import DEFAULT, JSON, Format, encoded_json, first_of
 from kubeshard_apiserver.model import Answer
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.status import as_status, not_acceptable
@@ -62,11 +62,11 @@ def version_reply(accept: str) -> Reply:
     return Reply(200, {"content-type": JSON}, encoded_json(VERSION, pretty=True))
 
 
-def refusal(error: ApiError, *, pretty: bool = False) -> Reply:
-    headers = {"content-type": JSON}
+def refusal(error: ApiError, format_: Format = DEFAULT) -> Reply:
+    headers = {"content-type": format_.media_type}
     if seconds := error.details.get("retryAfterSeconds"):
         headers["retry-after"] = str(seconds)
-    return Reply(error.code, headers, encoded_json(as_status(error), pretty=pretty))
+    return Reply(error.code, headers, format_.encode(as_status(error)))
 
 
 def warned(reply: Reply, texts: Sequence[str]) -> Reply:

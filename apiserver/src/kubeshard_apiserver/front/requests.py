@@ -16,7 +16,7 @@ from kubeshard.core.kinds import GroupKind
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.front.duplicates import duplicates_in_json, duplicates_in_yaml
-from kubeshard_apiserver.front.negotiation import JSON, YAML
+from kubeshard_apiserver.front.negotiation import JSON, PROTOBUF, YAML
 from kubeshard_apiserver.front.yaml_bodies import Repeated, read_yaml
 from kubeshard_apiserver.model import NO_DUPLICATES, Duplicates, Rights, WriteOptions
 from kubeshard_apiserver.objects import LARGE
@@ -41,7 +41,6 @@ from kubeshard_apiserver.verbs.deleting import DeleteOptions, propagation_errors
 from kubeshard_apiserver.verbs.reading import ListOptions
 
 LARGEST_BODY = 3 * 1024 * 1024
-PROTOBUF = "application/vnd.kubernetes.protobuf"
 _BODIES = (JSON, YAML)
 _PATCHES = (JSON_PATCH, MERGE, APPLY)
 _TYPED_PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)

@@ -13,8 +13,9 @@ import msgspec
 
 from kubeshard.core.errors import ApiError
 from kubeshard_apiserver.front.documents import partial
-from kubeshard_apiserver.front.negotiation import Format
+from kubeshard_apiserver.front.negotiation import PROTOBUF, Format
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.schema.protobuf_writing import encode_event
 from kubeshard_apiserver.status import as_status
 from kubeshard_apiserver.verbs.watching import Watch, WatchEvent
 
@@ -86,7 +87,7 @@ class EventLines:
         self._size = 0
 
     def line(self, event: WatchEvent, format_: Format) -> bytes:
-        if format_.tables or format_.metadata_only:
+        if format_.tables or format_.metadata_only or format_.media_type == PROTOBUF:
             return _line(event, format_)
         key = (id(event.object), event.type)
         if known := self._made.get(key):
@@ -107,4 +108,6 @@ def _line(event: WatchEvent, format_: Format) -> bytes:
             obj = format_.tables.of_event(obj)
         elif format_.metadata_only:
             obj = partial(obj, format_.version)
+    if format_.media_type == PROTOBUF:
+        return encode_event(event.type, obj)
     return msgspec.json.encode({"type": event.type, "object": obj}) + b"\n"
