@@ -29,6 +29,15 @@ class Scope:
     labels: Selector = EVERYTHING
     fields: FieldSelector = ANY_FIELDS
 
+    def __post_init__(self) -> None:
+        for name, given, wanted, instead in (
+            ("namespaces", self.namespaces, frozenset | All, 'frozenset({"default"}) or ALL'),
+            ("labels", self.labels, Selector, 'Selector.parse("app=web")'),
+            ("fields", self.fields, FieldSelector, 'FieldSelector.parse("metadata.name=web")'),
+        ):
+            if not isinstance(given, wanted):
+                raise TypeError(f"Scope({name}={given!r}): give {instead}")
+
     def __str__(self) -> str:
         """A human-readable form: `all namespaces; labels app=web`."""
         where = ALL.value if self.namespaces is ALL else ", ".join(sorted(self.namespaces))

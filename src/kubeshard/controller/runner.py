@@ -47,6 +47,7 @@ from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.stale import warn_if_persistent
 from kubeshard.controller.syncing import Inputs, Trouble, until_answered
 from kubeshard.controller.triggers import Trigger
+from kubeshard.controller.unawaited import Noticing
 from kubeshard.controller.watched import mapped_watches
 from kubeshard.core.clusters import HOME, located
 from kubeshard.core.encoding import UndecodableObject
@@ -355,7 +356,8 @@ class ControllerRunner:
 
     async def _outcome(self, key: Key, reconcile_id: str, run: Run, deadline: Deadline) -> Outcome:
         try:
-            result = await self._attempt(key, reconcile_id, run)
+            with Noticing() as forgotten:
+                result = await self._attempt(key, reconcile_id, run)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -366,7 +368,8 @@ class ControllerRunner:
                 return of_error(error)
         else:
             if not deadline.lift():
-                return of_result(result)
+                slip = forgotten.error
+                return of_result(result) if slip is None else of_error(slip)
         timeout = self.controller.reconcile_timeout
         return Outcome(Ending.TIMED_OUT, TimeoutError(f"not done within {timeout:g} s"))
 

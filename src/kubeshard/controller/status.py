@@ -24,6 +24,7 @@ import msgspec
 from kubeshard.client.client import Client
 from kubeshard.controller.rewrites import Rewrites
 from kubeshard.core.conditions import get_condition
+from kubeshard.core.encoding import to_plain
 from kubeshard.core.errors import Conflict, NotFound, NotOurs, Terminal
 from kubeshard.core.objects import Form, Key, KubeObject, form_of, metadata_only
 from kubeshard.core.patches import ApplyPatch, merge_patch
@@ -91,7 +92,7 @@ async def write_status(ctx: Stating, obj: T, status: msgspec.Struct) -> T:
         report.said = status
     if have == status:
         return live
-    said, had = msgspec.to_builtins(status), {} if have is None else msgspec.to_builtins(have)
+    said, had = to_plain(status), {} if have is None else to_plain(have)
     target = stating(status, have)
     differs = target is not have and _difference(ctx, form, had, target)
     if not differs and (not leaves_out(said, had) or (meta.uid, said) in ctx._rewrites.statements):
@@ -168,15 +169,15 @@ def _check_type(form: Form[Any], status: object, have: object) -> None:
 
 def _difference(ctx: Stating, form: Form[Any], had: Mapping[str, Any], target: Any) -> dict[str, Any]:
     """The part of the target that the server does not have, and that it is not known to rewrite."""
-    patch = {"status": merge_patch(had, msgspec.to_builtins(target))}
+    patch = {"status": merge_patch(had, to_plain(target))}
     left = ctx._rewrites.without_known(form.kind, patch, {"status": had})
     found: dict[str, Any] = left.get("status") or {}
     return found
 
 
 def _learn(ctx: Stating, form: Form[Any], said: dict[str, Any], written: Any, status: Any) -> None:
-    has = {} if written.status is None else msgspec.to_builtins(written.status)
-    again = merge_patch(has, msgspec.to_builtins(stating(status, written.status)))
+    has = {} if written.status is None else to_plain(written.status)
+    again = merge_patch(has, to_plain(stating(status, written.status)))
     if again:
         ctx._rewrites.learn(form.kind, {"status": said}, {"status": again}, {"status": has})
     ctx._rewrites.statements.note(written.metadata.uid, said, there_is_more=leaves_out(said, has))

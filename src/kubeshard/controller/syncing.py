@@ -26,7 +26,16 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from kubeshard.cache.informer import Informer
-from kubeshard.core.errors import ApiError, Forbidden, KubeshardError, NotFound, Unauthorized
+from kubeshard.core.errors import (
+    ANONYMOUS,
+    NO_CREDENTIALS,
+    ApiError,
+    Forbidden,
+    Invalid,
+    KubeshardError,
+    NotFound,
+    Unauthorized,
+)
 from kubeshard.runtime.clock import Clock
 
 SILENCE = 90.0
@@ -38,7 +47,7 @@ CHECK = 1.0
 CHECK_LIVE = 5.0
 """Seconds between two checks while all informers are live."""
 
-Cause = Literal["unanswered", "not served", "forbidden", "refused", "unavailable"]
+Cause = Literal["unanswered", "not served", "forbidden", "refused", "rejected", "unavailable"]
 
 
 class KindsMissing(KubeshardError):
@@ -150,6 +159,8 @@ def explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
                 f"install the CustomResourceDefinition {what} with version {kind.version}, or correct the class; "
                 "work starts when the server serves the kind",
             )
+        case Forbidden(message=said) if ANONYMOUS in said:
+            return Trouble("refused", error, NO_CREDENTIALS)
         case Forbidden():
             parts = [part for part in scope.parts(kind) if part]
             where = f"a Role in {', '.join(parts)}" if parts else "a ClusterRole"
@@ -161,6 +172,13 @@ def explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
             )
         case Unauthorized():
             return Trouble("refused", error, "renew the token or certificate of this process")
+        case Invalid():
+            return Trouble(
+                "rejected",
+                error,
+                f"correct the scope of the watch ({scope}): as field selectors, the server supports metadata.name, "
+                "metadata.namespace and few others, which for a custom resource are its `selectableFields`",
+            )
         case None if not informer.has_synced:
             return Trouble("unanswered", None, "the server has not answered yet")
         case ApiError(code=code) if code >= 500:

@@ -9,6 +9,7 @@ to the same bytes (undeclared fields are dropped; see `KubeObject`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
@@ -104,13 +105,59 @@ def _named(obj: PartialObject) -> PartialObject | None:
 
 
 def encode(obj: KubeObject) -> bytes:
-    """JSON with `apiVersion` and `kind`."""
-    return _type_meta(type(obj)) + msgspec.json.encode(obj)[1:]
+    """JSON with `apiVersion` and `kind`. Raises TypeError, which names the field, for a value that JSON cannot
+    have.
+    """
+    try:
+        return _type_meta(type(obj)) + msgspec.json.encode(obj)[1:]
+    except TypeError as error:
+        raise _named_field(obj, error) from None
 
 
 def to_dict(obj: KubeObject) -> dict[str, Any]:
-    """JSON-able dict with `apiVersion` and `kind`."""
-    return {"apiVersion": obj.KIND.api_version, "kind": obj.KIND.kind, **msgspec.to_builtins(obj)}
+    """JSON-able dict with `apiVersion` and `kind`. Raises like `encode`."""
+    return {"apiVersion": obj.KIND.api_version, "kind": obj.KIND.kind, **to_plain(obj)}
+
+
+def to_plain(obj: msgspec.Struct) -> dict[str, Any]:
+    """JSON-able dict. Raises like `encode`."""
+    try:
+        plain: dict[str, Any] = msgspec.to_builtins(obj)
+    except TypeError as error:
+        raise _named_field(obj, error) from None
+    return plain
+
+
+def _named_field(obj: object, error: TypeError) -> TypeError:
+    found = next(_not_encodable(obj, type(obj).__name__), None)
+    if found is None:
+        return error
+    path, value = found
+    return TypeError(
+        f"{path} has a value that cannot be sent: {value!r:.200} is of type {type(value).__name__}, and JSON has only "
+        "strings, numbers, booleans, None, lists and mappings with strings as keys (and Structs of these)"
+    )
+
+
+def _not_encodable(value: object, path: str) -> Iterator[tuple[str, object]]:
+    """The innermost values that cannot be encoded, with their paths."""
+    try:
+        msgspec.to_builtins(value)
+    except TypeError:
+        inner: Iterable[tuple[str, object]] = ()
+        if isinstance(value, msgspec.Struct):
+            inner = ((f"{path}.{name}", getattr(value, name)) for name in value.__struct_fields__)
+        elif isinstance(value, Mapping):
+            inner = ((f"{path}[{key!r}]", each) for key, each in value.items())
+        elif isinstance(value, Sequence | Set) and not isinstance(value, str | bytes):
+            inner = ((f"{path}[{number}]", each) for number, each in enumerate(value))
+        found = False
+        for where, each in inner:
+            for deeper in _not_encodable(each, where):
+                found = True
+                yield deeper
+        if not found:
+            yield path, value
 
 
 @cache

@@ -8,6 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+ANONYMOUS = 'User "system:anonymous"'
+"""In the message of a Forbidden: the API server saw no credentials. It does not say so in any other way."""
+NO_CREDENTIALS = (
+    "the request had no credentials that the cluster knows, so it took this process for an anonymous user: give the "
+    "user of the kubeconfig's context a token, a certificate or a credential plugin (in a pod: mount the service "
+    "account's token)"
+)
+
 
 class KubeshardError(Exception):
     """Base of everything that kubeshard raises on purpose. The message is one line that says what to do."""

@@ -18,7 +18,18 @@ import sys
 from collections.abc import Hashable, Mapping
 from functools import cache, lru_cache, partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    NoReturn,
+    Self,
+    TypeVar,
+    cast,
+    dataclass_transform,
+)
 
 import msgspec
 from msgspec import UNSET, UnsetType, field
@@ -74,9 +85,40 @@ class _StructMeta(msgspec.StructMeta):
             **config,
         )
         cls._OMIT = omit_defaults
+        for attribute in _annotations(namespace):
+            _check_factory(name, attribute, namespace.get(attribute))
+        if cls.__struct_config__.frozen:
+            # msgspec's own say neither the field nor what to do.
+            cls.__setattr__ = cls.__delattr__ = _refuse_change
         return cls
 
     _OMIT: bool | None
+
+
+def _refuse_change(obj: msgspec.Struct, name: str, value: object = None) -> NoReturn:
+    kind = type(obj).__name__
+    raise AttributeError(
+        f"{kind}.{name} cannot be set: objects are immutable, because caches share them. Make a changed copy with "
+        f"msgspec.structs.replace(..., {name}=...); to change the object in the cluster, write it: ctx.status for its "
+        "status, ctx.client.patch or ensure for the rest",
+        name=name,
+        obj=obj,
+    )
+
+
+def _check_factory(owner: str, attribute: str, default: Any) -> None:
+    """A factory that cannot work would fail where an object without the field is read, far from its declaration."""
+    made = default.default_factory if isinstance(default, _Field) else None
+    if isinstance(made, _StructMeta) and (required := _required(made)):
+        raise TypeError(
+            f"{owner}.{attribute}: default_factory={made.__name__} cannot work, because {made.__name__} has required "
+            f"fields: {', '.join(required)}. Give them defaults; or make the field required, as in "
+            f"`{attribute}: {made.__name__}`; or optional, as in `{attribute}: {made.__name__} | None = None`"
+        )
+
+
+def _required(made: Any) -> list[str]:
+    return [field.name for field in msgspec.structs.fields(made) if field.required]
 
 
 def _encoded_defaults(namespace: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@
 | RightLost | 1 | its message; started again, the program is a candidate again |
 | Unauthorized | 1 | the credentials are rejected, and which ones to renew |
 | Unavailable, Timeout without a response | 1 | the cluster cannot be reached, and at which address |
-| Forbidden | 1 | the server's message, which names user, verb and resource; which role to bind |
+| Forbidden | 1 | the server's message, which names user, verb and resource; the role or credentials that are missing |
 | any other KubeshardError | 1 | its class and message |
 """
 
@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, NoReturn
 
 from kubeshard.core.errors import (
+    ANONYMOUS,
+    NO_CREDENTIALS,
     ApiError,
     ConfigurationError,
     Forbidden,
@@ -62,6 +64,8 @@ def _explained(error: KubeshardError) -> str:
                 f"the cluster refuses the credentials ({said}): log in again, or renew the token or certificate "
                 "in the kubeconfig (in a pod: check its service account)"
             )
+        case Forbidden() if ANONYMOUS in said:
+            return f"{said}; {NO_CREDENTIALS}"
         case Forbidden():
             return f"{said}; bind a role that grants this to the user, or use another one"
         case Unavailable(code=0) | Timeout(code=0):

@@ -26,7 +26,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Secret
-from kubeshard.core.errors import ConfigurationError, KubeshardError, NotFound
+from kubeshard.core.errors import ConfigurationError, Invalid, KubeshardError, NotFound, Unprepared
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import get_logger
@@ -234,7 +234,15 @@ class Webhooks:
             part = self.converting(name, namespace, ca_bundle)
             head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
             metadata = {"name": name, **part.get("metadata", {})}
-            await writer.apply({**head, **part, "metadata": metadata}, force=True)
+            try:
+                await writer.apply({**head, **part, "metadata": metadata}, force=True)
+            except Invalid as error:
+                if not _would_create(error):
+                    raise
+                raise Unprepared(
+                    f"the CustomResourceDefinition {name} is not installed, so its conversion cannot be registered: "
+                    "apply the definition (`kubeshard crd show` prints it)"
+                ) from error
 
     async def _emptied(self, writer: Client, kind: str) -> None:
         """Removes functions that an earlier version of the operator registered."""
@@ -300,6 +308,12 @@ def _that(does: str, functions: Sequence[Any]) -> Iterator[Any]:
             )
         if isinstance(says, Admits) and says.does == does:
             yield function
+
+
+def _would_create(error: Invalid) -> bool:
+    """Whether a stanza was refused because it would have become a whole definition."""
+    causes = error.details.get("causes")
+    return any(cause.get("field") == "spec.group" for cause in causes or () if isinstance(cause, dict))
 
 
 def _conversions(functions: Sequence[Any]) -> dict[str, Conversion]:
