@@ -39,6 +39,12 @@ test-pythons: $(STAMP) ## Run the tests of each part on the other Python version
 	  $(addprefix tests/,core runtime sharding workqueue crd tenure client cache controller manager shard sharder webhook) \
 	  apiserver/tests/apiserver $(ARGS)
 
+test-lowest: $(STAMP) ## Import everything and run a quick part of the tests with the oldest dependencies that pyproject.toml allows
+	$(BIN)/python tools/test_lowest.py -- -m "$(QUICK)" $(SPREAD) --kube=embedded \
+	  $(addprefix tests/,core runtime crd client webhook sharding workqueue kubectl) \
+	  $(addprefix tests/cli/test_cli_,crd.py rbac.py types.py) $(addprefix tests/manager/test_m,anager_pages.py etric_series.py) \
+	  $(addprefix apiserver/tests/apiserver/test_,cel.py apiserver_protobuf.py apiserver_same_bytes.py) $(ARGS)
+
 dist: $(STAMP) ## Make the release artifacts in dist/, and try out the wheels in a new virtual environment, as a user would
 	$(BIN)/python tools/make_dist.py
 
@@ -114,6 +120,6 @@ $(RUNS): requirements-run.txt
 	@touch $@
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS)) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS) lowest) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons dist image test-image test-kube test-install kube cluster manifests isolation types lint docs bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons test-lowest dist image test-image test-kube test-install kube cluster manifests isolation types lint docs bench lock install clean

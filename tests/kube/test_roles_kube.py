@@ -55,7 +55,7 @@ def operator(client: Any, namespace: str) -> Manager:
         [Controller(name="note", reconciler=reconcile, primary=Note, owns=[ConfigMap])],
         client=client,
         default_scope=Scope(frozenset({namespace})),
-        leader_election=LeaderElection(name="notes", namespace=namespace),
+        leader_election=LeaderElection(name="notes", namespace=namespace, watchdog=False),
         servers=[Webhooks(f"notes-{namespace}", [not_empty], namespace=namespace, host="127.0.0.1", port=0)],
         metrics_address=None,
         health_address=None,

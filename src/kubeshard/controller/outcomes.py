@@ -9,7 +9,7 @@
 | raised `Terminal`, `UndecodableObject` or `UndeclaredIndex` | `error` | nothing, not even forget | error |
 | raised another error of the API or the network | `error` | add rate-limited | error |
 | timed out | `error` | add rate-limited | error |
-| crashed: another exception, another type of result, or a forgotten `await` | `error` | add rate-limited | error, stack trace |
+| crashed: another exception or type of result, a forgotten `await` | `error` | add rate-limited | error, stack trace |
 
 An exception group counts as its worst member. Stale means that somebody else was faster, and the next run will
 see it.

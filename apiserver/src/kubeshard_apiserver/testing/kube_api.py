@@ -11,6 +11,7 @@ still serve them from its watch cache.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import ExitStack, asynccontextmanager
@@ -23,6 +24,8 @@ from kubeshard.client.installing import install
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.background import in_background
+from kubeshard.runtime.watchdog import NoWatchdog
+from kubeshard.runtime.world import REAL_WORLD
 
 T = TypeVar("T")
 Manifest = Mapping[str, Any]
@@ -76,8 +79,10 @@ class KubeApi(ABC):
         return self._administrator.config
 
     def client(self) -> Client:
-        """Returns a new client, for use with `async with`."""
-        return Client(self.config)
+        """Returns a new client, for use with `async with`. Managers that it is given to run in the process of the test,
+        which no watchdog of a leader or shard may end.
+        """
+        return Client(self.config, world=dataclasses.replace(REAL_WORLD, watchdog=NoWatchdog))
 
     def call(self, work: Callable[[Client], Awaitable[T]]) -> T:
         """Runs `work` with a client in a background event loop and returns its result, so that the test needs no event
