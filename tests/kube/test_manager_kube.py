@@ -75,7 +75,10 @@ def manager_of(
         [controller],
         client=client.config,
         default_scope=Scope(frozenset({namespace})),
-        leader_election=LeaderElection(name="shouting", namespace=namespace, identity=identity),
+        # A reconcile that hangs would end the process of the tests.
+        leader_election=LeaderElection(
+            name="shouting", namespace=namespace, identity=identity, watchdog=False
+        ),
         metrics_address="127.0.0.1:0",
         health_address="127.0.0.1:0",
         **options,
