@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from kubeshard.manager import Manager
 from kubeshard.manager.http import Request
 from kubeshard.manager.metrics import QUEUE_BUCKETS, RECONCILE_BUCKETS, Metrics
 from kubeshard.manager.series import Counts, Durations, Levels
@@ -91,6 +92,17 @@ def test_with_a_given_registry_the_page_shows_no_other_and_nothing_twice(registr
             REGISTRY.unregister(collector)
     assert ("my_pages_total 0.0" in lines) is (registry is REGISTRY)
     assert len([line for line in lines if line.startswith("# TYPE process_cpu_seconds_total")]) == 1
+
+
+def test_a_manager_can_be_given_the_default_registry() -> None:
+    before = list(REGISTRY._collector_to_names)
+    try:
+        lines = scraped(Manager(registry=REGISTRY, metrics_address=None, health_address=None).metrics)
+    finally:
+        for collector in [c for c in REGISTRY._collector_to_names if c not in before]:
+            REGISTRY.unregister(collector)
+    types = [line for line in lines if line.startswith("# TYPE")]
+    assert len(types) == len(set(types))
 
 
 def test_servers_that_count_the_same_are_shown_together_and_the_managers_own_metrics_win() -> None:

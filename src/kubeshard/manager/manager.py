@@ -153,7 +153,6 @@ class Manager:
         self._world = client.world if isinstance(client, Client) else world
         self._stop = Stop(graceful_timeout)
         self._cache: Cache | None = None
-        self.metrics.registry.register(CacheMetrics(self._caches, self._world.clock))
         self._elector: LeaderElector | None = None
         self._leader_fence = leader_fence or LeaderFence()
         fixed, self._every = split(controllers)
@@ -172,7 +171,9 @@ class Manager:
             failed=self._end,
             kept=sharding.objects_in if sharding else HOME,
         )
-        for collector in (KindMetrics(lambda: [self._kinds, *fleet.kinds()]), fleet):
+        # prometheus_client's default registry collects at once, to learn the names.
+        kinds = KindMetrics(lambda: [self._kinds, *fleet.kinds()])
+        for collector in (CacheMetrics(self._caches, clock), kinds, fleet):
             self.metrics.registry.register(collector)
         self._debug = Debug(clock, self._vitals, self._caches, lambda: staff.runners, fleet.views)
         election: dict[str, Check] = {"leader-election": self._hung} if leader_election or sharding else {}
