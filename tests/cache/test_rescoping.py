@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_client import ScriptedClient, Stream, Widget, unreadable
+from scripted_client import ScriptedClient, Stream, Widget, WidgetSpec, unreadable
 
 from kubeshard import ALL
 from kubeshard.cache import (
@@ -513,3 +514,19 @@ def test_whatever_happens_meanwhile_no_delta_is_lost_or_doubled_and_no_object_go
             assert w.known() == {obj.key: obj for obj in selected}
 
     check()
+
+
+@virtual_time
+async def test_a_restore_that_only_the_new_scopes_list_shows_leaves_no_object_of_the_lost_history() -> None:
+    """Its version comes again with another content."""
+    async with world(Scope(), "x/a") as (api, cache, informer, told):
+        api.version += 50
+        api.bookmark()
+        await settle()
+        lost = api.objects[Key("x", "a")]
+        again = api.objects[Key("x", "a")] = msgspec.structs.replace(lost, spec=WidgetSpec(color="again"))
+        api.version -= 50
+        del told[:]
+        await cache.rescope(informer, X)
+        assert told == [Updated(lost, again, relisted=True)]
+        assert informer.store.list() == [again]

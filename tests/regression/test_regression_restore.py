@@ -16,6 +16,7 @@ from kubeshard.controller import (
     Controller,
     Finalizer,
     Predicate,
+    Reconciler,
     Result,
     Watch,
     annotations_changed,
@@ -215,6 +216,12 @@ PREDICATES: dict[str, Predicate[Thing]] = {
 }
 
 
+class Idle(Reconciler[Thing]):
+    """Only its Lease and its hand-overs matter."""
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> None: ...
+
+
 class Cleaned(Touch):
     """Also records which Things were cleaned up."""
 
@@ -236,9 +243,18 @@ class Cleaned(Touch):
         )
 
 
-@pytest.mark.parametrize("when", PREDICATES.values(), ids=PREDICATES)
+@pytest.mark.parametrize(
+    ("when", "sharded"),
+    [
+        *(pytest.param(when, False, id=name) for name, when in PREDICATES.items()),
+        *(
+            pytest.param(PREDICATES[name], True, id=f"{name}, sharded")
+            for name in ("generation_changed", "changed")
+        ),
+    ],
+)
 def test_what_is_edited_or_deleted_again_after_a_restore_is_reconciled_though_its_numbers_repeat(
-    when: Predicate[Thing],
+    when: Predicate[Thing], sharded: bool
 ) -> None:
     """The generations of the lost edits and deletions come again with other specs, and so do their versions."""
 
@@ -246,9 +262,14 @@ def test_what_is_edited_or_deleted_again_after_a_restore_is_reconciled_though_it
         async with World() as world:
             await world.install()
             works = Cleaned()
-            world.operator("o0", works.controller(when))
+            if sharded:
+                await world.make_ring()
+                world.sharder("x0")
+                world.shard("s0", Idle(), controllers=[works.controller(when)])
+            else:
+                world.operator("o0", works.controller(when))
             await world.make_things(12)
-            await world.until(lambda: len(world.objects("", "configmaps")) == 12, within=10)
+            await world.until(lambda: len(world.objects("", "configmaps")) == 12, within=30)
             await asyncio.sleep(30)
             restore = world.backup()
             async with world.admin() as client:

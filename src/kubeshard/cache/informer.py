@@ -44,6 +44,7 @@ from kubeshard.core.clusters import HOME, located
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Form, KubeObject
+from kubeshard.core.versions import compare
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
 
@@ -258,6 +259,7 @@ class Informer(Figures, Generic[T]):
         reflectors = {part: self._reflector(scope, part, staging, tally) for part in fresh}
         driven = {part: self._drive(reflector, group) for part, reflector in reflectors.items()}
         self._staging = staging
+        restores, position = self._shared.rewrites, self.store.resource_version
         try:
             with ExitStack() as undo:
                 for task in driven.values():
@@ -265,7 +267,12 @@ class Informer(Figures, Generic[T]):
                 await staging.completed(driven.values())
                 async with self._exchanging:
                     with self._holding():
-                        replacement = self.store.replacement(*staging.close(), kept)
+                        entries, versions = staging.close()
+                        # A list that began after the position was reached, but is older, proves a restore.
+                        rewound = restores != self._shared.rewrites or any(
+                            compare(version, position) < 0 for version in versions.values()
+                        )
+                        replacement = self.store.replacement(entries, versions, kept, rewound=rewound)
                         await self._stepping(replacement.steps)
                         if self._is_over(group):
                             raise RuntimeError(f"{self} was stopped while another scope was read")
