@@ -156,6 +156,10 @@ class FakeMembership:
     def election(self) -> LeaderElection | None:
         return None
 
+    @property
+    def about(self) -> None:
+        return None
+
     def gate(self, controller: Controller[Any], cluster: str) -> Gate | None:
         return None
 

@@ -229,13 +229,19 @@ def test_a_kind_that_fails_is_said_once_with_its_controllers(caplog: pytest.LogC
             await asyncio.sleep(300)
             play.broken = False
             await asyncio.sleep(120)
+            events = [
+                (each["reason"], each["regarding"]["kind"], each["regarding"]["name"])
+                for each in world.objects("events.k8s.io", "events").values()
+                if each["metadata"]["namespace"] == "ops"
+            ]
+            assert events == [("KindUnreadable", "Lease", "s0"), ("KindReadable", "Lease", "s0")]
 
     simulate(scene)
     cannot, can = "A kind cannot be read; the controllers that need it wait", "A kind can be read again"
     said = [
-        (record.message, record.__dict__["fields"]["controllers"])
+        (record.msg, record.__dict__["fields"]["controllers"])
         for record in caplog.records
-        if record.message in (cannot, can)
+        if record.msg in (cannot, can)
     ]
     assert said == [(cannot, "failing"), (can, "failing")]
 

@@ -30,7 +30,7 @@ from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.syncing import Trouble, trouble
 from kubeshard.core.clusters import HOME, check_cluster_name, named
 from kubeshard.manager.debug import ClusterView
-from kubeshard.manager.kinds import Kinds
+from kubeshard.manager.kinds import Kinds, Tell
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import report_failure
 from kubeshard.manager.staff import Staff
@@ -53,7 +53,7 @@ _log = get_logger("kubeshard.manager")
 
 class Fleet(Collector):
     """Raises ValueError for an invalid name, TypeError for anything other than a `ClusterSource`. `failed` is called
-    with unexpected errors.
+    with unexpected errors, `tell` with what happens to clusters and their kinds.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Fleet(Collector):
         make_cache: Callable[[Client, str], Cache],
         assemble: Assemble,
         failed: Callable[[BaseException | None], None],
+        tell: Tell,
         kept: str = HOME,
     ) -> None:
         self._waiting: dict[str, ClusterSource] = {}
@@ -82,6 +83,7 @@ class Fleet(Collector):
         self._make_cache = make_cache
         self._assemble = assemble
         self._failed = failed
+        self._tell = tell
         self._kept = kept
         """The cluster with the objects of a ring, which cannot be removed."""
         self._runs = False
@@ -173,7 +175,7 @@ class Fleet(Collector):
         client = self._connect(name)
         cache = self._make_cache(client, name)
         events = EventRecorder(client, "manager", self._world.host.name(), clock=client.world.clock)
-        kinds = Kinds(lambda: cache, self._staff, client.world.clock, name)
+        kinds = Kinds(lambda: cache, self._staff, client.world.clock, name, tell=self._tell)
         member = _Member(name, client, cache, events, kinds)
         self._staff.engage(*self._assemble(client, cache, events))
         self._members[name] = member

@@ -3,7 +3,8 @@
 Guaranteed: one line with advice when a kind goes missing, a right on it is missing or the cause changes, and one when
 it is back; both name the controllers that wait; an API server that does not respond at all is one line for all kinds. A
 kind whose list merely takes long is not reported for PATIENCE seconds. A handler that does not return for
-HANDLER_PATIENCE seconds is reported once per call. None of this affects liveness, because a restart would not help.
+HANDLER_PATIENCE seconds is reported once per call. None of this affects liveness, because a restart would not help. A
+shard also says it in events about its Lease (`KindUnreadable`, `KindReadable`; `ClusterUnreadable`, `ClusterReadable`).
 
 | metric | |
 |---|---|
@@ -17,7 +18,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -53,6 +54,9 @@ RECOVERY = 60.0
 
 START_PATIENCE = 30.0
 """Seconds for which work waits for a kind about which the server has not responded."""
+
+Tell = Callable[[Literal["Normal", "Warning"], str, str], None]
+"""Called with the type, the reason and the message of a Kubernetes event."""
 
 _log = get_logger("kubeshard.manager")
 
@@ -104,7 +108,9 @@ def _check_credentials(informers: Sequence[Informer[Any]]) -> None:
 
 
 class Kinds:
-    """The kinds of one cluster. `cache` returns the current one; there may be none yet. `run` writes the log."""
+    """The kinds of one cluster. `cache` returns the current one; there may be none yet. `run` writes the log, and calls
+    `tell` for what people should see in the cluster, too.
+    """
 
     def __init__(
         self,
@@ -112,7 +118,10 @@ class Kinds:
         staff: Staff,
         clock: Clock,
         cluster: str = HOME,
+        *,
+        tell: Tell = lambda type, reason, message: None,
     ) -> None:
+        self._tell_cluster = tell
         self._cache = cache
         self._cluster = cluster
         self._staff = staff
@@ -194,8 +203,13 @@ class Kinds:
             error = next(found.error for found in troubles.values() if found.cause == "unavailable")
             advice = "check its address, the network, and the certificate authority of the kubeconfig; nothing is lost"
             self._log.warning("The API server does not respond; waiting for it", error=error, advice=advice)
+            if self._cluster:
+                message = f"cluster {self._cluster} does not respond: its objects wait; {advice}"
+                self._tell_cluster("Warning", "ClusterUnreadable", message)
         if self._outage and not outage:
             self._log.info("The API server responds again")
+            if self._cluster:
+                self._tell_cluster("Normal", "ClusterReadable", f"cluster {self._cluster} responds again")
             self._quiet_until = now + RECOVERY
         self._outage = outage
 
@@ -207,6 +221,11 @@ class Kinds:
         ):
             return
         self._told[informer] = found.cause
+        self._tell_cluster(
+            "Warning",
+            "KindUnreadable",
+            f"{informer} cannot be read ({found.cause}): its objects wait; {found.advice}",
+        )
         self._log.warning(
             "A kind cannot be read; the controllers that need it wait",
             kind=str(informer),
@@ -225,6 +244,7 @@ class Kinds:
                 continue
             del self._told[informer]
             if not self._outage:
+                self._tell_cluster("Normal", "KindReadable", f"{informer} can be read again")
                 self._log.info(
                     "A kind can be read again", kind=str(informer), controllers=self._users(informer)
                 )

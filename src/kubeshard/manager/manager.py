@@ -43,7 +43,7 @@ import dataclasses
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry
 
@@ -160,7 +160,8 @@ class Manager:
         clock = self._world.clock
         self._vitals = Vitals(clock, staff.heard, staff.hanging)
         self.metrics.watch_loop(self._vitals.longest_lag)
-        self._kinds = Kinds(lambda: self._cache, staff, clock)
+        self._events: EventRecorder | None = None
+        self._kinds = Kinds(lambda: self._cache, staff, clock, tell=self._tell)
         self._fleet = fleet = Fleet(
             clusters or {},
             staff,
@@ -169,6 +170,7 @@ class Manager:
             make_cache=self._cache_of,
             assemble=self._clusters_of,
             failed=self._end,
+            tell=self._tell,
             kept=sharding.objects_in if sharding else HOME,
         )
         # prometheus_client's default registry collects at once, to learn the names.
@@ -284,7 +286,9 @@ class Manager:
     async def _run(self) -> None:
         async with AsyncExitStack() as stack:
             client = await self._connect(stack)
-            events = EventRecorder(client, "manager", self._world.host.name(), clock=self._world.clock)
+            self._events = events = EventRecorder(
+                client, "manager", self._world.host.name(), clock=self._world.clock
+            )
             await stack.enter_async_context(self.metrics.watched(events).running())
             await stack.enter_async_context(beside("vitals", self._vitals.run(), self._end))
             await self._pages.open(stack, client)
@@ -308,6 +312,12 @@ class Manager:
                 async with holding(held, "membership", self._stop.ending) as tenure:
                     if await self._work((tenure.gate,)):
                         tenure.stopped_cleanly()
+
+    def _tell(self, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Records an event about this process, if something in the cluster stands for it."""
+        about = self._sharding.about if self._sharding else None
+        if about is not None and self._events is not None:
+            self._events.event(about, type, reason, message, action="Watch")
 
     def _end(self, error: BaseException | None) -> None:
         assert self._task is not None, "the manager does not run"

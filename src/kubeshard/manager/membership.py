@@ -21,6 +21,7 @@ from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.event_series import ObjectReference
 from kubeshard.core.kinds import GroupKind
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.manager.metrics import Metrics
@@ -75,6 +76,11 @@ class Membership(Protocol):
     @property
     def objects_in(self) -> str:
         """The name of the cluster with the ring's objects. It stays the same while the process runs."""
+        ...
+
+    @property
+    def about(self) -> ObjectReference | None:
+        """What stands for this process in the home cluster, once it is known: events about the process refer to it."""
         ...
 
     @property

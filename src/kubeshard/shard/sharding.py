@@ -17,7 +17,8 @@ restart the shards after it.
 
 RBAC: `get` on `controllerrings` (not with `resources`); `get`, `create`, `update`, `watch` on `leases` in the shard's
 namespace; `get`, `list`, `watch`, `patch` on the ring's main kinds; `list`, `watch`, `patch` on those that they
-control; and what the controllers need. Candidates also need that of `kubeshard.sharder.in_manager`.
+control; and what the controllers need. `create` and `patch` on `events` in the shard's namespace, to report kinds that
+cannot be read. Candidates also need that of `kubeshard.sharder.in_manager`.
 """
 
 from __future__ import annotations
@@ -34,16 +35,18 @@ from kubeshard.cache.scope import Scope
 from kubeshard.client.client import Client
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.event_series import ObjectReference
 from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import READ, Grant
-from kubeshard.core.kinds import GroupKind, GroupResource
+from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
 from kubeshard.manager.membership import HealthGate, Right
 from kubeshard.manager.metrics import Metrics
+from kubeshard.manager.roles import EVENTS
 from kubeshard.manager.runnable import Work
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.fence import ShardFence
@@ -183,6 +186,7 @@ class Sharding:
         """
         rights = ("get", "list", "watch", "patch")
         yield Grant.on(Lease, "get", "create", "update", "watch", namespace=self._namespace or None)
+        yield Grant.on(EVENTS, "create", "patch", namespace=self._namespace or None)
         ring = self._given or declared_resources(controllers) or undeclared_resources(controllers)
         sharded = [
             resource.group_resource for main in ring for resource in (main, *main.controlled_resources)
@@ -194,7 +198,7 @@ class Sharding:
             return
         yield Grant.on(Namespace, *READ)
         yield Grant.on(Lease, "list", "watch", "create", "update", "patch", "delete")
-        yield Grant.on(GroupResource("events.k8s.io", "events"), "create", "patch")
+        yield Grant.on(EVENTS, "create", "patch")
         if self._given is None:
             yield Grant.on(ControllerRing, *READ)
 
@@ -216,6 +220,18 @@ class Sharding:
         sharded = self._ready.resources if cluster == self.objects_in else ()
         fence = ShardFence(self.shard, sharded, self._check)
         return client.with_timeout(self._timing.request_bound).fenced(fence)
+
+    @property
+    def about(self) -> ObjectReference | None:
+        """The shard's Lease."""
+        if self._prepared is None or not self._is_shard:
+            return None
+        return ObjectReference(
+            api_version=Lease.KIND.api_version,
+            kind=Lease.KIND.kind,
+            namespace=self.shard.namespace,
+            name=self.shard.name,
+        )
 
     @property
     def election(self) -> LeaderElection | None:
