@@ -14,6 +14,7 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.client.connection import Connection, Guard, Observer, where
 from kubeshard.client.discovery import Discovery
 from kubeshard.client.fence import Fence
+from kubeshard.client.leaving import LeavingNamespaces
 from kubeshard.client.requests import JSON, query
 from kubeshard.client.writes import WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
@@ -62,6 +63,8 @@ class View:
         self._check: Guard | None = None
         self._write_observers: tuple[WriteObserver, ...] = ()
         self._ledger: WriteLedger | None = None
+        self._leaving = LeavingNamespaces(connection.clock)
+        self._spares = False
         self._counts = _Counts()
         self.discovery = Discovery(self._discover)
 
@@ -93,6 +96,12 @@ class View:
         Raises Unauthorized, ConfigurationError.
         """
         await self._connection.turn()
+
+    def sparing(self) -> Self:
+        """Sends no create that can only be refused, because an earlier one showed that the namespace is being deleted
+        (`kubeshard.client.leaving`).
+        """
+        return self._view(_spares=True)
 
     def checked(self, check: Guard) -> Self:
         """`check` is called immediately before each attempt of a write is sent; if it raises, that is raised, and

@@ -11,6 +11,7 @@ import msgspec
 
 from kubeshard.client.connection import Guard
 from kubeshard.client.fence import Fence, fenced_patch, refusal, require_ours, stamped
+from kubeshard.client.leaving import is_leaving
 from kubeshard.client.requests import (
     JSON,
     Patch,
@@ -34,7 +35,7 @@ from kubeshard.client.writes import (
     record_of_deletion,
 )
 from kubeshard.core.encoding import encode
-from kubeshard.core.errors import ApiError, Invalid, PatchTestFailed
+from kubeshard.core.errors import ApiError, Forbidden, Invalid, NotFound, PatchTestFailed
 from kubeshard.core.kinds import Kind, split_api_version
 from kubeshard.core.namespaces import namespace_of
 from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of, metadata_only
@@ -71,16 +72,29 @@ class Writes(View):
             fence = self._enter_fence(form.kind, unfenced)
             if fence is not None:
                 obj = stamped(fence, obj)
-            path = creation_path(form.kind, obj.metadata.name, obj.metadata.namespace)
-            return await self._write(
-                form,
-                "POST",
-                path,
-                encode(obj),
-                dry_run=dry_run,
-                field_manager=field_manager,
-                unfenced=unfenced,
-            )
+            namespace = obj.metadata.namespace
+            path = creation_path(form.kind, obj.metadata.name, namespace)
+            if self._spares:
+                self._leaving.check(namespace)
+            try:
+                created = await self._write(
+                    form,
+                    "POST",
+                    path,
+                    encode(obj),
+                    dry_run=dry_run,
+                    field_manager=field_manager,
+                    unfenced=unfenced,
+                )
+            except Forbidden as error:
+                if is_leaving(error):
+                    self._leaving.refused(namespace, error)
+                raise
+            except NotFound:
+                self._leaving.answered(namespace)
+                raise
+            self._leaving.answered(namespace)
+            return created
 
     async def replace(
         self,

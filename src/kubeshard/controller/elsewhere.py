@@ -47,6 +47,6 @@ class Surroundings:
             raise NoSuchCluster(f"there is no cluster {cluster!r}, only {there}")
         known = self._seen.get(cluster)
         if known is None or known[0] is not place:
-            client = place.client.with_field_manager(self._field_manager).entered_in(CurrentRun())
+            client = place.client.with_field_manager(self._field_manager).entered_in(CurrentRun()).sparing()
             known = self._seen[cluster] = place, Elsewhere(client, place.cache)
         return known[1]

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from kubeshard.client.leaving import is_leaving
 from kubeshard.controller.event_series import (
     CoreEvent,
     Event,
@@ -68,7 +69,8 @@ class EventWriter(Protocol):
 
 
 class EventRecorder:
-    """Sends events of one process in the background. `reporting_as` makes a recorder for each controller.
+    """Sends events of one process in the background. `reporting_as` makes a recorder for each controller. With a
+    `sparing` client, those of a namespace that is being deleted are not sent.
 
     `controller`: the reporting controller, a name in label syntax (`website-controller`). `instance`: which of
     its processes.
@@ -246,6 +248,8 @@ class _Outbox:
         try:
             await self._send_as(write, Event, write.event)
         except Forbidden as error:
+            if is_leaving(error):
+                raise
             try:
                 await self._send_as(write, CoreEvent, core_event(write.event))
             except Forbidden:  # the namespace, or events as a whole, are forbidden, not just the group
@@ -267,9 +271,9 @@ class _Outbox:
 
     def _give_up(self, write: Write, error: Exception) -> None:
         self.failed += 1
-        # Creating anything in a namespace that is being deleted is forbidden: normal, so logged once.
-        forbidden = isinstance(error, Forbidden)
-        level = _log.debug if forbidden and self._was_forbidden else _log.warning
+        leaving = is_leaving(error)  # as all objects of the namespace are: normal
+        forbidden = isinstance(error, Forbidden) and not leaving
+        level = _log.debug if leaving or (forbidden and self._was_forbidden) else _log.warning
         self._was_forbidden = self._was_forbidden or forbidden
         level(
             "Could not send an event", error=error, reason=write.event.reason, about=write.event.metadata.name

@@ -6,6 +6,7 @@
 | returned `Result(requeue_after=s)` | `requeue_after` | forget, add after `s` | debug |
 | raised that its reads were stale | `requeue` | add rate-limited | debug; many times in a row warning (`stale`) |
 | met a kind that is not served (`syncing`) | `requeue` | parked until it is | debug |
+| could not create anything in a namespace that is being deleted | `requeue` | forget, add after a pause | debug |
 | raised `Terminal`, `UndecodableObject` or `UndeclaredIndex` | `error` | nothing, not even forget | error |
 | raised another error of the API or the network | `error` | add rate-limited | error |
 | timed out | `error` | add rate-limited | error |
@@ -24,10 +25,11 @@ from typing import Any
 
 from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.store import UndeclaredIndex
+from kubeshard.client.leaving import is_leaving
 from kubeshard.controller.reconciler import Result
 from kubeshard.controller.syncing import KindsMissing
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, KubeshardError, Terminal
+from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, Forbidden, KubeshardError, Terminal
 from kubeshard.runtime.logs import Logger
 
 STALE = (Conflict, AlreadyExists, CacheBehind)
@@ -41,6 +43,7 @@ class Ending(Enum):
     REQUEUE_AFTER = "requeue_after"
     STALE = "requeue"
     PARKED = "parked"
+    LEAVING = "leaving"
     TERMINAL = "terminal"
     FAILED = "error"
     TIMED_OUT = "timeout"
@@ -56,7 +59,7 @@ class Outcome:
     @property
     def label(self) -> str:
         """The value of the metric label `result`: one of the four that controller-runtime has."""
-        if self.ending is Ending.PARKED:
+        if self.ending in (Ending.PARKED, Ending.LEAVING):
             return Ending.STALE.value
         return "error" if self.failed else self.ending.value
 
@@ -100,6 +103,8 @@ def _ending(error: BaseException) -> Ending:
             return Ending.STALE
         case KindsMissing():
             return Ending.PARKED
+        case Forbidden() if is_leaving(error):
+            return Ending.LEAVING
         case Terminal() | UndecodableObject() | UndeclaredIndex():
             return Ending.TERMINAL
         case KubeshardError() | OSError():
@@ -124,6 +129,8 @@ def report(log: Logger, outcome: Outcome, fields: Mapping[str, Any]) -> None:
             log.debug("Reconciled", **fields)
         case Ending.PARKED:
             log.debug("Not reconciled: a kind is missing", **fields)
+        case Ending.LEAVING:
+            log.debug("Not reconciled: a namespace is being deleted", **fields)
         case Ending.STALE:
             log.debug("Reconcile had stale reads; trying again", **fields)
         case Ending.TERMINAL:

@@ -31,6 +31,7 @@ from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import WriteBook, record_own_write
 from kubeshard.cache.pace import Pace
 from kubeshard.cache.registration import Registration
+from kubeshard.client.leaving import QUIET
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.composition import composed
 from kubeshard.controller.context import Context
@@ -84,6 +85,7 @@ class ControllerRunner:
             cluster.client.with_field_manager(f"{controller.name}-controller")
             .on_write(record_own_write)
             .entered_in(CurrentRun())
+            .sparing()
         )
         self._events = cluster.events.reporting_as(f"{controller.name}-controller")
         self._metrics = metrics or NoMetrics()
@@ -418,6 +420,9 @@ class ControllerRunner:
                 self.queue.add_after(key, outcome.requeue_after, _REQUEUED)
             case Ending.TERMINAL:
                 pass
+            case Ending.LEAVING:
+                self.queue.forget(key)
+                self.queue.add_after(key, QUIET, _RETRY)
             case Ending.PARKED:
                 self._parked[key] = self.queue.priority(key)
             case _:

@@ -174,7 +174,7 @@ class Fleet(Collector):
     def _engage(self, name: str) -> None:
         client = self._connect(name)
         cache = self._make_cache(client, name)
-        events = EventRecorder(client, "manager", self._world.host.name(), clock=client.world.clock)
+        events = EventRecorder(client.sparing(), "manager", self._world.host.name(), clock=client.world.clock)
         kinds = Kinds(lambda: cache, self._staff, client.world.clock, name, tell=self._tell)
         member = _Member(name, client, cache, events, kinds)
         self._staff.engage(*self._assemble(client, cache, events))

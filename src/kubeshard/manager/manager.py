@@ -287,7 +287,7 @@ class Manager:
         async with AsyncExitStack() as stack:
             client = await self._connect(stack)
             self._events = events = EventRecorder(
-                client, "manager", self._world.host.name(), clock=self._world.clock
+                client.sparing(), "manager", self._world.host.name(), clock=self._world.clock
             )
             await stack.enter_async_context(self.metrics.watched(events).running())
             await stack.enter_async_context(beside("vitals", self._vitals.run(), self._end))

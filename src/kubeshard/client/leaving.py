@@ -1,0 +1,77 @@
+"""Namespaces that are being deleted, in which the API server creates nothing any more.
+
+A controller does not know that: it sees that a child is gone, and creates it again, for each of its objects, and again
+after each refusal. Reports about these objects are refused, too.
+
+Guaranteed, for clients that are `sparing`: after a refusal, no other create in the namespace is sent for QUIET seconds;
+the same error is raised instead. Then one is sent to find out, and the pause doubles up to LONGEST if it is refused as
+well. As soon as something is created, or the namespace does not exist, creates are sent as usual. Creates that are in
+flight at the time of the first refusal are refused by the server, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubeshard.core.errors import ApiError, Forbidden
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+
+QUIET, LONGEST = 10.0, 60.0
+
+CAUSE = "NamespaceTerminating"
+"""The API server's cause of a refused create."""
+
+_log = get_logger("kubeshard.client")
+
+
+def is_leaving(error: BaseException) -> bool:
+    """Whether a create was refused because its namespace is being deleted."""
+    causes = error.details.get("causes") if isinstance(error, ApiError) else None
+    return isinstance(causes, list) and any(
+        isinstance(cause, dict) and cause.get("reason") == CAUSE for cause in causes
+    )
+
+
+@dataclass(slots=True)
+class _Leaving:
+    error: ApiError
+    quiet: float
+    until: float
+    """When to ask again (monotonic seconds)."""
+
+
+class LeavingNamespaces:
+    """What the views of one client know."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[str, _Leaving] = {}
+
+    def check(self, namespace: str) -> None:
+        """Called before a create. Raises Forbidden instead of another refusal."""
+        if (leaving := self._known.get(namespace)) is None:
+            return
+        now = self._clock.monotonic()
+        if now >= leaving.until:
+            leaving.until = now + leaving.quiet  # meanwhile, the caller finds out
+            return
+        error = leaving.error
+        raise Forbidden(error.message, code=error.code, reason=error.reason, details=error.details)
+
+    def refused(self, namespace: str, error: ApiError) -> None:
+        """Called when a create was refused because the namespace is being deleted."""
+        now = self._clock.monotonic()
+        for name in [name for name, each in self._known.items() if now > each.until + LONGEST]:
+            del self._known[name]  # nothing has been created there for long
+        known = self._known.get(namespace)
+        if known is None:
+            _log.info("A namespace is being deleted; nothing is created in it", namespace=namespace)
+            self._known[namespace] = _Leaving(error, QUIET, now + QUIET)
+        elif now >= known.until - known.quiet:
+            known.quiet = min(2 * known.quiet, LONGEST)
+            known.until = now + known.quiet
+
+    def answered(self, namespace: str) -> None:
+        """Called when a create had any other outcome."""
+        self._known.pop(namespace, None)
