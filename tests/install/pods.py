@@ -173,5 +173,5 @@ def _value(variable: Mapping[str, Any], account: tuple[str, str]) -> str:
     """Of a variable, or of the one field that a pod here knows of itself."""
     if "value" in variable:
         return str(variable["value"])
-    assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.namespace"}}
+    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.namespace"
     return account[0]
