@@ -36,7 +36,6 @@ async def test_a_ring_of_which_something_is_not_sharded_is_not_ready_and_says_wh
         await asyncio.sleep(60)
         for ring, why in (
             ("refused", "ResourcesAccepted"),
-            ("unserved", "ResourcesResolved"),
             ("forbidden", "Permitted"),
         ):
             found = await conditions(world, ring)
@@ -45,6 +44,8 @@ async def test_a_ring_of_which_something_is_not_sharded_is_not_ready_and_says_wh
             assert why in ready.message
             assert found[why].status == "False"
         assert (await conditions(world))["Ready"].status == "True"
+        found = await conditions(world, "unserved")
+        assert (found["Ready"].status, found["ResourcesResolved"].status) == ("True", "False")
 
 
 @virtual_time

@@ -2,7 +2,7 @@
 
 The controllers record findings in the ring's report; the ring controller writes them. Guaranteed: every condition
 besides `Ready` exists only while there is something to report. A ring of which something is not sharded, because it is
-refused, cannot be read or is not permitted, is not `Ready`; with strict parity, `Ready` has the reference's meaning.
+refused or not permitted, is not `Ready`; with strict parity, `Ready` has the reference's meaning.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ OWN_CONDITIONS = frozenset(
     }
 )
 
-_NEEDED = (RESOURCES_ACCEPTED, RESOURCES_RESOLVED, PERMITTED, SELECTOR_VALID, NAMESPACES_ACCEPTED)
-"""Conditions without which something is not sharded."""
+_NEEDED = (RESOURCES_ACCEPTED, PERMITTED, SELECTOR_VALID, NAMESPACES_ACCEPTED)
+"""Conditions without which something is not sharded. Not `ResourcesResolved`: a ring may be there before the
+definitions of its resources, and an API server that fails for a while does not change what a ring is.
+"""
 
 OPTIONAL_VERBS = frozenset({"get", "watch"})
 """Rights on a ring's resources that make assignments faster. With the others alone, everything is sharded."""
