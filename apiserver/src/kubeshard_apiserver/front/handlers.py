@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from kubeshard.core.errors import ApiError
@@ -172,8 +173,10 @@ class Front:
     async def _perform(self, steps: Steps[T]) -> T:
         return await perform(steps, self._caller, self._aside)
 
-    async def _converted(self, do: Callable[[], T]) -> T:
-        """Returns the result of `do`, for which conversion webhooks may have to be called."""
+    async def _converted(self, resource: Resource, do: Callable[[], T]) -> T:
+        """Returns the result of `do`, for which the conversion webhook of the resource may have to be called."""
+        if not resource.strategy.needs_webhook:
+            return do()
         return await self._perform(self.server.model.converting(do))
 
     async def _of_object(self, asked: Question, format_: Format) -> Reply:
@@ -182,7 +185,7 @@ class Front:
         match request.method:
             case "GET" | "HEAD":
                 version = request.query.get("resourceVersion", "")
-                obj = await self._converted(lambda: server.reads.get(target, version))
+                obj = await self._converted(resource, lambda: server.reads.get(target, version))
                 return object_reply(resource, Answer(200, obj), format_)
             case "PUT":
                 options, body = asked.write_options("UpdateOptions"), _body(request, resource)
@@ -204,7 +207,7 @@ class Front:
         match request.method:
             case "GET" | "HEAD":
                 selected = request.list_options()
-                page = await self._converted(lambda: server.reads.list(target, selected))
+                page = await self._converted(resource, lambda: server.reads.list(target, selected))
                 return list_reply(resource, page, format_)
             case "POST":
                 options, body = asked.write_options("CreateOptions"), _body(request, resource)
@@ -224,12 +227,12 @@ class Front:
         if format_.media_type == YAML:
             raise only_accepted((JSON + WATCH, PROTOBUF + WATCH))
         options = request.list_options()
-        watch = await self._converted(lambda: self.server.watch(target, options))
+        watch = await self._converted(target.resource, lambda: self.server.watch(target, options))
         stream = event_stream(
             watch,
             format_,
             self._lines,
-            self._converted if watch.needs_webhook else None,
+            partial(self._converted, target.resource) if watch.needs_webhook else None,
             seconds=request.timeout,
             bookmarks=options.allow_bookmarks,
         )
