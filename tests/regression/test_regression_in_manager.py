@@ -29,7 +29,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.assignment_controller import Assignments
-from kubeshard.sharder.schedule import FOLLOW_LAST, SETTLE
+from kubeshard.sharder.schedule import FOLLOW_MAIN, SETTLE
 from kubeshard.sharding import ControllerRing, HashRing, shard_label
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver import User
@@ -268,7 +268,7 @@ def test_children_follow_a_long_drain_also_when_a_shard_is_lost_meanwhile() -> N
             world.processes[lost].kill()
             left = [name for name in (*SHARDS, "s3") if name != lost]
             await world.until(lambda: world.all_owned(*left), within=200)
-            await world.until(lambda: team.settled(*left), within=FOLLOW_LAST + 5)
+            await world.until(lambda: team.settled(*left), within=FOLLOW_MAIN[1] + 5)
 
     simulate(scene)
 

@@ -17,6 +17,7 @@ from kubeshard.manager.rights import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.moves import TAKEN, Job, Mover, Outcome, Still
 from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.turns import Known
 from kubeshard.sharding import (
     Action,
     RingEntry,
@@ -46,6 +47,7 @@ class World:
         self.small.lane("secrets").repairs = self
         self.dead = True
         self.asked: list[str] = []
+        self.since: list[float] = []
         self.failures: list[tuple[str, type[ApiError]]] = []
         self.client = self.api.client(VirtualClock())
         self.mover = Mover(self.client, dead=self._is_dead, clock=VirtualClock(), rng=SeededRng(1))
@@ -56,6 +58,7 @@ class World:
 
     async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still | None:
         self.asked.append(shard)
+        self.since.append(since)
         return (lambda: self.dead) if self.dead else None
 
     async def job(self, name: str = "foo") -> Job:
@@ -542,3 +545,78 @@ async def test_a_hot_object_of_a_dead_shard_is_marked_before_it_is_taken() -> No
     world.api.faults.append(let_go_of)
     assert await world.mover.carry_out(await world.job()) is Outcome.WAITING
     assert world.api.labels(FOO) == {SHARD: "gone", "touched": world.api.labels(FOO)["touched"]}
+
+
+class OtherRing:
+    """Another ring with the same resource, and jobs of it for the same objects."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.small = SmallRing("only", name="other", clock=VirtualClock())
+        self.label = "shard.alpha.sharding.timebertt.dev/other"
+
+    async def job(self) -> Job:
+        obj = await self._world.client.get(metadata_only(SECRET), "foo", "default")
+        decision = plan(self.small.view, ENTRY, TypeMeta("v1", "Secret"), obj.metadata)
+        return Job(self.small.ring, ENTRY, SECRET, obj.metadata, decision)
+
+
+@virtual_time
+async def test_jobs_of_several_rings_for_one_object_do_not_conflict() -> None:
+    world = World()
+    other = OtherRing(world)
+    world.api.put(SECRETS, "foo")
+    jobs = [await world.job(), await other.job()]
+    async with world.mover._turns.at(jobs[0].place, "a third one", Known(jobs[0].meta, 0.0)):
+        moving = asyncio.gather(*map(world.mover.carry_out, jobs))
+        await asyncio.sleep(1.0)
+    assert await moving == [Outcome.MOVED, Outcome.MOVED]
+    assert world.api.labels(FOO) == {SHARD: "shard-1", other.label: "only"}
+    assert [method for method, *_ in world.api.writes()] == ["PATCH", "PATCH"]
+
+
+@virtual_time
+async def test_a_ring_that_is_throttled_does_not_hold_up_another_one_at_the_same_object() -> None:
+    world = World()
+    other = OtherRing(world)
+    world.api.put(SECRETS, "foo")
+    jobs = [await world.job(), await other.job()]
+    world.api.faults.append(lambda request: THROTTLED if SHARD.encode() in (request.body or b"") else None)
+    throttled = asyncio.create_task(world.mover.carry_out(jobs[0]))
+    await asyncio.sleep(0.1)
+    assert await world.mover.carry_out(jobs[1]) is Outcome.MOVED
+    assert not throttled.done()
+    throttled.cancel()
+
+
+@virtual_time
+async def test_an_object_that_another_ring_wrote_meanwhile_needs_a_new_proof_of_death() -> None:
+    """Its shard may have come back, and reclaimed it, before that write."""
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    job, clock = await world.job(), VirtualClock()
+    async with world.mover._turns.at(job.place, "other", Known(job.meta, clock.monotonic())) as turn:
+        moving = asyncio.create_task(world.mover.carry_out(job))
+        await asyncio.sleep(1.0)
+        world.api.relabel(FOO, other="only")
+        written = clock.monotonic()
+        turn.known = Known((await world.job()).meta, written)
+    assert await moving is Outcome.MOVED
+    assert world.since[0] < written <= world.since[1]
+    assert len(world.api.writes()) == 1
+    assert world.api.labels(FOO) == {SHARD: "shard-1", "other": "only"}
+
+
+@virtual_time
+async def test_an_object_that_its_shard_reclaimed_while_the_job_waited_for_its_turn_stays() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    job, clock = await world.job(), VirtualClock()
+    async with world.mover._turns.at(job.place, "other", Known(job.meta, clock.monotonic())) as turn:
+        moving = asyncio.create_task(world.mover.carry_out(job))
+        await asyncio.sleep(1.0)
+        world.dead = False
+        world.api.relabel(FOO, other="only")
+        turn.known = Known((await world.job()).meta, clock.monotonic())
+    assert await moving is Outcome.WAITING
+    assert world.api.writes() == []

@@ -11,7 +11,8 @@ Objects are taken from a dead shard only with a proof of its death that was star
 
 A movement is counted only when the response names the target; a failure of one object (deleted, changed, rejected)
 does not affect others. After a conflict: read again, decide again, at most 5 times, from the 4th on guarded by a
-test of the shard label instead of the resourceVersion (an object written all the time).
+test of the shard label instead of the resourceVersion (an object written all the time). Jobs of several rings for one
+object write it one after the other, each from what the one before it wrote (`turns`), so they do not conflict.
 
 With the strict parity switch a move is the reference's patch of two nulls, for which the webhook sets the
 label; if the label is missing then, a second patch sets it.
@@ -38,7 +39,7 @@ from kubeshard.core.errors import (
     Throttled,
     Unauthorized,
 )
-from kubeshard.core.kinds import Kind, TypeMeta
+from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, add, pointer, remove, test
 from kubeshard.core.selectors import FieldSelector
@@ -47,6 +48,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.turns import Known, Turns
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.names import DRAIN_VALUE
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
@@ -91,6 +93,15 @@ class Job(NamedTuple):
     def key(self) -> Key:
         return Key(self.meta.namespace, self.meta.name)
 
+    @property
+    def place(self) -> tuple[GroupResource, str, str]:
+        return self.entry.resource, self.meta.namespace, self.meta.name
+
+    @property
+    def who(self) -> tuple[str, type]:
+        """What distinguishes it from other jobs for the object."""
+        return self.ring.name, type(self.draining)
+
 
 class Outcome(Enum):
     MOVED = auto()
@@ -124,6 +135,7 @@ class Mover:
         self._late = late
         self._clock = clock
         self._rng = rng
+        self._turns = Turns()
 
     async def carry_out(self, job: Job, *, again: bool = False) -> Outcome:
         """Never raises: what goes wrong, even unexpectedly, fails for this object only, and is left to the repairs. A
@@ -162,8 +174,11 @@ class Mover:
         """
         if self._decided(job, job.meta) is None:
             return None
-        obj = await self._get(job)
-        return self._decided(job._replace(read=self._clock.monotonic()), obj.metadata)
+        known = await self._read(job)
+        return self._decided(job._replace(read=known.read), known.meta)
+
+    async def _read(self, job: Job) -> Known:
+        return Known((await self._get(job)).metadata, self._clock.monotonic())
 
     async def _get(self, job: Job) -> PartialObject:
         """The current object. Read by a list if get is forbidden: the reference's sharder may list objects, but not
@@ -196,17 +211,23 @@ class Mover:
 
     async def _carry_out(self, job: Job) -> Outcome:
         error: ApiError = Conflict("the object keeps changing", code=409, reason="Conflict")
-        conflicts, throttled, renewed = 0, 0, False
+        tries, conflicts, throttled, renewed = 0, 0, 0, False
         if job.read is None:
             job = job._replace(read=self._clock.monotonic())
+        if (turn := self._turns.of(job.place)) is not None and turn.waits(job.who):
+            turn.learn(_known(job))
+            return Outcome.NOTHING  # left for that job to do
         now = self._decided(job, job.meta)
         try:
-            for _ in range(TRIES + THROTTLING.tries):
+            while tries < TRIES + THROTTLING.tries and conflicts < TRIES:
                 if now is None:
                     return Outcome.NOTHING
-                if conflicts >= TRIES:
-                    break
-                job = now
+                turn = self._turns.of(now.place)
+                if turn is not None and turn.known.newer_than(now.meta):
+                    now = self._decided(now._replace(read=turn.known.read), turn.known.meta)
+                    if now is None:
+                        return Outcome.NOTHING
+                job, tries = now, tries + 1
                 try:
                     result = await self._attempt(job, by_version=conflicts < TRIES_BY_VERSION)
                     if isinstance(result, Outcome):
@@ -217,6 +238,13 @@ class Mover:
                     raise
                 except _Outdated:
                     error = ApiError("the decision keeps changing")
+                except _Changed as change:
+                    now = self._decided(job._replace(read=change.known.read), change.known.meta)
+                    if change.conflict is None:
+                        tries -= 1  # another job of this process has succeeded meanwhile
+                    else:
+                        error, conflicts = change.conflict, conflicts + 1
+                    continue
                 except Throttled as refusal:
                     throttled += 1
                     pause = THROTTLING.pause(throttled, refusal.retry_after, self._rng)
@@ -256,13 +284,10 @@ class Mover:
             return Outcome.NOTHING
         await self._writes.turn()
         if by_version:
-            labels = {view.drain_label: DRAIN_VALUE}
-            metadata = {"resourceVersion": job.meta.resource_version, "labels": labels}
-            patch: MergePatch | JsonPatch = MergePatch({"metadata": metadata})
+            labels: Mapping[str, Any] = {view.drain_label: DRAIN_VALUE}
+            await self._patch(job, lambda job: _labels(job.meta.resource_version, labels))
         else:
-            shard_is = test(_label(view.shard_label), job.decision.source)
-            patch = JsonPatch([*_same_object(job.meta), shard_is, add(_label(view.drain_label), DRAIN_VALUE)])
-        await self._patch(job, patch)
+            await self._patch(job, lambda job: _drain_by_label(job, view))
         job.ring.metrics.drained(job.entry.resource)
         job.ring.drained(job.entry.resource, job.decision)
         return Outcome.DRAINED
@@ -282,11 +307,13 @@ class Mover:
         if job.ring.strict:
             shard = await self._move_as_the_reference(job, view, still)
         elif by_version:
-            shard = (await self._patch(job, _move_by_version(job, view), still)).label(view.shard_label)
+            answer = await self._patch(job, lambda job: _move_by_version(job, view), still)
+            shard = answer.label(view.shard_label)
         elif still and job.meta.label(view.drain_label) != TAKEN:
-            return await self._patch(job, _mark_as_taken(job, view), still)
+            return await self._patch(job, lambda job: _mark_as_taken(job, view), still)
         else:
-            shard = (await self._patch(job, _move_by_label(job, view), still)).label(view.shard_label)
+            answer = await self._patch(job, lambda job: _move_by_label(job, view), still)
+            shard = answer.label(view.shard_label)
         if shard != job.decision.target and not (job.ring.strict and shard):
             raise ApiError(f"the API server stored shard {shard!r} instead of {job.decision.target!r}")
         job.ring.metrics.moved(job.entry.resource)
@@ -298,26 +325,47 @@ class Mover:
 
     async def _move_as_the_reference(self, job: Job, view: RingView, still: Still | None) -> str:
         labels: Mapping[str, Any] = {view.shard_label: None, view.drain_label: None}
-        answer = await self._patch(job, _labels(job.meta.resource_version, labels), still)
+        answer = await self._patch(job, lambda job: _labels(job.meta.resource_version, labels), still)
         if shard := answer.label(view.shard_label):
             return shard
         await self._writes.turn()
         rest = self._decided(job, answer)
         if rest is None or rest.decision.target != job.decision.target:
             raise Conflict("the ring changed between the two patches of a move", code=409, reason="Conflict")
-        labels = {view.shard_label: job.decision.target}
-        return (await self._patch(rest, _labels(answer.resource_version, labels))).label(view.shard_label)
+        target: Mapping[str, Any] = {view.shard_label: job.decision.target}
+        answer = await self._patch(rest, lambda job: _labels(job.meta.resource_version, target))
+        return answer.label(view.shard_label)
 
-    async def _patch(self, job: Job, patch: MergePatch | JsonPatch, still: Still | None = None) -> ObjectMeta:
+    async def _patch(
+        self, job: Job, patch: Callable[[Job], MergePatch | JsonPatch], still: Still | None = None
+    ) -> ObjectMeta:
+        """Sends the patch when it is the job's turn, for the newest state if that leads to the same decision. Raises
+        _Changed if it does not, if the proof is of before, and after a conflict.
+        """
+
         def check() -> None:
             """Called just before the request is sent: whether the decision is still valid."""
-            if not self._stands(job) or not (still is None or still()):
+            if not self._stands(now) or not (still is None or still()):
                 raise _Outdated
 
-        client = self._writes.checked(check)
-        return (
-            await client.patch(metadata_only(job.kind), job.meta.name, job.meta.namespace, patch)
-        ).metadata
+        async with self._turns.at(job.place, job.who, _known(job)) as turn:
+            now = job
+            if turn.known.newer_than(job.meta):
+                again = self._decided(job._replace(read=turn.known.read), turn.known.meta)
+                if still is not None or again is None or again.decision != job.decision:
+                    raise _Changed(turn.known)
+                now = again
+            form, name, namespace = metadata_only(now.kind), now.meta.name, now.meta.namespace
+            try:
+                answer = await self._writes.checked(check).patch(form, name, namespace, patch(now))
+            except NotOurs:
+                raise
+            except (Conflict, PatchTestFailed) as conflict:
+                turn.known = await self._read(now)
+                raise _Changed(turn.known, conflict) from conflict
+            if turn.awaited:
+                turn.known = Known(answer.metadata, self._clock.monotonic())
+            return answer.metadata
 
     def _stands(self, job: Job) -> bool:
         """Whether a new decision would be the same."""
@@ -335,8 +383,21 @@ class _Failed(Exception):
         self.error = error
 
 
+class _Changed(Exception):
+    """The object has changed, and is `known` now: by a conflicting write, or by an earlier turn."""
+
+    def __init__(self, known: Known, conflict: ApiError | None = None) -> None:
+        self.known = known
+        self.conflict = conflict
+
+
 class _Outdated(Exception):
     """The decision, or the proof that it is based on, is no longer valid."""
+
+
+def _known(job: Job) -> Known:
+    assert job.read is not None
+    return Known(job.meta, job.read)
 
 
 def _as_decided(job: Job, view: RingView | None) -> bool:
@@ -375,6 +436,11 @@ def _move_by_label(job: Job, view: RingView) -> JsonPatch:
             operations.append(test(_label(view.drain_label), TAKEN))
         operations.append(remove(_label(view.drain_label)))
     return JsonPatch(operations)
+
+
+def _drain_by_label(job: Job, view: RingView) -> JsonPatch:
+    shard_is = test(_label(view.shard_label), job.decision.source)
+    return JsonPatch([*_same_object(job.meta), shard_is, add(_label(view.drain_label), DRAIN_VALUE)])
 
 
 def _mark_as_taken(job: Job, view: RingView) -> JsonPatch:

@@ -85,6 +85,8 @@ class Schedule:
 
     def request(self, reach: Reach, now: float) -> None:
         """Requests a look as soon as possible, for a reason other than membership."""
+        # A look that answers this one answers those before it.
+        self._requests = [(at, asked) for at, asked in self._requests if asked is not reach or at > now]
         self._requests.append((now, reach))
 
     def follow(self, now: float) -> None:
