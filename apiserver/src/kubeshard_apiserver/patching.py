@@ -121,13 +121,30 @@ def _json_patched(live: Object, ops: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _as_server_reads(op: Mapping[str, Any], document: Any) -> Mapping[str, Any]:
-    """Unlike RFC 6902, the server lets `replace` set a missing member if its parent exists."""
-    if op.get("op") != "replace" or not op.get("path"):
-        return op
-    *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in op["path"].split("/")[1:])
+    """The operation in the terms of RFC 6902. Unlike that, the server lets `replace` set, and `copy` read, a missing
+    member whose parent exists; needs no value for `add`; replaces the whole document with `replace` only; and refuses a
+    `test` of null if the parent is missing.
+    """
+    match op.get("op"):
+        case "add" | "copy" | "move" | "remove" if not op.get("path"):
+            raise LookupError
+        case "add":
+            return {"value": None, **op}
+        case "replace" if op.get("path") and _is_missing(op["path"], document):
+            return {**op, "op": "add"}
+        case "copy" if _is_missing(op["from"], document):
+            return {"op": "add", "path": op["path"], "value": None}
+        case "test" if op.get("path"):
+            _is_missing(op["path"], document)
+    return op
+
+
+def _is_missing(path: str, document: Any) -> bool:
+    """Whether a member is missing from its parent. Raises LookupError, TypeError or ValueError without a parent."""
+    *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
     for part in parents:
         document = document[int(part) if isinstance(document, list) else part]
-    return {**op, "op": "add"} if isinstance(document, dict) and last not in document else op
+    return isinstance(document, dict) and last not in document
 
 
 def _go(value: Any) -> str:

@@ -173,6 +173,13 @@ def internal(message: str) -> ApiError:
     return ApiError(message, code=500)
 
 
+def missing_in_object(field: str) -> ApiError:
+    """The response to a custom resource that a patch left without a field of its type."""
+    problem = f"Object '{field}' is missing in 'object has no {field} field'"
+    details = {"causes": [{"message": problem}]}
+    return ApiError(f"Internal error occurred: {problem}", code=500, reason="InternalError", details=details)
+
+
 def broken(error: Exception) -> ApiError:
     """The response of last resort, for a bug in this server."""
     problem = f"the server failed to handle this request: {type(error).__name__}"

@@ -105,7 +105,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
         other: owned if other == manager else without(owned, changed | comparison.removed)
         for other, owned in managers.items()
     }
-    if any(comparison) or last is None or last.fields != ours or last.api_version != writer.api_version:
+    if any(comparison):  # owning more, or less, of what there is already is no news
         managers[manager] = replace(managers[manager], time=writer.now)
     if writer.manager == KUBECTL:
         merged = kept_up(merged, config)

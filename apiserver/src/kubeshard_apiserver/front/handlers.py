@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from kubeshard.core.errors import ApiError
+from kubeshard.core.errors import ApiError, Invalid
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.attributes import attributes_of
@@ -52,7 +52,7 @@ from kubeshard_apiserver.front.specials import special_of
 from kubeshard_apiserver.front.streaming import EventLines, error_line, event_stream
 from kubeshard_apiserver.front.tables import Tables
 from kubeshard_apiserver.model import Answer, Target
-from kubeshard_apiserver.patching import patch_of
+from kubeshard_apiserver.patching import APPLY, Patch, patch_of
 from kubeshard_apiserver.printing import printer_of
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
@@ -193,13 +193,22 @@ class Front:
             case "PATCH":
                 document = request.decode_patch(typed=not resource.strategy.is_custom)
                 options = asked.write_options("PatchOptions")
-                patch = patch_of(request.content_type, document)
+                patch = self._patch(request.content_type, document, target)
                 answer = await self._perform(server.writes.patching(target, patch, options))
             case "DELETE":
                 answer = await self._perform(server.deletions.deleting(target, asked.delete_options()))
             case _:
                 raise method_not_allowed()
         return object_reply(resource, answer, format_)
+
+    def _patch(self, content_type: str, document: Any, target: Target) -> Patch:
+        """Reads a patch. A body that is none is noticed after a missing object."""
+        try:
+            return patch_of(content_type, document)
+        except Invalid:
+            if content_type != APPLY:
+                self.server.reads.get(target)
+            raise
 
     async def _of_collection(self, asked: Question, format_: Format) -> Reply:
         target, request, server = asked.target, asked.request, self.server

@@ -34,6 +34,7 @@ from kubeshard_apiserver.status import (
     method_not_allowed,
 )
 from kubeshard_apiserver.steps import Steps
+from kubeshard_apiserver.verbs.receiving import check_name, decoded_patch
 
 _KIND = Kind("autoscaling", "v1", "Scale", "scales")
 
@@ -46,6 +47,7 @@ class Scales(Typed):
 
 
 _SCALES = Scales()
+_SCALE = Resource(_SCALES, "scale")
 _BUILT_IN = ScalePaths()
 
 
@@ -75,7 +77,10 @@ def scale(question: Question) -> Steps[Answer]:
                 # A custom resource without a replica count may be scaled.
                 said = with_value(live, _paths(target.resource).spec, _wanted(live, target.resource) or 0)
                 scale = scale_of(said, target.resource)
-                return _received(question, private(patched(scale, patch, _SCALES.type)), options)[0]
+                made = private(patched(scale, patch, _SCALES.type))
+                wanted, _ = decoded_patch(Target(_SCALE, target.namespace, target.name), made, options)
+                check_name(target, wanted)
+                return wanted
 
             return (yield from _written(question, wanted_of, options))
     raise method_not_allowed()
@@ -107,17 +112,9 @@ def scale_of(obj: Object, resource: Resource) -> Object:
 def _received(question: Question, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
     target = question.target
     obj, warnings = question.server.writes.received(
-        Target(Resource(_SCALES, "scale"), target.namespace, target.name), body, options
+        Target(_SCALE, target.namespace, target.name), body, options
     )
-    name = obj["metadata"].get("name", "")
-    if not name:
-        raise bad_request(
-            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
-        )
-    if name != target.name:
-        raise bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({target.name})"
-        )
+    check_name(target, obj)
     return obj, warnings
 
 

@@ -142,9 +142,9 @@ def claim_update_errors(new: Given, old: Given) -> list[FieldError]:
         )
         problem += "bound claims"
         errors.append(forbidden_field("spec", problem))
-    if asked is not None and had is not None and amount_of(asked) < amount_of(had):
+    if had is not None and amount_of(asked or "0") < amount_of(had):
         capacity = (new["status"].get("capacity") or {}).get("storage", "0")
-        if amount_of(asked) <= amount_of(capacity):
+        if amount_of(asked or "0") <= amount_of(capacity):
             problem = "field can not be less than status.capacity"
             errors.append(forbidden_field("spec.resources.requests.storage", problem))
     if new["spec"].get("volumeMode") != old["spec"].get("volumeMode"):

@@ -10,7 +10,7 @@ from typing import Any
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import Kind
-from kubeshard_apiserver.resources.metadata import validate_metadata, without_empty
+from kubeshard_apiserver.resources.metadata import segment_name, validate_metadata, without_empty
 from kubeshard_apiserver.resources.pod_names import dns_1035_label
 from kubeshard_apiserver.schema.catalog import object_meta
 from kubeshard_apiserver.schema.decoding import Run
@@ -115,12 +115,6 @@ def _errors(obj: dict[str, Any], path: str) -> Iterator[FieldError]:
     if isinstance(meta, dict):
         named = {"metadata": {**meta, "name": meta.get("name") or "fakename"}}
         for error in validate_metadata(
-            named, _segment_name, namespaced=bool(meta.get("namespace")), qualified_finalizers=False
+            named, segment_name, namespaced=bool(meta.get("namespace")), qualified_finalizers=False
         ):
             yield error._replace(path=f"{path}.{error.path}")
-
-
-def _segment_name(name: str) -> str | None:
-    if name in (".", ".."):
-        return f"may not be '{name}'"
-    return next((f"may not contain '{char}'" for char in "/%" if char in name), None)

@@ -39,6 +39,13 @@ _LONGEST_GENERATED = 63
 _MOST_ANNOTATED = 256 * 1024
 
 
+def segment_name(name: str) -> str | None:
+    """Accept any name that can be a path segment."""
+    if name in (".", ".."):
+        return f"may not be '{name}'"
+    return next((f"may not contain '{char}'" for char in "/%" if char in name), None)
+
+
 def subdomain_name(name: str) -> str | None:
     if len(name) > 253:
         return "must be no more than 253 characters"

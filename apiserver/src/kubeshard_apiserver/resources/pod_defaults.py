@@ -84,7 +84,9 @@ def default_claim_spec(spec: Object) -> None:
 def pull_policy(image: str) -> str:
     """Return the pull policy. An image tagged `latest`, explicitly or by default, is always pulled."""
     name, digest, _ = image.partition("@")
-    tag = name.rpartition("/")[2].partition(":")[2]
+    path, _, tag = name.rpartition("/")[2].partition(":")
+    if path != path.lower() or not name.isascii() or " " in name:
+        return "IfNotPresent"  # not a reference to an image, so it has no tag
     return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
 
 

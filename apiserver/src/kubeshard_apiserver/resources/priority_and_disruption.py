@@ -9,6 +9,7 @@ from __future__ import annotations
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
+from kubeshard_apiserver.resources.metadata import segment_name
 from kubeshard_apiserver.resources.pod_defaults import SYSTEM_PRIORITIES
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import FieldError, forbidden, forbidden_field, invalid_value
@@ -75,6 +76,8 @@ def _reserved(obj: Object, name: str, value: int) -> str:
 
 
 class Budgets(Typed):
+    name_rule = staticmethod(segment_name)
+
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         errors: list[FieldError] = []

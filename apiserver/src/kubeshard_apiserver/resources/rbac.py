@@ -10,19 +10,12 @@ from typing import Any
 
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.resources.metadata import subdomain_name
+from kubeshard_apiserver.resources.metadata import segment_name, subdomain_name
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.resources.value_rules import label_selector_errors
 from kubeshard_apiserver.status import FieldError, invalid_value, required, unsupported
 
 _GROUP = "rbac.authorization.k8s.io"
-
-
-def segment_name(name: str) -> str | None:
-    """Accept any name that can be a path segment."""
-    if name in (".", ".."):
-        return f"may not be '{name}'"
-    return next((f"may not contain '{char}'" for char in "/%" if char in name), None)
 
 
 class Roles(Typed):

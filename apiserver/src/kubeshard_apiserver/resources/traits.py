@@ -53,6 +53,12 @@ apiextensions.k8s.io CustomResourceDefinition
 """)
 """Kinds with a generation."""
 
+FREE_FINALIZERS = _kinds("""
+coordination.k8s.io Lease
+policy PodDisruptionBudget
+""")
+"""Finalizers need no domain."""
+
 SHOWN_WHEN_DELETED = _kinds("""
 core Pod Service ServiceAccount ResourceQuota PersistentVolumeClaim PersistentVolume PodTemplate
 storage.k8s.io StorageClass CSIDriver CSINode VolumeAttachment VolumeAttributesClass

@@ -44,6 +44,9 @@ class Typed(Strategy):
         self.create_on_update = kind.group_kind in traits.CREATED_BY_REPLACE
         self.unconditional_update = kind.group_kind not in traits.VERSION_NEEDED
         self.counts_generations = kind.group_kind in traits.COUNTED
+        self.qualified_finalizers = (
+            self.qualified_finalizers and kind.group_kind not in traits.FREE_FINALIZERS
+        )
         self.shown_when_deleted = kind.group_kind in traits.SHOWN_WHEN_DELETED
         self.default_propagation = traits.DEFAULT_PROPAGATION.get(kind.group_kind, "Background")
 

@@ -28,7 +28,7 @@ from kubeshard_apiserver.status import (
     unsupported,
 )
 from kubeshard_apiserver.store import TooOld
-from kubeshard_apiserver.verbs.selection import Selection, select
+from kubeshard_apiserver.verbs.selection import Selection, check_selectors, select
 
 LIST_OPTIONS = GroupKind("meta.k8s.io", "ListOptions")
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - the version of continue tokens, not a secret
@@ -74,7 +74,7 @@ class Reads:
 
     def get(self, target: Target, resource_version: str = "") -> Object:
         """Returns the current object; for a subresource too, this is the object itself. Raises NotFound."""
-        self.check_reached(parse_version(resource_version))
+        self.check_reached(parse_version(resource_version, of_list=False))
         return self._model.live(target)
 
     def list(self, target: Target, options: ListOptions | None = None) -> Page:
@@ -82,6 +82,7 @@ class Reads:
         expired, and Timeout if it is in the future.
         """
         options = options or ListOptions()
+        check_selectors(options.label_selector, options.field_selector)
         check_list_options(options)
         selection = select(target, options.label_selector, options.field_selector)
         if options.continue_:
@@ -152,14 +153,14 @@ def check_list_options(options: ListOptions, *, watch: bool = False) -> None:
         raise invalid(LIST_OPTIONS, "", errors)
 
 
-def parse_version(text: str, *, watch: bool = False) -> int:
-    """Parses a resource version. For one that is not a number it raises Invalid (400), or for a watch ApiError (500),
-    as the server does.
+def parse_version(text: str, *, of_list: bool = True) -> int:
+    """Parses a resource version. For one that is not a number it raises Invalid (400) for a list, and ApiError (500)
+    for everything else, as the server does.
     """
     if text == "" or text.isdecimal():
         return int(text or 0)
     problem = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-    raise internal(problem) if watch else bad_request(f"invalid resource version: {problem}")
+    raise bad_request(f"invalid resource version: {problem}") if of_list else internal(problem)
 
 
 _MATCH = "resourceVersionMatch"

@@ -13,7 +13,7 @@ from kubeshard.core.kinds import GroupKind
 from kubeshard_apiserver.model import Duplicates, Target, WriteOptions
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.schema.validation import type_name
-from kubeshard_apiserver.status import bad_request, invalid, invalid_value, shown
+from kubeshard_apiserver.status import bad_request, invalid, invalid_value, missing_in_object, shown
 
 
 def decoded(target: Target, body: Any, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
@@ -47,7 +47,16 @@ def _read(target: Target, body: Any, options: WriteOptions) -> tuple[Object, tup
 
 def decoded_patch(target: Target, result: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
     """Decodes the result of a patch. Decoding errors are blamed on the patch, so they are a 422 rather than a 400."""
-    if not (result.get("apiVersion") and result.get("kind") and result.get("metadata")):
+    kind = target.resource.kind
+    try:
+        check_type_meta(result, kind.kind)
+    except Invalid as error:
+        raise invalid(GroupKind("", ""), "", [invalid_value("patch", shown(result), error.message)]) from None
+    if target.resource.strategy.is_custom:
+        _check_custom_type(result, target)
+    elif not result.get("kind") and result.get("apiVersion"):
+        result = {**result, "kind": kind.kind}
+    if not result.get("apiVersion"):
         raise _other_name("", target)
     given = shown(result) if options.validation == "Strict" else ""
     try:
@@ -56,7 +65,23 @@ def decoded_patch(target: Target, result: Object, options: WriteOptions) -> tupl
         given, refused = shown(result), error.message
     if refused:
         raise invalid(GroupKind("", ""), "", [invalid_value("patch", given, refused)]) from None
+    if not result.get("metadata"):
+        raise _other_name("", target)
     return obj, warnings
+
+
+def _check_custom_type(result: Object, target: Target) -> None:
+    """Raises ApiError or Invalid for a patched custom resource without a type, or of another version."""
+    kind, given = target.resource.kind, result.get("apiVersion")
+    if not given:
+        raise missing_in_object("apiVersion")
+    if not result.get("kind"):
+        problem = f"Object 'Kind' is missing in '{shown(result)}'"
+        raise invalid(GroupKind("", ""), "", [invalid_value("patch", shown(result), problem)])
+    if given != kind.api_version and result.get("metadata"):
+        group, name = given.rpartition("/")[0], result["metadata"].get("name", "")
+        error = invalid_value("apiVersion", given, f"must be {kind.api_version}")
+        raise invalid(GroupKind(group, result["kind"]), name, [error])
 
 
 def check_namespace(target: Target, obj: Object) -> None:

@@ -42,14 +42,19 @@ class Selection:
 def select(target: Target, label_selector: str = "", field_selector: str = "") -> Selection:
     """Parses the selectors. Raises Invalid (400) for selectors that the server does not accept."""
     strategy = target.resource.strategy
-    labels = parse_label_selector(label_selector)
-    try:
-        fields = FieldSelector.parse(field_selector)
-    except InvalidSelector:
-        terms = field_selector.split(",")
-        term = next((part for part in terms if _BARE_TERM.fullmatch(part)), terms[0])
-        raise bad_request(f"invalid selector: '{field_selector}'; can't understand '{term}'") from None
+    labels, fields = check_selectors(label_selector, field_selector)
     for requirement in fields.requirements:
         if requirement.path not in strategy.selectable:
             raise bad_request(strategy.selector_problem(requirement.path))
     return Selection(strategy, target.namespace, target.name, labels, fields)
+
+
+def check_selectors(label_selector: str, field_selector: str) -> tuple[LabelTerms, FieldSelector]:
+    """Parses the selectors, of whatever fields. Raises Invalid (400)."""
+    labels = parse_label_selector(label_selector)
+    try:
+        return labels, FieldSelector.parse(field_selector)
+    except InvalidSelector:
+        terms = field_selector.split(",")
+        term = next((part for part in terms if _BARE_TERM.fullmatch(part)), terms[0])
+        raise bad_request(f"invalid selector: '{field_selector}'; can't understand '{term}'") from None

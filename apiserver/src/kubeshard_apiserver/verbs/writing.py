@@ -70,21 +70,26 @@ class Writes:
         options = options or WriteOptions()
         obj, warnings = yield from done(lambda: decoded(target, body, options), large=options.large)
         check_name(target, obj)
+        check_namespace(target, obj)
         if target.resource.strategy.create_on_update and not self._store.get(
             target.group_resource, target.key
         ):
+            self._check_uid(target, obj, "")
             return (yield from self.creating(target, obj, options))
-        given = obj["metadata"].get("uid")
         stored = yield from self._model.reading(target)
-        if given and given != stored["metadata"]["uid"]:
-            problem = f"Precondition failed: UID in precondition: {given}, "
-            problem += f"UID in object meta: {stored['metadata']['uid']}"
-            raise conflict(
-                target.group_resource, target.name, f"StorageError: invalid object, Code: 4, {problem}"
-            )
+        self._check_uid(target, obj, stored["metadata"]["uid"])
         return (yield from self.changing(target, lambda _: obj, options, replaces=True))._replace(
             warnings=warnings
         )
+
+    @staticmethod
+    def _check_uid(target: Target, obj: Object, uid: str) -> None:
+        """Raises Conflict if the object has another uid than this one."""
+        if (given := obj["metadata"].get("uid")) and given != uid:
+            problem = f"Precondition failed: UID in precondition: {given}, UID in object meta: {uid}"
+            raise conflict(
+                target.group_resource, target.name, f"StorageError: invalid object, Code: 4, {problem}"
+            )
 
     def patching(self, target: Target, patch: Patch, options: WriteOptions | None = None) -> Steps[Answer]:
         """Patches an object; an apply creates it if it is missing. Raises Conflict (a resourceVersion in the patch,
