@@ -28,7 +28,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -46,7 +46,7 @@ from kubeshard.core import (
     metadata_only,
 )
 from kubeshard.core.builtin import LeaseSpec
-from kubeshard.core.errors import NotFound
+from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
 from kubeshard.manager import Manager, run
@@ -171,9 +171,16 @@ async def renew(client: Client, rings: range) -> None:
         while True:
             await asyncio.sleep(max(0.0, began + number * RENEW_EVERY / len(every) - time.monotonic()))
             namespace, name = every[number % len(every)]
-            patch = MergePatch({"spec": {"renewTime": micro_time(time.time())}})
-            group.create_task(client.patch(Lease, name, namespace, patch))
+            group.create_task(renew_one(client, namespace, name))
             number += 1
+
+
+async def renew_one(client: Client, namespace: str, name: str) -> None:
+    patch = MergePatch({"spec": {"renewTime": micro_time(time.time())}})
+    try:
+        await client.patch(Lease, name, namespace, patch)
+    except ApiError as error:
+        progress(f"  not renewed: {error}")
 
 
 def start_sharder(kubeconfig: Path, folder: Path, webhook: int, metrics: int) -> Child:
@@ -237,7 +244,7 @@ class Connections:
         self.most = 0
 
     def note(self) -> None:
-        own = {os.readlink(each) for each in _links(Path("/proc", str(self._child.pid), "fd"))}
+        own = set(_targets(Path("/proc", str(self._child.pid), "fd")))
         count = 0
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
             fields = line.split()
@@ -246,10 +253,10 @@ class Connections:
         self.most = max(self.most, count)
 
 
-def _links(folder: Path) -> Iterator[Path]:
+def _targets(folder: Path) -> Iterator[str]:
     for each in folder.iterdir():
-        if each.is_symlink():
-            yield each
+        with suppress(FileNotFoundError):  # closed meanwhile
+            yield os.readlink(each)
 
 
 def scrape(port: int) -> bytes:

@@ -10,8 +10,10 @@ it, so that drains are requested, and known, before decisions on the objects tha
 look to end, not to succeed: after a failure drains are unknown, and `owners` blocks moves that depend on them.
 
 Limits on memory and requests: each track of a lane has one page of one list at a time in memory, and
-`concurrent_moves` patches in flight. At most `AT_ONCE` looks of a track start within `PATIENCE` seconds; lanes
-that failed their last look have `AT_ONCE_FAILING` separate slots, so that they do not block others.
+`concurrent_moves` patches in flight. At most `AT_ONCE` looks of a track start within `PATIENCE` seconds, and of one
+resource at most `OF_A_RESOURCE` within `PATIENCE_WITH_A_RESOURCE`; lanes that failed their last look have
+`AT_ONCE_FAILING` separate slots, so that they do not block others. So a start with many rings is paced: it uses a few
+connections for each resource, however slow the API server becomes.
 
 Guaranteed: an exception ends only the work that raised it (`supervised`), and a look is retried like after any failure.
 """
@@ -19,8 +21,11 @@ Guaranteed: an exception ends only the work that raised it (`supervised`), and a
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+from contextlib import nullcontext
 from functools import partial
 
+from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
@@ -36,6 +41,7 @@ from kubeshard.sharder.unassigned import UnassignedWatches
 
 AT_ONCE, AT_ONCE_FAILING = 20, 5
 PATIENCE = 0.5
+OF_A_RESOURCE, PATIENCE_WITH_A_RESOURCE = 5, 2.0
 SHORTEST_WAIT = 0.01
 
 _log = get_logger("kubeshard.sharder")
@@ -70,6 +76,9 @@ class Lanes:
         self._places = {track: Places(AT_ONCE, PATIENCE) for track in Track}
         self._failing = {track: Places(AT_ONCE_FAILING, PATIENCE) for track in Track}
         self._failures = failures(clock)
+        self._of_resource = defaultdict[tuple[Track, GroupResource], Places](
+            lambda: Places(OF_A_RESOURCE, PATIENCE_WITH_A_RESOURCE)
+        )
         self._relisting: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
@@ -78,6 +87,7 @@ class Lanes:
             try:
                 for ring in self._rings:
                     self.follow(ring)
+                    await asyncio.sleep(0)  # each has several tasks, which now begin
                 await asyncio.get_running_loop().create_future()
             finally:  # before the tasks have ended: a task started now would not be cancelled with them
                 self._group = self._relisting = None
@@ -108,8 +118,10 @@ class Lanes:
                 continue
             if track is Track.THOROUGH:
                 await self._turn(lane)
-            places = (self._failing if lane.schedule.failing(track) else self._places)[track]
-            async with places.taken():
+            failing = lane.schedule.failing(track)
+            of_resource = self._of_resource[track, lane.entry.resource].taken()
+            places = (self._failing if failing else self._places)[track]
+            async with nullcontext() if failing else of_resource, places.taken():
                 now = self._clock.monotonic()
                 if (work := lane.schedule.due(track, now)) is not None:
                     await self._look(lane, track, work, now)

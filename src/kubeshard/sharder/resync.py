@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, Forbidden, NotFound, Timeout
-from kubeshard.core.kinds import TypeMeta
+from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import ObjectMeta, metadata_only
+from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
@@ -36,10 +37,14 @@ from kubeshard.sharder.ring import Lane, Ring
 from kubeshard.sharder.schedule import Found, Reach, Track
 from kubeshard.sharder.waiting import Sight
 from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
 
 MAX_SELECTOR = 4000
 """Characters; a longer selector is not sent: everything is listed instead of naming all shards in the URL."""
+
+FEW_NAMESPACES = 5
+"""Up to so many namespaces are listed one by one: if each of many rings selects its own, none reads what is others'."""
 
 STALLED = 120.0
 """Seconds without progress after which a look is aborted: longer than a page of a list, or a patch, may take."""
@@ -134,17 +139,7 @@ class Resync:
         type_, draining = TypeMeta(kind.api_version, kind.kind), waiting_for_owners(ring, entry)
         if look.tells_drains:
             lane.pending.begin(complete=look.reach is Reach.ALL)
-
-        def restarted() -> None:  # deciding twice on an object is harmless
-            look.read = None
-
-        objects = self._client.list(
-            metadata_only(kind),
-            ALL,
-            label_selector=_selector(look.reach, entry, view),
-            on_restart=restarted,
-        )
-        async for obj in objects:
+        async for obj, read_at in self._objects(look, kind, _selector(look.reach, entry, view)):
             meta = obj.metadata
             self._go_on(look, limit)
             current = ring.view
@@ -159,16 +154,39 @@ class Resync:
                     look.drains.pending(obj.key, self._clock.monotonic(), decision.source)
                     lane.pending.draining(decision.key)
             if look.read is None:
-                look.read = objects.read_at
+                look.read = read_at
             if self._is_urgent(look, decision, current):
                 look.leaves_some = True
             elif decision.action in _CARRY_OUT:
-                job = Job(ring, entry, kind, meta, decision, draining, objects.read_at, current)
+                job = Job(ring, entry, kind, meta, decision, draining, read_at, current)
                 await crew.start(self._carry_out(job, look))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)
         if look.tells_drains and lane.pending.end(view.hashring):
             ring.released(entry.resource)
+
+    async def _objects(
+        self, look: _Look, kind: Kind, selector: Selector | None
+    ) -> AsyncIterator[tuple[PartialObject, float]]:
+        """Yields objects, and when each was read: those of the namespaces that the ring selects, if these are few, else
+        all. Raises ApiError.
+        """
+
+        def restarted() -> None:  # deciding twice on an object is harmless
+            look.read = None
+
+        selected = look.lane.ring.selected(FEW_NAMESPACES) if kind.namespaced else None
+        look.lane.narrow = selected is not None
+        if selected == ():  # asks whether the resource can be read
+            label = shard_label(look.lane.ring.name)
+            selector = Selector.exists(label) & Selector.absent(label)
+        for namespace in selected or (ALL,):
+            restarted()
+            objects = self._client.list(
+                metadata_only(kind), namespace, label_selector=selector, on_restart=restarted
+            )
+            async for obj in objects:
+                yield obj, objects.read_at
 
     def _is_urgent(self, look: _Look, decision: Decision, view: RingView) -> bool:
         """Whether an urgent look that reads later than this one places the object: else both would write it. One that

@@ -17,7 +17,7 @@ effect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,6 +80,8 @@ class Surroundings:
     """The strict parity switch."""
     system_namespaces: tuple[str, ...] = ()
     """Namespaces that have to be confirmed."""
+    namespaces: Callable[[], Iterable[Namespace] | None] = lambda: None
+    """All namespaces; None if it is not known whether these are all."""
 
 
 class Repairing(Protocol):
@@ -118,6 +120,8 @@ class Ring:
         """The shards of the current hash ring."""
         self._selector: Selector | None = None
         """The last valid selector."""
+        self._parsed: LabelSelector | None = None
+        """What was given for it, valid or not."""
         self._views: tuple[RingView, RingView] | None = None
         """The views with the selected namespaces, and with all but system namespaces that are not confirmed."""
         self._learned = -1
@@ -164,6 +168,20 @@ class Ring:
     def has_webhook_in(self, namespace: str) -> bool:
         """Whether the webhook is called for the objects in it."""
         return namespace not in self._around.system_namespaces
+
+    def selected(self, most: int) -> tuple[str, ...] | None:
+        """The names of the known namespaces that the ring selects; None if there may be more than `most`."""
+        selector, namespaces, found = self._present_selector(), self._around.namespaces(), list[str]()
+        if selector is None:
+            return ()
+        if namespaces is None or not selector:
+            return None
+        for namespace in namespaces:
+            if selector.matches(namespace.metadata.labels):
+                if len(found) == most:
+                    return None
+                found.append(namespace.metadata.name)
+        return tuple(sorted(found))
 
     def knows_namespace(self, namespace: str) -> bool:
         """Whether the labels of the namespace are known; "" is for cluster-scoped objects."""
@@ -298,14 +316,15 @@ class Ring:
     def _present_selector(self) -> Selector | None:
         """The current selector; None if there was never a valid one."""
         given = self.resource.spec.namespace_selector
-        try:
-            self._selector = Selector.from_label_selector(
-                self._around.default_selector if given is None else given
-            )
-        except InvalidSelector as error:
-            self.report.selector(str(error))
-        else:
-            self.report.selector()
+        given = self._around.default_selector if given is None else given
+        if given is not self._parsed:
+            try:
+                self._selector = Selector.from_label_selector(given)
+            except InvalidSelector as error:
+                self.report.selector(str(error))
+            else:
+                self.report.selector()
+            self._parsed = given
         return self._selector
 
 
@@ -367,6 +386,8 @@ class Lane:
         """When the server was asked whether a verb is allowed."""
         self.passed_over = Namespaces()
         """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
+        self.narrow = False
+        """Whether a look did not see objects in namespaces that were not known."""
         self.appeared: set[str] = set()
         """Namespaces to look at."""
         self.looking_for = False

@@ -170,10 +170,11 @@ class UnassignedWatches:
     def namespace_appeared(self, namespace: str) -> None:
         """A namespace has become known: looks for objects in it that were skipped."""
         for resource in self._resources.values():
-            if resource.passed_over.take(namespace):
-                for lane in resource.lanes:
-                    if (view := lane.ring.view) is not None and view.selects(namespace):
-                        self.look_for(lane, namespace)
+            skipped = resource.passed_over.take(namespace)
+            for lane in resource.lanes:
+                view = lane.ring.view if skipped or lane.narrow else None
+                if view is not None and view.selects(namespace):
+                    self.look_for(lane, namespace)
 
     def look_for(self, lane: Lane, namespace: str) -> None:
         """The ring now selects this namespace."""
