@@ -9,16 +9,17 @@ import shutil
 import subprocess
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from processes import Process
+from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from world import World
 
-from kubeshard.manager.http import Request
 from kubeshard.monitoring import rules
 from kubeshard.monitoring.definitions import METRICS
 
@@ -31,9 +32,8 @@ Labels = tuple[tuple[str, str], ...]
 def scraped(process: Process) -> list[Metric]:
     """Returns the current content of the process's `/metrics`."""
     assert process.manager is not None
-    page = process.manager.metrics.page(Request("/metrics", ""))
-    assert page is not None
-    return list(text_string_to_metric_families(page.body.decode()))
+    registry: Any = SimpleNamespace(collect=process.manager.metrics.families)
+    return list(text_string_to_metric_families(generate_latest(registry).decode()))
 
 
 def named(text: str) -> set[str]:

@@ -84,6 +84,30 @@ async def test_an_object_created_with_its_namespace_is_assigned_whichever_watch_
         await world.until(in_(world, "fresh"), within=2)
 
 
+@pytest.mark.parametrize("slow", ["/api/v1/namespaces?", "/apis/sim.example/v1/"])
+@virtual_time
+async def test_an_object_of_one_of_few_selected_namespaces_among_many_is_assigned_whichever_watch_is_late(
+    slow: str,
+) -> None:
+    """Such a ring reads the objects of these namespaces only."""
+    async with World() as world:
+        await quiet(world, LabelSelector(match_labels={"team": "yes"}))
+        async with world.admin() as client:
+            for number in range(60):
+                await client.create(Namespace(metadata=ObjectMeta(name=f"other{number}")))
+        await make(world, "mine", {"team": "yes"})
+        await asyncio.sleep(400)
+        assert all(world.owners(namespace="mine").values())
+        for network in world.processes["x0"].networks:
+            network.through = late(slow, 0.3)
+        for process in world.processes.values():
+            for network in process.networks:
+                network.abort()
+        await asyncio.sleep(40)
+        await make(world, "fresh", {"team": "yes"})
+        await world.until(in_(world, "fresh"), within=3)
+
+
 @virtual_time
 async def test_many_namespaces_with_objects_are_all_noticed_and_cost_no_full_pass_each() -> None:
     async with World(seed=3) as world:

@@ -38,6 +38,8 @@ class SmallRing:
         self.learned = 0
         self.namespaces: dict[str, Mapping[str, str]] = {"default": {"space": "default"}}
         """Labels by name."""
+        self.knows_all = False
+        """Whether it is known that there are no other namespaces."""
         self.registry = registry or CollectorRegistry()
         self.clock = clock or SystemClock()
         self.rings = Rings(
@@ -49,6 +51,7 @@ class SmallRing:
                 clock=self.clock,
                 default_selector=LabelSelector(),
                 strict=strict,
+                namespaces=self._all_namespaces,
             )
         )
         spec = ControllerRingSpec(resources=resources, namespace_selector=selector)
@@ -114,3 +117,11 @@ class SmallRing:
     def _namespace(self, name: str) -> Namespace | None:
         labels = self.namespaces.get(name)
         return None if labels is None else Namespace(metadata=ObjectMeta(name=name, labels=labels))
+
+    def _all_namespaces(self) -> list[Namespace] | None:
+        if not self.knows_all:
+            return None
+        return [
+            Namespace(metadata=ObjectMeta(name=name, labels=labels))
+            for name, labels in self.namespaces.items()
+        ]

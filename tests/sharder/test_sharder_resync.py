@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from prometheus_client import generate_latest
@@ -19,7 +20,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.resync import STALLED, Resync
+from kubeshard.sharder.resync import MANY_NAMESPACES, STALLED, Resync
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import Found, Reach, Track
 from kubeshard.sharding import HashRing, RingGroupResource, RingResource
@@ -500,3 +501,58 @@ async def test_what_left_the_ring_leaves_nothing_behind() -> None:
     assert b'resource="configmaps"' in text
     w.small.delete()
     assert b'controllerring="ring"' not in generate_latest(w.registry)
+
+
+def lists(w: World) -> list[tuple[str, str]]:
+    """Returns paths and label selectors of the list requests from now on."""
+    seen: list[tuple[str, str]] = []
+
+    def note(request: HttpRequest) -> None:
+        path, _, query = request.target.partition("?")
+        if request.method == "GET" and "limit" in query:
+            seen.append((path, parse_qs(query).get("labelSelector", [""])[0]))
+
+    w.api.faults.append(note)
+    return seen
+
+
+@virtual_time
+async def test_a_ring_that_selects_one_of_many_namespaces_reads_no_objects_of_the_others() -> None:
+    w = World("a", selector=LabelSelector(match_labels={"space": "mine"}))
+    w.small.knows_all = True
+    w.small.namespaces = {f"other-{number}": {"space": "other"} for number in range(MANY_NAMESPACES)}
+    w.small.namespaces |= {"default": {"space": "mine"}}
+    secret, seen = w.secret("foo"), lists(w)
+    await w.look("secrets")
+    assert w.api.labels(secret)[SHARD] == "a"
+    assert seen == [(SECRETS, "")]
+    assert w.small.lane("secrets").narrow, "namespaces that appear are read then"
+
+
+@virtual_time
+async def test_a_ring_that_selects_none_of_many_namespaces_reads_nothing_but_sees_whether_it_may() -> None:
+    w = World("a", selector=LabelSelector(match_labels={"space": "mine"}))
+    w.small.knows_all = True
+    w.small.namespaces = {f"other-{number}": {"space": "other"} for number in range(MANY_NAMESPACES)}
+    w.secret("foo")
+    seen = lists(w)
+    await w.look("secrets")
+    assert seen == [("/api/v1/secrets", f"!{SHARD},{SHARD}")]
+    assert w.api.writes() == []
+    w.api.faults.append(lambda request: HttpResponse(403, {}, b"{}") if "limit=" in request.target else None)
+    assert (await w.look("secrets")).failed
+
+
+@pytest.mark.parametrize(("all_known", "others"), [(False, MANY_NAMESPACES), (True, 1)])
+@virtual_time
+async def test_a_ring_reads_all_objects_if_there_may_be_other_namespaces_or_if_there_are_few(
+    all_known: bool, others: int
+) -> None:
+    w = World("a", selector=LabelSelector(match_labels={"space": "mine"}))
+    w.small.knows_all = all_known
+    w.small.namespaces = {f"other-{number}": {"space": "other"} for number in range(others)}
+    w.small.namespaces |= {"default": {"space": "mine"}}
+    seen = lists(w)
+    await w.look("secrets")
+    assert seen == [("/api/v1/secrets", "")]
+    assert not w.small.lane("secrets").narrow

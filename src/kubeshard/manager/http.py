@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
@@ -20,15 +20,19 @@ class Request(NamedTuple):
     """The query, URL-encoded and without `?`."""
     host: str = ""
     """The client's address, if known."""
+    gzip: bool = False
+    """Whether the client accepts a compressed body."""
 
 
 class Page(NamedTuple):
     status: int
     body: str | bytes
     content_type: str = PLAIN
+    encoding: str = ""
+    """The content encoding; the body is encoded already."""
 
 
-Pages = Callable[[Request], Page | None]
+Pages = Callable[[Request], Page | Awaitable[Page] | None]
 """Returns None for paths that it does not serve."""
 
 
@@ -36,7 +40,7 @@ def pages_app(*pages: Pages) -> AsgiApp:
     """Serves GET and HEAD requests from the first of `pages` that serves the path; otherwise 404 or 405."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await respond(send, _answer(scope, pages), head=scope["method"] == "HEAD")
+        await respond(send, await _answer(scope, pages), head=scope["method"] == "HEAD")
 
     return app
 
@@ -49,21 +53,33 @@ async def respond(
         (b"content-type", page.content_type.encode()),
         (b"content-length", str(len(body)).encode()),
         (b"x-content-type-options", b"nosniff"),
+        *([(b"content-encoding", page.encoding.encode())] if page.encoding else []),
         *headers,
     ]
     await send({"type": "http.response.start", "status": page.status, "headers": fields})
     await send({"type": "http.response.body", "body": b"" if head else body})
 
 
-def _answer(scope: Scope, pages: Sequence[Pages]) -> Page:
+async def _answer(scope: Scope, pages: Sequence[Pages]) -> Page:
     if scope["method"] not in ("GET", "HEAD"):
         return Page(405, "method not allowed\n")
     host = (scope.get("client") or ("",))[0]
-    request = Request(scope["path"], scope.get("query_string", b"").decode("latin-1"), host)
+    query = scope.get("query_string", b"").decode("latin-1")
+    request = Request(scope["path"], query, host, _accepts_gzip(scope))
     for page in pages:
         if (answer := page(request)) is not None:
-            return answer
+            return answer if isinstance(answer, Page) else await answer
     return Page(404, "not found\n")
+
+
+def _accepts_gzip(scope: Scope) -> bool:
+    offers = [
+        value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"accept-encoding"
+    ]
+    codings = (coding.replace(" ", "").lower() for offer in offers for coding in offer.split(","))
+    return any(
+        coding == "gzip" or (coding.startswith("gzip;") and coding != "gzip;q=0") for coding in codings
+    )
 
 
 def check_bind_address(field: str, address: str | None) -> tuple[str, int] | None:

@@ -13,7 +13,7 @@ is in several registries is shown once.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 from prometheus_client import (
@@ -25,7 +25,6 @@ from prometheus_client import (
     GCCollector,
     PlatformCollector,
     ProcessCollector,
-    generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -34,6 +33,7 @@ from prometheus_client.samples import Sample
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.metrics import TriggerStep
 from kubeshard.controller.outcomes import Ending, Outcome
+from kubeshard.manager.exposition import render
 from kubeshard.manager.http import Page, Request
 from kubeshard.manager.series import Counts, Durations, Levels
 from kubeshard.tenure.keeper import RENEWAL_FAILURES, RenewalFailure
@@ -197,12 +197,17 @@ class Metrics:
     def not_renewed(self, name: str, why: RenewalFailure) -> None:
         self._renewal_failures.labels(name, why).inc()
 
-    def page(self, request: Request) -> Page | None:
+    def page(self, request: Request) -> Awaitable[Page] | None:
         """`/metrics` in the text format."""
-        if request.path != "/metrics":
-            return None
-        shown = _Shown([self.registry, *self._beside(), *self._default])
-        return Page(200, generate_latest(shown), CONTENT_TYPE_LATEST)
+        return self._page(request) if request.path == "/metrics" else None
+
+    async def _page(self, request: Request) -> Page:
+        body = await render(self.families(), gzip=request.gzip)
+        return Page(200, body, CONTENT_TYPE_LATEST, "gzip" if request.gzip else "")
+
+    def families(self) -> Iterator[Metric]:
+        """What the page shows."""
+        return _Shown([self.registry, *self._beside(), *self._default]).collect()
 
 
 class QueueObserver:

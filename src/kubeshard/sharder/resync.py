@@ -7,6 +7,9 @@ While a drain is pending, the resources that its object may control are looked a
 shard may create a child until it releases the object. A look ends after `STALLED` seconds without progress. A resource
 that cannot be found or read is reported, and does not affect others. Never lists at resourceVersion 0.
 
+A ring that selects few of many namespaces reads only these. Then each namespace that it begins to know and selects is
+read as well, because objects in it were not seen.
+
 Kept in memory: the keys of main objects with a drain that is pending or was rejected.
 
 RBAC: list, and what `moves` needs, on every main and controlled resource.
@@ -43,8 +46,10 @@ from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView,
 MAX_SELECTOR = 4000
 """Characters; a longer selector is not sent: everything is listed instead of naming all shards in the URL."""
 
-FEW_NAMESPACES = 5
-"""Up to so many namespaces are listed one by one: if each of many rings selects its own, none reads what is others'."""
+FEW_NAMESPACES, MANY_NAMESPACES = 5, 50
+"""If a ring selects few of many namespaces, it lists these one by one: where each of many rings has a namespace of its
+own, none reads the objects of all.
+"""
 
 STALLED = 120.0
 """Seconds without progress after which a look is aborted: longer than a page of a list, or a patch, may take."""
@@ -175,7 +180,7 @@ class Resync:
         def restarted() -> None:  # deciding twice on an object is harmless
             look.read = None
 
-        selected = look.lane.ring.selected(FEW_NAMESPACES) if kind.namespaced else None
+        selected = look.lane.ring.selected(FEW_NAMESPACES, MANY_NAMESPACES) if kind.namespaced else None
         look.lane.narrow = selected is not None
         if selected == ():  # asks whether the resource can be read
             label = shard_label(look.lane.ring.name)

@@ -169,19 +169,21 @@ class Ring:
         """Whether the webhook is called for the objects in it."""
         return namespace not in self._around.system_namespaces
 
-    def selected(self, most: int) -> tuple[str, ...] | None:
-        """The names of the known namespaces that the ring selects; None if there may be more than `most`."""
+    def selected(self, most: int, of: int) -> tuple[str, ...] | None:
+        """The names of the namespaces that the ring selects, if they are at most `most`, out of at least `of`. None if
+        not, or if there may be others.
+        """
         selector, namespaces, found = self._present_selector(), self._around.namespaces(), list[str]()
-        if selector is None:
-            return ()
-        if namespaces is None or not selector:
+        if namespaces is None or selector is None or not selector:
             return None
+        known = 0
         for namespace in namespaces:
+            known += 1
             if selector.matches(namespace.metadata.labels):
                 if len(found) == most:
                     return None
                 found.append(namespace.metadata.name)
-        return tuple(sorted(found))
+        return tuple(sorted(found)) if known >= of else None
 
     def knows_namespace(self, namespace: str) -> bool:
         """Whether the labels of the namespace are known; "" is for cluster-scoped objects."""

@@ -1,0 +1,77 @@
+"""The page of metrics is rendered in short turns, and compressed for those who accept it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, Summary, generate_latest
+
+from kubeshard.manager.exposition import SAMPLES, render
+from kubeshard.manager.http import pages_app
+from kubeshard.manager.metrics import Metrics
+
+
+def many(count: int) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    series = Gauge("many", 'Help with "quotes"\nand a second line.', ["name"], registry=registry)
+    for number in range(count):
+        series.labels(f"a\n{number}").set(number)
+    Histogram("durations", "A histogram.", registry=registry).observe(1.0)
+    Counter("things", "A counter.", ["of"], registry=registry)
+    Summary("sizes", "A summary.", registry=registry).observe(2.0)
+    Info("build", "An info.", registry=registry).info({"version": "1"})
+    return registry
+
+
+@pytest.mark.parametrize("count", [0, 1, SAMPLES, SAMPLES + 1, 3 * SAMPLES])
+async def test_the_text_is_that_of_the_client_library(count: int) -> None:
+    registry = many(count)
+    expected = generate_latest(registry)
+    assert await render(registry.collect()) == expected
+    assert gzip.decompress(await render(registry.collect(), gzip=True)) == expected
+
+
+async def test_other_tasks_run_while_a_large_page_is_rendered() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await render(many(20 * SAMPLES).collect(), gzip=True)
+    task.cancel()
+    assert turns >= 20
+
+
+@pytest.mark.parametrize(
+    ("accepted", "compressed"),
+    [(None, False), ("gzip", True), ("deflate, GZIP;q=0.5", True), ("gzip;q=0", False), ("identity", False)],
+)
+async def test_metrics_are_compressed_for_clients_that_accept_it(
+    accepted: str | None, compressed: bool
+) -> None:
+    sent: list[dict[str, object]] = []
+
+    async def send(message: object) -> None:
+        assert isinstance(message, dict)
+        sent.append(message)
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.disconnect"}
+
+    headers = [(b"accept-encoding", accepted.encode())] if accepted else []
+    scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": headers}
+    await pages_app(Metrics().page)(scope, receive, send)
+    start, body = sent
+    fields = dict(start["headers"])  # type: ignore[call-overload]
+    content = body["body"]
+    assert isinstance(content, bytes)
+    assert (fields.get(b"content-encoding") == b"gzip") is compressed
+    assert fields[b"content-length"] == str(len(content)).encode()
+    text = gzip.decompress(content) if compressed else content
+    assert b"kubeshard_event_loop_blockages_total" in text
