@@ -126,3 +126,20 @@ async def test_a_ring_that_fails_again_and_again_is_tried_every_ten_seconds(
     waits = [limiter.when(Key("", "ring")) for _ in delays]
     assert all(delay <= wait <= 1.2 * delay for delay, wait in zip(delays, waits, strict=True))
     assert len({wait / delay for delay, wait in zip(delays, waits, strict=True)}) > 1
+
+
+@virtual_time
+async def test_other_tasks_have_their_turn_between_the_reconciles_of_many_rings() -> None:
+    world, turns = World(), 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    for _ in range(100):
+        await world.reconcile()
+    task.cancel()
+    assert turns >= 100

@@ -13,6 +13,7 @@ on its resources.
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 from kubeshard.cache.cache import Cache
@@ -119,6 +120,7 @@ class Assignments(Reconciler[ControllerRing]):
         if (ring := self._rings.get(obj.name)) is None:
             return None  # not known yet, or deleted
         wait = self.tend(ring)
+        await asyncio.sleep(0)  # nothing else here waits, and there may be a thousand rings to reconcile
         return Result(requeue_after=wait) if wait < math.inf else None
 
     def tend(self, ring: Ring) -> float:
