@@ -42,7 +42,7 @@ test-pythons: $(STAMP) ## Run the tests of each part on the other Python version
 test-lowest: $(STAMP) ## Import everything and run a quick part of the tests with the oldest dependencies that pyproject.toml allows
 	$(BIN)/python tools/test_lowest.py -- -m "$(QUICK)" $(SPREAD) --kube=embedded \
 	  $(addprefix tests/,core runtime crd client webhook sharding workqueue kubectl) \
-	  $(addprefix tests/cli/test_cli_,crd.py rbac.py types.py) $(addprefix tests/manager/test_m,anager_pages.py etric_series.py) \
+	  $(addprefix tests/,cli/test_cli_rbac.py cli/test_cli_types.py manager/test_manager_pages.py manager/test_metric_series.py) \
 	  $(addprefix apiserver/tests/apiserver/test_,cel.py apiserver_protobuf.py apiserver_same_bytes.py) $(ARGS)
 
 dist: $(STAMP) ## Make the release artifacts in dist/, and try out the wheels in a new virtual environment, as a user would
