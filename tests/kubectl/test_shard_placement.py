@@ -92,6 +92,7 @@ async def test_an_object_on_a_shard_that_is_gone(cluster: RingCluster) -> None:
         (each.reason, each.shard_state, each.desired) for each in [await placed(cluster, "secret/s")]
     ] == [("ShardGone", "dead", "a")]
     assert (await placed(cluster, "secret/t")).shard_state == "gone"
+    assert "after twice the Lease's duration, at most 120 s" in (await placed(cluster, "secret/t")).remedy
 
 
 async def test_a_drain_that_is_pending(cluster: RingCluster) -> None:

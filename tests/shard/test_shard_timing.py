@@ -15,8 +15,8 @@ from kubeshard.shard.timing import LeaseTiming, scaled
     [
         ({"lease_duration": 5.0, "renew_deadline": 4.5}, "shorter than three retry periods of 2s"),
         ({"lease_duration": 15.5}, "counts whole seconds"),
-        ({"lease_duration": 301.0}, "not within 3s and 300s"),
-        ({"lease_duration": 1.0}, "not within 3s and 300s"),
+        ({"lease_duration": 61.0}, "not within 3s and 60s"),
+        ({"lease_duration": 1.0}, "not within 3s and 60s"),
         ({"renew_deadline": 15.0}, "must be shorter than the lease duration"),
         ({"renew_deadline": 4.0}, "no time for a second attempt"),
         ({"retry_period": 0.0}, "must be positive"),
@@ -29,7 +29,7 @@ def test_numbers_that_break_the_promise_are_refused(change: dict[str, float], me
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("duration", [*map(float, range(4, 301))])
+@pytest.mark.parametrize("duration", [*map(float, range(4, 61))])
 def test_every_scaled_table_counts_what_the_kernel_delivers_of_a_dead_process(duration: float) -> None:
     timing = scaled(duration)
     server = float(str(server_timeout(timing.request_bound)).removesuffix("s"))

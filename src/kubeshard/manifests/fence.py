@@ -25,11 +25,12 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.manifests.policies import policy, rule
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.leases import MAX_DURATION, MIN_DURATION
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
 
 Manifest = dict[str, Any]
 
-SHORTEST, LONGEST = 3, 300
+SHORTEST, LONGEST = int(MIN_DURATION), int(MAX_DURATION)
 """The shortest and the longest duration of a shard's Lease in seconds."""
 
 CLEANERS = ("generic-garbage-collector", "namespace-controller")

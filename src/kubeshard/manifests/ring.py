@@ -15,7 +15,7 @@ from kubeshard.manifests.rights import ring_grants
 from kubeshard.shard.identity import check_ring_name
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
-from kubeshard.sharding.names import APP_LABEL, APP_NAME
+from kubeshard.sharding.names import APP_LABEL, APP_NAME, SHARD_NAMESPACES_ANNOTATION
 
 Manifest = dict[str, Any]
 
@@ -32,8 +32,8 @@ def ring_objects(
     labels_only: bool = False,
 ) -> Iterator[Manifest]:
     """The ControllerRing, and a ClusterRole that is bound to the sharder's account. If the shards' accounts are given,
-    also the policies that restrict each shard to its own objects; with `labels_only`, also the policy that restricts
-    the sharder to its labels.
+    the ring says in which namespaces they are, and policies restrict each shard to its own objects; with `labels_only`,
+    a policy restricts the sharder to its labels.
 
     Raises ConfigurationError if it is not a ControllerRing, if it shards nothing, if it shards what no ring may, or if
     it has fields that no ring has.
@@ -44,13 +44,21 @@ def ring_objects(
         raise ConfigurationError(f"ControllerRing {ring.name}: {'; '.join(problems)}")
     if not resources.entries:
         raise ConfigurationError(f"ControllerRing {ring.name}: spec.resources is empty, so it shards nothing")
-    yield dict(manifest)
+    yield _confined(manifest, shards) if shards else dict(manifest)
     for role in roles(ring_grants(ring), f"sharding:controllerring:{ring.name}", account=sharder):
         yield {**role, "metadata": {**role["metadata"], "labels": {APP_LABEL: APP_NAME}}}
     if shards:
         yield from shard_policies(ring, shards, sharder)
     if labels_only:
         yield from label_policy(ring, sharder)
+
+
+def _confined(manifest: Mapping[str, Any], shards: Sequence[Account]) -> Manifest:
+    """The ring with the namespaces of its shards, unless it names some itself."""
+    meta = manifest["metadata"]
+    namespaces = ",".join(sorted({namespace for namespace, _ in shards}))
+    annotations = {SHARD_NAMESPACES_ANNOTATION: namespaces, **(meta.get("annotations") or {})}
+    return {**manifest, "metadata": {**meta, "annotations": annotations}}
 
 
 def is_ring(manifest: Any) -> bool:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from kubeshard.runtime.transport import UNDELIVERED
+from kubeshard.sharding.leases import MAX_DURATION, MIN_DURATION
 from kubeshard.tenure.timing import Timing
 
-SHORTEST_LEASE = 3.0
-LONGEST_LEASE = 300.0
+SHORTEST_LEASE, LONGEST_LEASE = MIN_DURATION, MAX_DURATION
 """Bounds of a held Lease's duration, also used to clamp what somebody else wrote."""
 
 

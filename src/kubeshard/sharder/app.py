@@ -68,6 +68,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
             strict=config.strict,
             system_namespaces=config.system_namespaces,
             namespaces=lambda: namespaces.store.objects() if namespaces.has_synced else None,
+            confine=observer.confine,
         )
     )
     observer.declare(cache)

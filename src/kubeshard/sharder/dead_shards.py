@@ -85,7 +85,7 @@ class DeadShards:
                 if len(absent) >= REMEMBERED:
                     absent.clear()
                 absent.add(shard)
-        read.held = any(lease.spec.holder_identity == shard for lease in leases)
+        read.held = self._observer.book.held(ring.name, shard, leases)
         text = "Shard is dead" if self._dead(ring, shard, read) else "Shard may be alive: its objects stay"
         told = f"{text} {[lease.metadata.resource_version for lease in leases]}"
         if told != logged.get(shard):

@@ -120,6 +120,7 @@ class InManagerSharder:
                 metrics=counts,
                 clock=self._clock,
                 default_selector=default_selector(),
+                confine=self._observer.confine,
             )
         )
         self._observer.declare(cache)

@@ -191,7 +191,7 @@ class ShardLeases(Reconciler[Lease]):
             patience = f"its objects stay with it for another {shard.times.to_uncertain:.0f} s"
             note = f"{shard.key} has not renewed its Lease in time; {patience}"
             ctx.event(shard.lease, "Warning", "ShardExpired", note, action="Observe")
-        if before.available != shard.state.available and shard.valid:
+        if before.available != shard.state.available and shard.valid and shard.allowed is not False:
             self._tell_membership(ctx, shard)
 
     def _tell_membership(self, ctx: Context, shard: Shard) -> None:

@@ -87,6 +87,11 @@ class LeaseObserver:
         """Whether the view of the Leases can be up to date."""
         return self.book.fresh(self._clock.monotonic())
 
+    def confine(self, ring: str, namespaces: frozenset[str] | None) -> None:
+        """The ring says in which namespaces its shards are; None: it does not."""
+        for change in self.book.confine(ring, namespaces, self._clock.monotonic()):
+            self._tell(change)
+
     # Feeding
 
     def observe(self, lease: Lease, asked: float | None = None) -> None:

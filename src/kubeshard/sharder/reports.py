@@ -13,8 +13,8 @@ from kubeshard.core.conditions import Condition, shortened
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.classification import RingResources
-from kubeshard.sharding.leases import Shard, duplicates
-from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
+from kubeshard.sharding.leases import MAX_DURATION, Shard, duplicates
+from kubeshard.sharding.names import SHARD_NAMESPACES_ANNOTATION, SYSTEM_NAMESPACES_ANNOTATION
 
 CONFLICT = "Conflict"
 RESOURCES_ACCEPTED = "ResourcesAccepted"
@@ -167,7 +167,23 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
     problems += [
         f"{shard.key} is left out: its name is not a label value" for shard in shards if not shard.valid
     ]
-    if (count := sum(shard.valid and shard.state.available for shard in shards)) > max_shards:
+    problems += [
+        f"{shard.key} is left out: its namespace is not in the ring's annotation {SHARD_NAMESPACES_ANNOTATION}"
+        for shard in shards
+        if shard.allowed is False
+    ]
+    namespaces = sorted({shard.key.namespace for shard in shards if shard.member and shard.allowed is None})
+    if len(namespaces) > 1:
+        problems.append(
+            f"the shards are in several namespaces ({', '.join(namespaces)}): if not all of these are meant, somebody"
+            f" has created Leases to get objects; say which in the ring's annotation {SHARD_NAMESPACES_ANNOTATION}"
+        )
+    problems += [
+        f"{shard.key} asks for {shard.excess:.0f} s without renewal; it is given {MAX_DURATION:.0f} s"
+        for shard in shards
+        if shard.excess
+    ]
+    if (count := sum(shard.member for shard in shards)) > max_shards:
         problems.append(f"{count} shards are available, only the {max_shards} oldest are used")
     return problems[:10]
 

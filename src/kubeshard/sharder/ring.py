@@ -82,6 +82,8 @@ class Surroundings:
     """Namespaces that have to be confirmed."""
     namespaces: Callable[[], Iterable[Namespace] | None] = lambda: None
     """All namespaces; None if it is not known whether these are all."""
+    confine: Callable[[str, frozenset[str] | None], None] = lambda ring, namespaces: None
+    """Called with the namespaces of a ring's shards; None: anywhere."""
 
 
 class Repairing(Protocol):

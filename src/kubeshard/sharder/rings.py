@@ -63,13 +63,16 @@ class Rings:
             if not same:
                 return
             self._end(resource.name)
+            self.surroundings.confine(resource.name, None)
         elif known is not None and same:
             before = known.resource.spec
             known.update(resource)
+            self.surroundings.confine(resource.name, resource.shard_namespaces)
             if before == resource.spec:
                 return
         else:
             self._end(resource.name)
+            self.surroundings.confine(resource.name, resource.shard_namespaces)
             self._rings[resource.name] = Ring(resource, self.surroundings, self._changed)
         for subscriber in tuple(self._subscribers.values()):
             subscriber(resource.name)

@@ -11,6 +11,7 @@ from kubeshard.core.conditions import Condition
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import KubeObject, Struct, field
 from kubeshard.core.selectors import LabelSelector
+from kubeshard.sharding.names import SHARD_NAMESPACES_ANNOTATION
 
 GROUP = "sharding.timebertt.dev"
 VERSION = "v1alpha1"
@@ -64,3 +65,9 @@ class ControllerRing(
     @property
     def name(self) -> str:
         return self.metadata.name
+
+    @property
+    def shard_namespaces(self) -> frozenset[str] | None:
+        """Where the Leases of shards have to be; None: anywhere."""
+        stated = self.metadata.annotation(SHARD_NAMESPACES_ANNOTATION)
+        return frozenset(filter(None, (name.strip() for name in stated.split(",")))) or None

@@ -17,6 +17,7 @@ Guaranteed:
 - A shard is available if any of its Leases is (the same name may exist in several namespaces; A13 in
   docs/defects.md). Names that are not label values are never available (A13b in docs/defects.md); beyond
   `max_shards` only the oldest count.
+- If a ring says in which namespaces its shards are (`confine`), Leases elsewhere are no shards of it, dead or alive.
 - An incomplete Lease passes through the states like any other, with 15 s from its first observation.
 
 Not guaranteed: that the book is up to date. `fresh` returns whether it can be. Sans-IO:
@@ -44,8 +45,10 @@ STALE_AFTER = 6.0
 date.
 """
 
-MIN_DURATION, MAX_DURATION = 3.0, 300.0
-"""Bounds of the seconds that a held Lease is trusted without renewal, whatever its duration.
+MIN_DURATION, MAX_DURATION = 3.0, 60.0
+"""Bounds of the seconds that a held Lease is trusted without renewal, whatever its duration. A dead shard's objects
+wait for twice that, and whoever may create a Lease can cause it. Four times the usual duration is enough for a slow
+API server.
 """
 
 MAX_SHARDS = 500
@@ -66,6 +69,8 @@ class Shard(NamedTuple):
     state: ShardState
     times: LeaseTimes
     deleted: bool = False
+    allowed: bool | None = None
+    """Whether the ring allows shards in this namespace; None if it does not say."""
 
     @property
     def name(self) -> str:
@@ -79,6 +84,17 @@ class Shard(NamedTuple):
     def valid(self) -> bool:
         """Whether objects may be labelled with the name."""
         return bool(self.name) and is_label_value(self.name)
+
+    @property
+    def member(self) -> bool:
+        """Whether objects are assigned to it (unless the ring has too many)."""
+        return self.valid and self.allowed is not False and self.state.available
+
+    @property
+    def excess(self) -> float:
+        """The duration that it asks for, if that is more than it gets; otherwise 0."""
+        seconds = self.lease.spec.lease_duration_seconds or 0
+        return seconds if self.state.available and seconds > MAX_DURATION else 0
 
 
 class Change(NamedTuple):
@@ -106,6 +122,8 @@ class LeaseBook:
         """The same, by ring: there may be many rings, and each event is about one."""
         self._left: dict[tuple[str, Key], _Record] = {}
         """Tombstones of Leases that now belong to another ring, by the ring that they left."""
+        self._namespaces: dict[str, frozenset[str]] = {}
+        """Where shards of a ring have to be, if it says so."""
         self._prune_at = float("-inf")
         self._heard: float | None = None
         self.rewinds = 0
@@ -162,6 +180,19 @@ class LeaseBook:
         old = self._records.get(key)
         return self._put(key, old, None, now) if old is not None and old.deleted else None
 
+    def confine(self, ring: str, namespaces: frozenset[str] | None, now: float) -> list[Change]:
+        """The ring says in which namespaces its shards are; None: it does not."""
+        before = {key: self._admits(ring, key) for key in self._of(ring)}
+        self._available.pop(ring, None)
+        self._namespaces.pop(ring, None)
+        if namespaces is not None:
+            self._namespaces[ring] = namespaces
+        return [
+            Change(key, frozenset({ring}), state, state, availability=True, presence=False)
+            for key, record in self._of(ring).items()
+            if before[key] != self._admits(ring, key) and (state := record.state(now)).available
+        ]
+
     def confirm(self, now: float) -> None:
         """A complete list was read from the server and fed to `observe`: the book was up to date at `now`."""
         self._heard = now
@@ -175,7 +206,7 @@ class LeaseBook:
         remembered = self._available.get(ring)
         if remembered is not None and now < remembered[0]:
             return remembered[1]
-        shards = [shard for shard in self.shards(ring, now) if shard.valid and shard.state.available]
+        shards = [shard for shard in self.shards(ring, now) if shard.member]
         if len(shards) > self._max_shards:
             shards.sort(key=lambda shard: (shard.lease.metadata.creation_timestamp or "", shard.key))
             del shards[self._max_shards :]
@@ -195,7 +226,7 @@ class LeaseBook:
     def shard(self, key: Key, now: float) -> Shard | None:
         """The Lease (or tombstone) of this namespace and name."""
         record = self._records.get(key)
-        return record.judged(now) if record is not None else None
+        return self._judged(record, now) if record is not None else None
 
     def shards(self, ring: str, now: float) -> list[Shard]:
         """All Leases of a ring with their states, tombstones included; ordered by namespace and name."""
@@ -206,14 +237,18 @@ class LeaseBook:
             for (left, _), record in self._left.items()
             if left == ring and record.times(now).to_uncertain > 0
         ]
-        return [record.judged(now) for record in sorted(records, key=lambda record: record.lease.key)]
+        return [self._judged(record, now) for record in sorted(records, key=lambda record: record.lease.key)]
 
     def may_live(self, ring: str, shard: str, now: float) -> bool:
         """Whether the shard holds a Lease of this name; or held one when it was deleted, with an unsettled
         tombstone, or when it left the ring, not long enough ago.
         """
-        known = (r for key, r in self._of(ring).items() if key.name == shard)
-        left = (r for (of, key), r in self._left.items() if key.name == shard and of == ring)
+        known = (r for key, r in self._of(ring).items() if key.name == shard and self._admits(ring, key))
+        left = (
+            r
+            for (of, key), r in self._left.items()
+            if key.name == shard and of == ring and self._admits(ring, key)
+        )
         return any(r.deleted or r.state(now).available for r in known) or any(
             r.state(now).available for r in left
         )
@@ -228,9 +263,13 @@ class LeaseBook:
         """Whether the shard acknowledges drains under its name: its Lease shows that it is one of this library."""
         return any(
             bool(record.lease.metadata.annotation(INCARNATION_ANNOTATION))
-            for key, record in self._records.items()
-            if record.ring == ring and key.name == shard
+            for key, record in self._of(ring).items()
+            if key.name == shard
         )
+
+    def held(self, ring: str, shard: str, leases: Iterable[Lease]) -> bool:
+        """Whether the shard holds one of these Leases."""
+        return any(lease.spec.holder_identity == shard and self._admits(ring, lease.key) for lease in leases)
 
     def keys(self) -> frozenset[Key]:
         """All Leases and tombstones."""
@@ -262,6 +301,15 @@ class LeaseBook:
             for ring in sorted(change.rings):
                 self._available.pop(ring, None)
         return change
+
+    def _admits(self, ring: str, key: Key) -> bool:
+        namespaces = self._namespaces.get(ring)
+        return namespaces is None or key.namespace in namespaces
+
+    def _judged(self, record: _Record, now: float) -> Shard:
+        stated = record.ring in self._namespaces
+        allowed = self._admits(record.ring, record.lease.key) if stated else None
+        return Shard(record.lease, record.ring, record.state(now), record.times(now), record.deleted, allowed)
 
     def _of(self, ring: str) -> Mapping[Key, _Record]:
         return self._members.get(ring, _NONE)
@@ -355,9 +403,6 @@ class _Record:
         if self.deleted and times.to_uncertain <= 0:
             return ShardState.DEAD
         return state_of(self.self_held, times)
-
-    def judged(self, now: float) -> Shard:
-        return Shard(self.lease, self.ring, self.state(now), self.times(now), self.deleted)
 
 
 def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) -> Change:

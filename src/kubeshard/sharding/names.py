@@ -30,6 +30,11 @@ INCARNATION_ANNOTATION = "alpha.sharding.timebertt.dev/incarnation"
 Shards that do have their name as field manager of acknowledgements.
 """
 
+SHARD_NAMESPACES_ANNOTATION = "alpha.sharding.timebertt.dev/shard-namespaces"
+"""The annotation of a ControllerRing with the namespaces of its shards' Leases, separated by commas. Without it they
+may be anywhere. The reference ignores it.
+"""
+
 SHARDER_IDENTITY = "shardlease-controller"
 """The holder of a Lease that a sharder took over from a shard."""
 

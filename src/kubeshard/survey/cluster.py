@@ -121,6 +121,8 @@ async def read_cluster(client: Client) -> Cluster:
     book = LeaseBook()
     for lease in leases:
         book.observe(lease, now)
+    for ring in rings:
+        book.confine(ring.name, ring.shard_namespaces, now)
     return Cluster(
         rings={ring.name: ring for ring in sorted(rings, key=lambda ring: ring.name)},
         leases=tuple(leases),

@@ -106,7 +106,10 @@ def _shards(ring: SeenRing) -> Iterator[Trouble]:
             f"start an instance of the controller that holds a Lease with the ring's label ({ring.name})",
         )
     for problem in shard_problems(shards, MAX_SHARDS):
-        yield Trouble(problem, "name each shard once, as a Kubernetes label value")
+        yield Trouble(
+            problem,
+            "name each shard once, as a Kubernetes label value, and run shards where the ring allows it",
+        )
     for member in ring.members:
         if member.held and member.state is not ShardState.READY:
             yield Trouble(

@@ -32,6 +32,7 @@ from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.sharder.reports import PERMITTED, RESOURCES_RESOLVED
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.keys import KeyRefused
+from kubeshard.sharding.leases import MAX_DURATION
 from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, hash_key
 from kubeshard.sharding.ring import point_of
@@ -195,6 +196,11 @@ def _why(
         return "Unassigned", f"it has no shard, and {target} should get it", remedy
     if source not in ring.view.available:
         gone = state_of(ring, source)
+        if gone == "gone" and not blocked:
+            remedy = (
+                "if its Lease was deleted a short time ago: nothing, the sharder gives it up after twice the Lease's"
+                f" duration, at most {2 * MAX_DURATION:.0f} s; otherwise {remedy}"
+            )
         return "ShardGone", f"its shard {source} is {gone}, and {target} should get it", remedy
     if decision.action is Action.WAIT:
         since = f" {age:.0f} s ago" if age is not None else ""
