@@ -254,3 +254,33 @@ async def test_a_webhook_that_swallows_its_calls_delays_a_creation_by_two_second
         await world.make_things(1)
         assert 1.9 < world.loop.time() - began < 2.1
         await world.until(lambda: world.all_owned("s0"), within=1)
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_an_update_that_exchanges_the_shard_is_stored_with_the_shard_that_the_object_has() -> None:
+    async with World() as world:
+        await world.install()
+        await world.make_ring()
+        world.sharder("x0")
+        for name in ("s0", "s1"):
+            world.shard(name, Touch())
+        await world.make_things(6)
+        await world.until(lambda: world.all_owned("s0", "s1"), within=30)
+        await asyncio.sleep(30)
+        before, calls = world.owners(), Counted(world)
+        async with world.admin() as admin:
+            for name, shard in before.items():
+                for other in ("s1" if shard == "s0" else "s0", "ghost", "", None):
+                    labels = {"app": "x", shard_label(world.ring): other}
+                    patch = MergePatch({"metadata": {"labels": labels}, "spec": {"v": str(other)}})
+                    stored = await admin.patch(Thing, name, "team", patch)
+                    assert stored.metadata.labels == {"app": "x", shard_label(world.ring): shard}
+                    assert stored.spec["v"] == str(other)
+            assert calls.calls == 4 * len(before)
+            calls.calls = 0
+            await admin.patch(Thing, "t0", "team", MergePatch({"spec": {"v": "1"}}))
+            assert calls.calls == 0
+        assert world.owners() == before
+        world.shard("s2", Touch())
+        await world.until(lambda: "s2" in world.owners().values() and not world.draining(), within=30)

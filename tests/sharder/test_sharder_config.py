@@ -266,6 +266,39 @@ def test_the_webhook_is_shown_what_has_no_shard_and_nothing_else(obj: object, ex
     assert shown(obj) is expected
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("old", "new", "user", "expected"),
+    [
+        ("a", "b", "jane", True),
+        ("a", "b", "system:serviceaccount:sharding-system:sharder", False),
+        ("a", "a", "jane", False),
+        ("a", "", "jane", True),
+        ("a", None, "jane", False),
+        ("", "a", "jane", False),
+        (None, "a", "jane", False),
+        (None, None, "jane", False),
+    ],
+)
+def test_another_webhook_is_shown_updates_that_change_the_shard_unless_a_sharder_does_it(
+    old: str | None, new: str | None, user: str, expected: bool
+) -> None:
+    sharders = ("system:serviceaccount:sharding-system:sharder", "x")
+    webhook, _ = webhook_configuration(ring(WEBSITES), WebhookConfig(), sharders=sharders)["webhooks"]
+    label = "shard.alpha.sharding.timebertt.dev/my.ring"
+
+    def labelled(shard: str | None) -> dict[str, object]:
+        return {"metadata": {} if shard is None else {"labels": {"x": "y", label: shard}}}
+
+    variables = {
+        "object": labelled(new),
+        "oldObject": labelled(old),
+        "request": {"userInfo": {"username": user}},
+    }
+    assert conditions_hold(webhook["matchConditions"], tuple(variables), variables) is expected
+    assert {rule["operations"][0] for rule in webhook["rules"]} == {"UPDATE"}
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [

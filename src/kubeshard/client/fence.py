@@ -5,6 +5,10 @@ at which the label was read, within the write; a late write (a paused process, a
 however late it arrives. The error is `NotOurs` (the label names another shard, the lease deadline has passed) or
 `Conflict` (the object changed since it was read). For every other kind: no write starts after the lease deadline.
 
+The label is that of the written object itself. Owner and children are labelled one by one: between a hand-over of
+the owner and that of a child, a fence proves that the child is still ours, and says nothing about its owner. A write
+that is right only while the owner is ours has to be one to the owner.
+
 How each write proves it:
 
 | write | proof |

@@ -7,6 +7,7 @@ The first row that applies decides:
 | neither CREATE nor UPDATE, or no object | allowed |
 | ring not found, unexpected path | allowed, unassigned, warning |
 | object's metadata unreadable | allowed, unassigned, warning |
+| UPDATE that replaces an available shard's label by another's, not by a sharder | allowed, label restored, warning |
 | shard label present and not empty | allowed |
 | resource not in the ring | allowed, unassigned, warning |
 | UPDATE that removes the shard label without permission (below) | allowed, label restored, warning |
@@ -16,6 +17,9 @@ The first row that applies decides:
 | no available shard | allowed |
 | view of the Leases stale | allowed, unassigned, warning |
 | else | allowed, label added |
+
+The shard label may be replaced by a sharder: a configured account, or a client that says so (`FIELD_MANAGER`). Who says
+so wrongly misplaces an object that it may write anyway, until the sharder's next scan.
 
 The shard label may be removed by the shard itself after a drain was requested, in an update that does
 nothing else (`acknowledgement`), by a sharder, and by anyone if the shard is not available in a fresh view
@@ -63,6 +67,9 @@ from kubeshard.webhook.review import (
     UnexpectedObject,
     prepared,
 )
+
+FIELD_MANAGER = "sharder"
+"""The field manager of this library's sharders, whatever their account is: that of an elected shard, say."""
 
 POD_NAME_CLAIM = "authentication.kubernetes.io/pod-name"
 
@@ -121,8 +128,11 @@ class ShardAdmission:
         if request.object is None:
             return AdmissionAnswer()
         meta, resource = request.object.metadata, request.group_resource
-        if meta.label(view.shard_label):
-            return AdmissionAnswer(message=ALREADY_ASSIGNED)
+        if shard := meta.label(view.shard_label):
+            old = request.old_object.metadata if request.old_object is not None else meta
+            if old.label(view.shard_label) in ("", shard) or self._may_exchange(request, ring, view, old):
+                return AdmissionAnswer(message=ALREADY_ASSIGNED)
+            return self._restore(request, ring, view, old)
         try:
             entry = view.resources.entry(resource)
         except ResourceNotInRing as error:
@@ -156,7 +166,7 @@ class ShardAdmission:
         return ring, view
 
     def _must_keep(self, request: AdmissionRequest, ring: Ring, view: RingView, old: ObjectMeta) -> bool:
-        """Whether this update must not remove the shard label of the old object."""
+        """Whether this update must not remove or replace the shard label of the old object."""
         shard = old.label(view.shard_label)
         if not shard or self._strict or request.user.username in self._sharders:
             return False
@@ -167,6 +177,16 @@ class ShardAdmission:
         ):
             return False
         return shard in view.available or not self._rings.surroundings.shards.fresh()
+
+    def _may_exchange(self, request: AdmissionRequest, ring: Ring, view: RingView, old: ObjectMeta) -> bool:
+        """Whether this update may replace the label of the old object's shard by that of another one. An
+        acknowledgement seems to do that, if this webhook has assigned the object before in the same request.
+        """
+        assert request.object is not None
+        if request.field_manager == FIELD_MANAGER or not self._must_keep(request, ring, view, old):
+            return True
+        released = old.has_label(view.drain_label) and not request.object.metadata.has_label(view.drain_label)
+        return released and self._is_from(old.label(view.shard_label), ring, view, request)
 
     def _is_from(self, shard: str, ring: Ring, view: RingView, request: AdmissionRequest) -> bool:
         """Whether the caller is the shard (see the module)."""
@@ -197,7 +217,7 @@ class ShardAdmission:
             ring.metrics.restored()
             self._log(request, ring, "restored", f"{RESTORING} of {request.user.username}'s update")
         warning = (
-            f"label {view.shard_label} was restored: only the object's shard may remove it, "
+            f"label {view.shard_label} was restored: only the sharder changes it, and the object's shard removes it "
             "when it is drained, in an update that changes nothing else"
         )
         return AdmissionAnswer(message=RESTORING, patch=tuple(operations), warnings=(warning[:_MAX_TEXT],))

@@ -121,7 +121,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
     return Manager(
         [
             lease_controller(rings, observer, clock),
-            ring_controller(rings, observer, config.webhook.config, drift, ca, clock),
+            ring_controller(rings, observer, config.webhook.config, drift, ca, clock, config.sharders),
             assignment_controller(
                 assignments(rings, observer, kinds, leader, cache, config.controller.sharder, webhook=True),
                 config.controller.sharder.sync_period,

@@ -14,7 +14,7 @@ create, patch on mutatingwebhookconfigurations, and what `webhook_drift` can use
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -69,6 +69,7 @@ def ring_controller(
     drift: WebhookDrift,
     ca: CaBundleSource | None,
     clock: Clock,
+    sharders: Collection[str] = (),
 ) -> Controller[ControllerRing]:
     """The controller. `ca` is the sharder's own certificate authority, if it has one.
 
@@ -77,7 +78,7 @@ def ring_controller(
     """
     return Controller(
         name=NAME,
-        reconciler=ControllerRings(rings, observer, config, drift, ca, clock),
+        reconciler=ControllerRings(rings, observer, config, drift, ca, clock, sharders),
         primary=Watch(ControllerRing, when=generation_changed | _status_changed),
         sources=[ShardChanges(rings, observer), drift, *([NewAuthority(rings, ca)] if ca else [])],
         workers=5,
@@ -132,8 +133,10 @@ class ControllerRings(Reconciler[ControllerRing]):
         drift: WebhookDrift,
         ca: CaBundleSource | None,
         clock: Clock,
+        sharders: Collection[str] = (),
     ) -> None:
         self._rings = rings
+        self._sharders = sharders
         self._observer = observer
         self._config = config
         self._drift = drift
@@ -168,9 +171,10 @@ class ControllerRings(Reconciler[ControllerRing]):
         except ApiError as error:
             if not asked or error.code not in _REFUSED:
                 raise
+            known = False
+        if asked and not known:
             body = self._webhook(obj, False)
             await _applied(ctx, body)  # raises if the condition was not the problem
-            known = False
         self._drift.applied(ring, body)
         if asked and not known:
             self._match_condition = False
@@ -184,6 +188,7 @@ class ControllerRings(Reconciler[ControllerRing]):
             ring,
             self._config,
             ca_bundle,
+            sharders=self._sharders,
             match_condition=match_condition,
             without=self._rings.surroundings.system_namespaces,
         )
@@ -208,7 +213,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         shards = [s for s in self._observer.book.shards(ring.name, self._clock.monotonic()) if not s.deleted]
         found = findings(ring.report, ring.resources, shards, max_shards=MAX_SHARDS)
         if ready == "True":
-            available = sum(shard.valid and shard.state.available for shard in shards)
+            available = sum(shard.member for shard in shards)
             status = msgspec.structs.replace(status, shards=len(shards), available_shards=available)
             if (lacking := needed(found)) and not ring.strict:
                 ready, reason = "False", "PartlySharded"

@@ -5,7 +5,9 @@ condition: the webhook is not called for an object with a shard label, because i
 An object selector cannot express that: the webhook is also called if only the *old* object lacks the label, as in
 all assignments by the sharder itself. Without the condition (`match_condition=False`: strict parity, API
 servers before 1.28) everything works the same, and the API server calls the webhook for each of those. It is called
-in either case when a user creates an object, and for an update that removes the label.
+in either case when a user creates an object, and for an update that removes the label. With match conditions there is
+another webhook, for updates that change the label's value: only sharders do that, and for their accounts it is not
+called.
 
 It is not called for system namespaces, even if the ring shards them: their objects are assigned by the watch, and no
 webhook stands between the control plane and its own objects. With strict parity, the ring's selector is used as it is.
@@ -19,7 +21,8 @@ leads, and a kubeshard sharder restores it when it leads: once per change of lea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -47,6 +50,9 @@ from kubeshard.webhook.shared_certificate import service_names
 
 MATCH_CONDITION = "not-assigned"
 
+RELABELLED = "relabelled.sharding.timebertt.dev"
+"""The name of the other webhook."""
+
 TIMEOUT_SECONDS = 2
 """How long a webhook that does not respond delays a request, for each ring of its resource. An answer takes
 milliseconds; an object whose request was not waited for is assigned by the watch on unassigned objects. The reference
@@ -70,13 +76,14 @@ def webhook_configuration(
     config: WebhookConfig,
     ca_bundle: str = "",
     *,
+    sharders: Collection[str] = (),
     match_condition: bool = True,
     without: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The fields that the sharder applies for the ring. `ca_bundle` is used if the configuration has
-    none. `without`: namespaces for which the webhook is not called.
+    none. `sharders` are user names; without any there is no second webhook. `without`: namespaces for which the
+    webhook is not called.
     """
-    conditions = [_not_assigned(ring.name)] if match_condition else []
     metadata: dict[str, Any] = {
         "name": webhook_config_name(ring.name),
         "labels": {APP_LABEL: APP_NAME, RING_LABEL: ring.name},
@@ -86,26 +93,31 @@ def webhook_configuration(
         metadata["annotations"] = dict(config.annotations)
     selector = ring.spec.namespace_selector
     selector = config.namespace_selector if selector is None else selector
+
+    def webhook(name: str, operator: str, operations: list[str], *conditions: Mapping[str, str]) -> Any:
+        return {
+            "name": name,
+            "clientConfig": _client_config(config.client_config, webhook_path(ring.name), ca_bundle),
+            "namespaceSelector": _plain(_outside(without, selector)),
+            "objectSelector": {"matchExpressions": [{"key": shard_label(ring.name), "operator": operator}]},
+            "rules": _rules(ring, operations),
+            "failurePolicy": "Ignore",
+            "timeoutSeconds": TIMEOUT_SECONDS,
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            **({"matchConditions": list(conditions)} if match_condition else {}),
+        }
+
+    webhooks = [webhook(WEBHOOK_NAME, "DoesNotExist", ["CREATE", "UPDATE"], _not_assigned(ring.name))]
+    if match_condition and sharders:
+        conditions = _not_by_sharder(sharders), _relabelled(ring.name)
+        # First, so that it is not shown what the other one has assigned.
+        webhooks.insert(0, webhook(RELABELLED, "Exists", ["UPDATE"], *conditions))
     return {
         "apiVersion": MutatingWebhookConfiguration.KIND.api_version,
         "kind": MutatingWebhookConfiguration.KIND.kind,
         "metadata": metadata,
-        "webhooks": [
-            {
-                "name": WEBHOOK_NAME,
-                "clientConfig": _client_config(config.client_config, webhook_path(ring.name), ca_bundle),
-                "namespaceSelector": _plain(_outside(without, selector)),
-                "objectSelector": {
-                    "matchExpressions": [{"key": shard_label(ring.name), "operator": "DoesNotExist"}]
-                },
-                "rules": _rules(ring),
-                "failurePolicy": "Ignore",
-                "timeoutSeconds": TIMEOUT_SECONDS,
-                "sideEffects": "None",
-                "admissionReviewVersions": ["v1"],
-                **({"matchConditions": conditions} if conditions else {}),
-            }
-        ],
+        "webhooks": webhooks,
     }
 
 
@@ -153,6 +165,21 @@ def _outside(names: tuple[str, ...], selector: LabelSelector) -> LabelSelector:
     return msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, others))
 
 
+def _not_by_sharder(users: Collection[str]) -> dict[str, str]:
+    return {"name": "not-by-sharder", "expression": f"!(request.userInfo.username in {json.dumps([*users])})"}
+
+
+def _relabelled(ring: str) -> dict[str, str]:
+    label = shard_label(ring)
+
+    def labelled(which: str) -> str:
+        return f"has({which}.metadata.labels) && '{label}' in {which}.metadata.labels"
+
+    old, new = (f"{which}.metadata.labels['{label}']" for which in ("oldObject", "object"))
+    expression = f"{labelled('oldObject')} && {labelled('object')} && {old} != '' && {old} != {new}"
+    return {"name": "relabelled", "expression": expression}
+
+
 def _client_config(config: WebhookClientConfig, path: str, ca_bundle: str) -> dict[str, Any]:
     ca_bundle = config.ca_bundle or ca_bundle
     body: dict[str, Any] = {"caBundle": ca_bundle} if ca_bundle else {}
@@ -168,19 +195,19 @@ def _client_config(config: WebhookClientConfig, path: str, ca_bundle: str) -> di
     return {**body, "service": service}
 
 
-def _rules(ring: ControllerRing) -> list[dict[str, Any]]:
+def _rules(ring: ControllerRing, operations: list[str]) -> list[dict[str, Any]]:
     accepted = RingResources(ring.spec.resources)
     listed = [
         resource.group_resource
         for main in ring.spec.resources
         for resource in (main, *main.controlled_resources)
     ]
-    return [_rule(resource) for resource in listed if resource in accepted]
+    return [_rule(resource, operations) for resource in listed if resource in accepted]
 
 
-def _rule(resource: GroupResource) -> dict[str, Any]:
+def _rule(resource: GroupResource, operations: list[str]) -> dict[str, Any]:
     return {
-        "operations": ["CREATE", "UPDATE"],
+        "operations": operations,
         "apiGroups": [resource.group],
         "apiVersions": ["*"],
         "resources": [resource.resource],
