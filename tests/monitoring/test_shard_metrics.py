@@ -70,9 +70,9 @@ async def test_a_process_that_is_unfit_counts_so_once_until_it_is_fit_again() ->
         shard = world.processes["s0"]
         assert shard.manager is not None
         vitals = shard.manager._vitals
-        vitals._due = lambda: [("thing", world.loop.time() - 60)]
+        vitals._hanging = lambda: ["all workers of controller thing hang"]
         await asyncio.sleep(5)
-        vitals._due = list
+        vitals._hanging = list
         await asyncio.sleep(5)
         assert not shard.dead
         assert value(shard, "lease_renewal_failures_total", shard="s0", reason="unfit") == 1

@@ -188,7 +188,7 @@ def test_the_lease_says_that_a_watchdog_is_armed_while_it_is_held() -> None:
     assert claim.released(held, WALL).metadata.annotation(WATCHDOG_ANNOTATION) == ""
 
 
-@pytest.mark.parametrize(("written", "waited"), [(2**31 - 1, 600.0), (1, 6.0), (0, 30.0), (None, 30.0)])
+@pytest.mark.parametrize(("written", "waited"), [(2**31 - 1, 120.0), (1, 6.0), (0, 30.0), (None, 30.0)])
 def test_a_forged_duration_cannot_stretch_or_spare_the_waiting(written: int | None, waited: float) -> None:
     assert Shard().write(0.0, lambda _: lease(ME.name, RIVAL, duration=written))[0] == waited
 

@@ -43,6 +43,7 @@ from kubeshard.core.patches import JsonPatch, MergePatch, pointer, remove, test
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.handover import Arrivals, Floors
+from kubeshard.shard.reclaiming import MARK
 from kubeshard.sharding.names import drain_label, shard_label
 
 _log = get_logger("kubeshard.shard")
@@ -110,6 +111,12 @@ class Handovers:
 
     def draining(self, metadata: ObjectMeta) -> bool:
         return metadata.has_label(self._drain)
+
+    def returning(self, metadata: ObjectMeta) -> bool:
+        """Whether the drain label is the mark of `reclaim`, which is there for a moment only: a lagging cache may still
+        show it. One that a process left behind is a drain like any other.
+        """
+        return metadata.label(self._drain) == MARK
 
     def acknowledgement(self, metadata: ObjectMeta) -> MergePatch:
         """Removes both labels from exactly the version that has the drain label."""
@@ -201,7 +208,7 @@ class _Sharded:
         handovers.asked_for(kind, ctx)
         for attempt in range(TRIES):
             try:
-                if conflict is not None:
+                if conflict is not None or (attempt == 0 and handovers.returning(obj.metadata)):
                     live = await ctx.client.get(form, key.name, key.namespace)
                     if not handovers.ours(live.metadata) or not handovers.draining(live.metadata):
                         return None  # the cache will show it soon
