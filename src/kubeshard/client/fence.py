@@ -114,7 +114,7 @@ def refusal(fence: Fence, patch: Patch, error: ApiError) -> ApiError:
     error.
     """
     match patch:
-        case JsonPatch() if isinstance(error, Invalid) and not error.details.get("causes"):
+        case JsonPatch() if isinstance(error, Invalid) and not error.causes:
             problem = f"the object does not carry {fence.label_key}={fence.shard} (or another test failed)"
         case ApplyPatch() if isinstance(error, Conflict) and _names_label(fence, error):
             problem = f"the object has another shard's {fence.label_key}"
@@ -140,10 +140,7 @@ def _labelled(fence: Fence, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names_label(fence: Fence, error: ApiError) -> bool:
-    causes = error.details.get("causes") or ()
-    return any(
-        fence.label_key in str(cause.get("field", "")) for cause in causes if isinstance(cause, Mapping)
-    )
+    return any(fence.label_key in str(cause.get("field", "")) for cause in error.causes)
 
 
 def _not_ours(fence: Fence, kind: Kind, obj: KubeObject) -> NotOurs:

@@ -27,10 +27,7 @@ _log = get_logger("kubeshard.client")
 
 def is_leaving(error: BaseException) -> bool:
     """Whether a create was refused because its namespace is being deleted."""
-    causes = error.details.get("causes") if isinstance(error, ApiError) else None
-    return isinstance(causes, list) and any(
-        isinstance(cause, dict) and cause.get("reason") == CAUSE for cause in causes
-    )
+    return isinstance(error, ApiError) and any(cause.get("reason") == CAUSE for cause in error.causes)
 
 
 @dataclass(slots=True)

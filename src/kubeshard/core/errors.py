@@ -5,7 +5,7 @@ Catch the class, not the code: `except NotFound`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 ANONYMOUS = 'User "system:anonymous"'
@@ -25,8 +25,7 @@ class ApiError(KubeshardError):
     """The API server rejected a request, or the request failed.
 
     `code` is the HTTP status, `reason` the server's machine-readable word (`NotFound`, `Conflict`, ...),
-    `retry_after` the seconds the server asked to wait, or None. `details` is `Status.details` (causes name
-    the fields).
+    `retry_after` the seconds the server asked to wait, or None. `details` is `Status.details`.
     """
 
     def __init__(
@@ -45,6 +44,12 @@ class ApiError(KubeshardError):
         self.retry_after = retry_after
         self.details: Mapping[str, Any] = details or {}
 
+    @property
+    def causes(self) -> Sequence[Mapping[str, Any]]:
+        """What is wrong in detail: each has a `reason`, a `field` and a `message`, if the server gave them."""
+        causes = self.details.get("causes")
+        return [cause for cause in causes if isinstance(cause, Mapping)] if isinstance(causes, list) else []
+
 
 class NotFound(ApiError):
     """404: the object, or its kind, does not exist."""
@@ -62,7 +67,7 @@ class Conflict(ApiError):
 
 class FieldConflict(Conflict):
     """409 of an apply without `force`: other field managers own fields that it sets to other values;
-    `details["causes"]` names them. Not a stale read: the same apply fails again until they give the fields up.
+    `causes` name them. Not a stale read: the same apply fails again until they give the fields up.
     """
 
 
@@ -71,7 +76,7 @@ class Gone(ApiError):
 
 
 class Invalid(ApiError):
-    """422 (and 400 for malformed bodies): validation failed; `details["causes"]` names the fields."""
+    """422 (and 400 for malformed bodies): validation failed; `causes` name the fields."""
 
 
 class PatchTestFailed(Invalid):

@@ -24,6 +24,7 @@ from typing import Protocol
 
 import msgspec
 
+from kubeshard.client.leaving import is_leaving
 from kubeshard.core.builtin import Secret
 from kubeshard.core.errors import (
     AlreadyExists,
@@ -45,9 +46,6 @@ from kubeshard.webhook.certificates import Identity, ServingCertificate
 
 APP_LABEL = "app.kubernetes.io/name"
 """The label of the Secret that names its program."""
-
-TERMINATING = "NamespaceTerminating"
-"""The API server's cause of a refused create."""
 
 _LOG = get_logger("kubeshard.webhook")
 
@@ -145,8 +143,7 @@ class SharedCertificate:
                 _LOG.warning("Cannot renew the webhook certificate, serving the last one", error=error)
 
     def _remedy(self, error: ApiError) -> str:
-        causes = error.details.get("causes") or ()
-        if any(cause.get("reason") == TERMINATING for cause in causes):
+        if is_leaving(error):
             return f"wait until the namespace {self._namespace} is gone, and install again"
         if isinstance(error, NotFound):
             return f"create the namespace {self._namespace}, or configure certificate files"

@@ -312,8 +312,7 @@ def _that(does: str, functions: Sequence[Any]) -> Iterator[Any]:
 
 def _would_create(error: Invalid) -> bool:
     """Whether a stanza was refused because it would have become a whole definition."""
-    causes = error.details.get("causes")
-    return any(cause.get("field") == "spec.group" for cause in causes or () if isinstance(cause, dict))
+    return any(cause.get("field") == "spec.group" for cause in error.causes)
 
 
 def _conversions(functions: Sequence[Any]) -> dict[str, Conversion]:

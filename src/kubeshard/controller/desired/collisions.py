@@ -22,7 +22,7 @@ DUPLICATE = "FieldValueDuplicate"
 
 def names_a_duplicate(error: Invalid) -> bool:
     """Whether entries can be what is wrong. If a field cannot be changed, those of others stay where they are."""
-    return any(cause.get("reason") == DUPLICATE for cause in error.details.get("causes") or ())
+    return any(cause.get("reason") == DUPLICATE for cause in error.causes)
 
 
 def collisions(desired: Mapping[str, Any], live: Mapping[str, Any]) -> list[dict[str, Any]]:
