@@ -26,7 +26,7 @@ from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.leases import LeaseBook, written_state
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL, SYSTEM_NAMESPACE, webhook_config_name
-from kubeshard.sharding.states import ShardState
+from kubeshard.sharding.states import DEFAULT_DURATION, ShardState
 from kubeshard.survey.errors import Unanswerable, needing, unknown
 
 ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
@@ -140,15 +140,9 @@ async def read_orphans(client: Client, cluster: Cluster) -> list[str]:
     for ring in cluster.without_ring():
         only = FieldSelector.equals("metadata.name", f"sharder-{ring}")
         elections = await client.list_all(Lease, ALL, field_selector=only)
-        if not any(_leads(lease, cluster.now) for lease in elections):
+        if not any(each.spec.holder_identity and not _silence(each, cluster.now) for each in elections):
             found.append(ring)
     return found
-
-
-def _leads(lease: Lease, now: float) -> bool:
-    renewed = parse_time(lease.spec.renew_time)
-    late = renewed is not None and now - renewed > 2 * (lease.spec.lease_duration_seconds or 15)
-    return bool(lease.spec.holder_identity) and not late
 
 
 async def read_webhook(client: Client, ring: str) -> Webhook:
@@ -177,12 +171,18 @@ async def read_leader(client: Client, now: float) -> str | None:
         return f"there is no Lease {ELECTION}: no sharder leads"
     except Forbidden:
         return f"you may not get the Lease {ELECTION}, so it is not known whether a sharder leads"
-    renewed = parse_time(lease.spec.renew_time)
     if not lease.spec.holder_identity:
         return f"nobody holds the Lease {ELECTION}: no sharder runs"
-    if renewed is not None and now - renewed > 2 * (lease.spec.lease_duration_seconds or 15):
-        return f"{lease.spec.holder_identity} has not renewed the Lease {ELECTION} for {now - renewed:.0f} s"
+    if seconds := _silence(lease, now):
+        return f"{lease.spec.holder_identity} has not renewed the Lease {ELECTION} for {seconds:.0f} s"
     return None
+
+
+def _silence(lease: Lease, now: float) -> float:
+    """The seconds without renewal, if they are more than twice the Lease's duration: nobody leads then. Otherwise 0."""
+    renewed = parse_time(lease.spec.renew_time)
+    seconds = 0.0 if renewed is None else now - renewed
+    return seconds if seconds > 2 * (lease.spec.lease_duration_seconds or DEFAULT_DURATION) else 0.0
 
 
 def default_selector(webhook: Webhook) -> LabelSelector:
