@@ -7,7 +7,8 @@ An informer is live when it has been filled and is connected to the server. Othe
 | `unanswered` | it has not been filled, and the server has not said why |
 | `not served` | the kind is not or no longer installed: noticed at once |
 | `forbidden` | a permission is missing |
-| `refused` | the credentials are not accepted |
+| `refused` | the credentials are missing or not accepted |
+| `rejected` | the server rejects the request itself: the scope of a watch cannot work |
 | `unavailable` | no usable response: an outage, a timeout, an overloaded server, an error about this kind |
 
 An informer that was filled counts as live until its store has not followed the server for SILENCE seconds, unless its

@@ -29,6 +29,7 @@ from kubeshard.sharding.api import GROUP, ControllerRing
 from kubeshard.sharding.names import (
     APP_LABEL,
     APP_NAME,
+    NAMESPACE_NAME_LABEL,
     RING_LABEL,
     SHARD_LABEL_PREFIX,
     webhook_config_name,
@@ -130,13 +131,13 @@ def webhook_policy(pods: str) -> Iterator[Manifest]:
     )
 
 
-_NAME = "kubernetes.io/metadata.name"
 _SELECTS_NAMESPACE = (
-    f"w.namespaceSelector.?matchLabels.orValue({{}}).all(k, k == '{_NAME}' && w.namespaceSelector.matchLabels[k] == n)"
+    "w.namespaceSelector.?matchLabels.orValue({}).all(k,"
+    f" k == '{NAMESPACE_NAME_LABEL}' && w.namespaceSelector.matchLabels[k] == n)"
     " && w.namespaceSelector.?matchExpressions.orValue([]).all(e,"
-    f" e.operator == 'In' ? e.key == '{_NAME}' && n in e.values"
-    f" : e.operator == 'NotIn' ? !(e.key == '{_NAME}' && n in e.values)"
-    f" : e.operator == 'Exists' ? e.key == '{_NAME}' : e.key != '{_NAME}')"
+    f" e.operator == 'In' ? e.key == '{NAMESPACE_NAME_LABEL}' && n in e.values"
+    f" : e.operator == 'NotIn' ? !(e.key == '{NAMESPACE_NAME_LABEL}' && n in e.values)"
+    f" : e.operator == 'Exists' ? e.key == '{NAMESPACE_NAME_LABEL}' : e.key != '{NAMESPACE_NAME_LABEL}')"
 )
 """Whether the selector of webhook `w` selects a namespace `n` that has no labels but its name."""
 

@@ -196,9 +196,8 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_timestamp(record)} {record.levelname} {record.name}: {one_line(_bare(record))}"
-        if isinstance(record.msg, Message) or not hasattr(
-            record, "fields"
-        ):  # else a queue has rendered the message
+        # A QueueHandler has rendered our messages already, with their fields.
+        if isinstance(record.msg, Message) or not hasattr(record, "fields"):
             line += _as_text(_fields(record))
         trace = _trace(record)
         return f"{line}\n{trace}" if trace else line

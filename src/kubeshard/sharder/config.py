@@ -30,7 +30,13 @@ from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelect
 from kubeshard.manager.config_file import ComponentConfig, Duration, load_component
 from kubeshard.runtime import environ
 from kubeshard.runtime.http_server import parse_bind_address
-from kubeshard.sharding.names import CONCURRENT_MOVES, SYNC_PERIOD, SYSTEM_NAMESPACE, WEBHOOK_PORT
+from kubeshard.sharding.names import (
+    CONCURRENT_MOVES,
+    NAMESPACE_NAME_LABEL,
+    SYNC_PERIOD,
+    SYSTEM_NAMESPACE,
+    WEBHOOK_PORT,
+)
 
 API_VERSION = "config.sharding.timebertt.dev/v1alpha1"
 KIND = "SharderConfig"
@@ -94,7 +100,7 @@ class WebhookClientConfig(Struct):
 
 def _all_but_system_namespaces(namespace: str) -> LabelSelector:
     names = LabelSelectorRequirement(
-        key="kubernetes.io/metadata.name", operator="NotIn", values=("kube-system", namespace)
+        key=NAMESPACE_NAME_LABEL, operator="NotIn", values=("kube-system", namespace)
     )
     return LabelSelector(match_expressions=(names,))
 

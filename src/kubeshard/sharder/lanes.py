@@ -174,9 +174,7 @@ class Lanes:
     async def _relist(self) -> bool:
         try:
             await self._observer.relist()
-        except (
-            Exception
-        ) as error:  # for every lane, whatever it is; the observer meets it too, and logs it once
+        except Exception as error:  # the observer meets it too, and logs it once for all lanes
             _log.debug("Cannot list shard Leases", error=error)
             return False
         return True
