@@ -103,7 +103,16 @@ async def test_an_error_is_a_class_by_its_cause(server, client, status, code, re
         await client.get(ConfigMap, "a", "n")
     assert type(caught.value) is error
     assert (caught.value.code, caught.value.reason) == (code, reason)
-    assert caught.value.details["causes"] == [{"field": "spec"}]
+    assert caught.value.causes == [{"field": "spec"}]
+
+
+@pytest.mark.parametrize("causes", [None, "spec", 3, {"field": "spec"}, ["spec", None, 3]])
+async def test_causes_of_an_error_that_are_none_are_left_out(server, client, status, causes):
+    server.answer(status(422, "Invalid", details={"causes": causes}))
+    with pytest.raises(Invalid) as caught:
+        await client.get(ConfigMap, "a", "default")
+    assert not caught.value.causes
+    assert caught.value.details["causes"] == causes
 
 
 @pytest.mark.parametrize(
