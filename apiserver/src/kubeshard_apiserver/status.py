@@ -88,12 +88,18 @@ _ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 """The characters that Go escapes in JSON."""
 
 
-def invalid(kind: GroupKind, name: str, errors: Sequence[FieldError]) -> Invalid:
+def aggregated(errors: Iterable[FieldError]) -> str:
+    """Formats errors as Go's aggregate does: each once, and several in brackets."""
     told = list(dict.fromkeys(map(str, errors)))
-    listed = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    return told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+
+
+def invalid(kind: GroupKind, name: str, errors: Sequence[FieldError]) -> Invalid:
     causes = [{"reason": e.reason, "message": e.message, "field": e.path} for e in errors]
     details = _details(name=name, group=kind.group, kind=kind.kind, causes=causes)
-    return Invalid(f'{kind} "{name}" is invalid: {listed}', code=422, reason="Invalid", details=details)
+    return Invalid(
+        f'{kind} "{name}" is invalid: {aggregated(errors)}', code=422, reason="Invalid", details=details
+    )
 
 
 def unprocessable() -> Invalid:

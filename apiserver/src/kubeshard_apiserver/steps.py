@@ -2,9 +2,8 @@
 
 The verbs that write are generators: they yield a `WebhookCall`, are sent the `WebhookReply`, and return their answer.
 Processing that takes long because the body is large is yielded as `Work`, and its result is sent back; a `Pause` is
-answered with nothing. This keeps the
-model sans-IO: the driver decides how calls are made. The front makes them over HTTP, a simulator over its own network,
-and `finish` makes none.
+answered with nothing. This keeps the model sans-IO: the driver decides how calls are made. The front makes them over
+HTTP, a simulator over its own network, and `finish` makes none.
 """
 
 from __future__ import annotations

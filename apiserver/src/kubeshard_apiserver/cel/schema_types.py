@@ -29,21 +29,8 @@ ROOT: Mapping[str, Schema] = {
 _PACKAGE = "kubeshard"
 _RESERVED = frozenset(
     (
-        *(
-            "as",
-            "break",
-            "const",
-            "continue",
-            "else",
-            "for",
-            "function",
-            "if",
-            "import",
-            "let",
-            "loop",
-            "package",
-        ),
-        *("namespace", "return", "var", "void", "while"),
+        *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop"),
+        *("namespace", "package", "return", "var", "void", "while"),
     )
 )
 _TOKENS = frozenset(("true", "false", "null", "in"))

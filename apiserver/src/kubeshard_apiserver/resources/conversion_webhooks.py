@@ -21,7 +21,7 @@ import msgspec
 from kubeshard_apiserver.objects import Object, private
 from kubeshard_apiserver.resources.pod_names import annotation_keys, labels
 from kubeshard_apiserver.schema.validation import type_name
-from kubeshard_apiserver.status import internal
+from kubeshard_apiserver.status import aggregated, internal
 from kubeshard_apiserver.steps import Steps, WebhookCall
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def _asked(missing: Unconverted, uid: str) -> Steps[list[tuple[Object, Object]]]
         "request": {"uid": uid, "desiredAPIVersion": missing.api_version, "objects": objects},
         "response": {"uid": "", "convertedObjects": None, "result": {"metadata": {}}},
     }
-    group, kind = objects[0]["apiVersion"], objects[0]["kind"]
+    version, kind = objects[0]["apiVersion"], objects[0]["kind"]
     reply = yield WebhookCall(webhook.name, webhook.client, review, _TIMEOUT)
     try:
         if reply.problem:
@@ -133,7 +133,7 @@ def _asked(missing: Unconverted, uid: str) -> Steps[list[tuple[Object, Object]]]
             _check(old, new, missing.api_version, index)
         return [(old, _restored(old, new)) for old, new in zip(objects, converted, strict=True)]
     except _Refused as error:
-        raise internal(f"conversion webhook for {group}, Kind={kind} {error}") from None
+        raise internal(f"conversion webhook for {version}, Kind={kind} {error}") from None
 
 
 def _objects(review: Any, uid: str, *, strict: bool) -> list[Any]:
@@ -181,7 +181,11 @@ def _check(old: Object, new: Any, api_version: str, index: int) -> None:
 def _restored(old: Object, new: Object) -> Object:
     """Returns the converted object with the metadata of the original, except for labels and annotations."""
     metadata = dict(old["metadata"])
-    for field, errors in (("labels", labels), ("annotations", annotation_keys)):
+    # The server names the place of annotations in the singular.
+    for field, place, errors in (
+        ("labels", "labels", labels),
+        ("annotations", "annotation", annotation_keys),
+    ):
         given = new["metadata"].get(field)
         if given is None or given == {}:
             metadata.pop(field, None)
@@ -193,15 +197,10 @@ def _restored(old: Object, new: Object) -> Object:
             if not isinstance(text, str):
                 told = f"must be a string, but is {_go_type(text)} in converted object"
                 raise _Refused(f"{begin}metadata.{field}[{key}] {told}")
-        # The server names the place of annotations in the singular.
-        if given != metadata.get(field) and (wrong := errors(f"metadata.{_PLACES[field]}", given)):
-            causes = list(dict.fromkeys(map(str, wrong)))
-            raise _Refused(begin + (causes[0] if len(causes) == 1 else f"[{', '.join(causes)}]"))
+        if given != metadata.get(field) and (wrong := errors(f"metadata.{place}", given)):
+            raise _Refused(begin + aggregated(wrong))
         metadata[field] = given
     return {**new, "metadata": metadata}
-
-
-_PLACES = {"labels": "labels", "annotations": "annotation"}
 
 
 def _go_type(value: Any) -> str:

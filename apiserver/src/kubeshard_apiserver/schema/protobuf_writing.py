@@ -40,13 +40,13 @@ def encode_event(type_: str, obj: Mapping[str, Any]) -> bytes:
 def written(number: int, value: Written) -> bytes:
     """Encodes one field."""
     if isinstance(value, bytes):
-        return varint(number << 3 | 2) + varint(len(value)) + value
+        return _varint(number << 3 | 2) + _varint(len(value)) + value
     if isinstance(value, float):
-        return varint(number << 3 | 1) + struct.pack("<d", value)
-    return varint(number << 3) + varint(value & 0xFFFFFFFFFFFFFFFF)
+        return _varint(number << 3 | 1) + struct.pack("<d", value)
+    return _varint(number << 3) + _varint(value & 0xFFFFFFFFFFFFFFFF)
 
 
-def varint(value: int) -> bytes:
+def _varint(value: int) -> bytes:
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -59,13 +59,18 @@ def _content(api_version: str, kind: str, obj: Mapping[str, Any]) -> bytes:
     if kind in _PLAIN:
         return _plain(kind, obj)
     if "items" in obj and isinstance(obj.get("metadata"), Mapping) and kind.endswith("List"):
-        item = type_of(api_version, kind.removesuffix("List"))
-        field_numbers()[item]
+        item = _type(api_version, kind.removesuffix("List"))
         items = b"".join(written(2, _message(item, each)) for each in obj["items"] or ())
         return written(1, _plain("ListMeta", obj["metadata"])) + items
+    return _message(_type(api_version, kind), obj)
+
+
+def _type(api_version: str, kind: str) -> str:
+    """Returns the name of a kind in the catalog. Raises KeyError if the kind has no protobuf form."""
     name = type_of(api_version, kind)
-    field_numbers()[name]
-    return _message(name, obj)
+    if name not in field_numbers():
+        raise KeyError(name)
+    return name
 
 
 @cache

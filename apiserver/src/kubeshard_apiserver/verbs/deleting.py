@@ -2,8 +2,8 @@
 
 An object without finalizers is removed immediately, unless its kind has a reason to keep it. Otherwise it gets a
 deletionTimestamp and stays until the last finalizer is removed. A pod is always seen with its deletionTimestamp for a
-moment: controllers act on that. `Foreground` and `Orphan` add the finalizer that the
-garbage collector processes. Source: k8s.io/apiserver `registry/rest/delete.go`, `registry/generic/registry/store.go`.
+moment: controllers act on that. `Foreground` and `Orphan` add the finalizer that the garbage collector processes.
+Source: k8s.io/apiserver `registry/rest/delete.go`, `registry/generic/registry/store.go`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kubeshard_apiserver.resources.pod_names import label_value, qualified_name
-from kubeshard_apiserver.status import FieldError, bad_request, invalid_value
+from kubeshard_apiserver.status import aggregated, bad_request, invalid_value
 
 Labels = Mapping[str, str]
 
@@ -109,7 +109,7 @@ class _Parser:
             if problems := label_value(value):
                 errors.append(invalid_value(f"values[{index}][{key}]", value, "; ".join(problems)))
         if errors:
-            raise _unreadable(_together(errors))
+            raise _unreadable(aggregated(errors))
         plain = {"=": "in", "==": "in", "!=": "notin"}.get(operator, operator)
         return Term(key, plain, frozenset(values))
 
@@ -159,11 +159,6 @@ def _integer(text: str) -> int | None:
     """Returns the number if it is an integer of 64 bits."""
     number = int(text) if len(text) < 64 and _INTEGER(text) else None
     return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
-
-
-def _together(errors: list[FieldError]) -> str:
-    told = list(dict.fromkeys(map(str, errors)))
-    return told[0] if len(told) == 1 else f"[{', '.join(told)}]"
 
 
 def _unreadable(problem: str) -> Exception:
