@@ -1,4 +1,4 @@
-"""The location and the size of modules."""
+"""The location of modules, and how they begin."""
 
 from __future__ import annotations
 
