@@ -142,7 +142,7 @@ class Deadline:
     __slots__ = (
         "_cancelled",
         "_deadlines",
-        "_worker",
+        "_lifted",
         "began",
         "due",
         "ended",
@@ -160,13 +160,11 @@ class Deadline:
         self.ended = self.overdue = False
         self._deadlines = deadlines
         self.worker: asyncio.Task[Any] | None = None
-        """The task of the run."""
-        self._worker: asyncio.Task[Any] | None = None
-        """The same, while the deadline may cancel it."""
-        self._cancelled = False
+        """The task of the run, once that has begun."""
+        self._cancelled = self._lifted = False
 
     def __enter__(self) -> Deadline:
-        self.worker = self._worker = asyncio.current_task()
+        self.worker = asyncio.current_task()
         self._deadlines._add(self)
         return self
 
@@ -180,18 +178,18 @@ class Deadline:
         """Called when the reconcile has ended: what it left behind is no longer cancelled. Returns whether it was
         cancelled.
         """
-        worker, self._worker = self._worker, None
-        if self._cancelled and worker is not None:
-            worker.uncancel()
+        if self._cancelled and not self._lifted and self.worker is not None:
+            self.worker.uncancel()
+        self._lifted = True
         return self._cancelled
 
     def look(self, now: float) -> float | None:
         """Does what is due. Returns when to look again, or None for never."""
         if now < self.due:
             return self.due
-        if self._worker is not None and not self._cancelled:
+        if self.worker is not None and not self._lifted and not self._cancelled:
             self._cancelled = self.run.out_of_time = True
-            self._worker.cancel()
+            self.worker.cancel()
         if now < self.due + OVERDUE:
             return self.due + OVERDUE
         if not self.overdue:
