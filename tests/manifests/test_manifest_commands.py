@@ -134,7 +134,9 @@ def test_every_form_of_an_image_is_taken(image: str) -> None:
     ],
     ids=("labels", "expressions"),
 )
-def test_secrets_are_written_only_in_the_namespaces_that_a_ring_names(selector: dict[str, Any]) -> None:
+def test_secrets_are_read_and_written_only_in_the_namespaces_that_a_ring_names(
+    selector: dict[str, Any],
+) -> None:
     rules = {
         (role["kind"], role["metadata"].get("namespace")): role["rules"]
         for role in ring_objects(
@@ -145,9 +147,10 @@ def test_secrets_are_written_only_in_the_namespaces_that_a_ring_names(selector: 
     assert rules == {
         ("ClusterRole", None): [
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "patch"]},
-            {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]},
         ],
-        ("Role", "a"): [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "patch"]}],
+        ("Role", "a"): [
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch", "patch"]}
+        ],
     }
 
 

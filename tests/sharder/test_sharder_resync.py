@@ -440,7 +440,7 @@ async def test_missing_verbs_are_found_before_they_are_needed() -> None:
 
     w.api.faults.append(review)
     await w.run()
-    assert w.report.missing_verbs == {GroupResource("", "configmaps"): {"watch"}}
+    assert w.report.missing_verbs == {GroupResource("", "configmaps"): {"watch": ()}}
 
 
 @virtual_time

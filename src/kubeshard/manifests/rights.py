@@ -21,8 +21,8 @@ fails.
 | a ring's resources | get, patch | reading and assigning them |
 
 The Leases are those of shards in all namespaces; an admission policy (`policies`) protects all others from the sharder.
-If a ring names its namespaces, Secrets may be patched in these only. They are found by lists and watches of all
-namespaces, which rings share.
+If a ring names its namespaces, Secrets may be read and patched in these only; if they are more than a few, they are
+found by lists and watches of all namespaces. Rings share watches of other resources, which they may read everywhere.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kubeshard.core.grants import Grant
 from kubeshard.manager.roles import EVENTS
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingResources, named_namespaces
+from kubeshard.sharding.classification import FEW_NAMESPACES, RingResources, named_namespaces
 
 
 def sharder_grants() -> Iterator[Grant]:
@@ -59,8 +59,11 @@ def ring_grants(ring: ControllerRing) -> Iterator[Grant]:
     namespaces = named_namespaces(ring.spec.namespace_selector)
     for entry in RingResources(ring.spec.resources).entries:
         if namespaces and entry.resource == Secret.KIND.group_resource:
-            yield Grant.on(entry.resource, "list", "watch")
+            few = len(namespaces) <= FEW_NAMESPACES
+            if not few:
+                yield Grant.on(entry.resource, "list", "watch")
             for namespace in namespaces:
-                yield Grant.on(entry.resource, "get", "patch", namespace=namespace)
+                read = ("list", "watch") if few else ()
+                yield Grant.on(entry.resource, "get", *read, "patch", namespace=namespace)
         else:
             yield Grant.on(entry.resource, "list", "watch", "get", "patch")

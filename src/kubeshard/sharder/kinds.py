@@ -49,6 +49,14 @@ class ResourceKinds:
         """The kind, from the cache or from the server. Raises like `learn`."""
         return self._kinds.get(resource) or await self.learn(resource)
 
+    async def eventually(self, resource: GroupResource) -> Kind:
+        """The kind, as soon as it is known."""
+        while True:
+            try:
+                return await self.kind(resource)
+            except ApiError:
+                await asyncio.sleep(RETRY)
+
     def forget(self, resource: GroupResource) -> None:
         """The server returned 404 for a request of the kind: it is looked up again."""
         if self._kinds.pop(resource, None) is not None:

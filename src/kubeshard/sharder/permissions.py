@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 
 from kubeshard.client.client import Client
@@ -56,12 +57,14 @@ class Permissions:
             return
         lane.asked[verb] = now
         try:
-            allowed = await self._allowed_to(lane, verb)
+            missing = await self._missing(lane, verb)
         except ApiError:
             return
         if lane.open:
-            lane.ring.report.permitted(resource, verb, allowed)
-            if not allowed and lane not in self._waiting:
+            lane.ring.report.permitted(
+                resource, verb, not missing, in_=tuple(n for n in missing if n is not ALL)
+            )
+            if missing and lane not in self._waiting:
                 lane.start(partial(self._wait_for_rights, lane), "missing rights")
 
     def granted(self, lane: Lane, verb: str) -> None:
@@ -69,15 +72,26 @@ class Permissions:
         lane.asked.pop(verb, None)
         lane.ring.report.permitted(lane.entry.resource, verb, True)
 
-    async def _allowed_to(self, lane: Lane, verb: str) -> bool:
-        """In all namespaces or, for objects that were found, in each that the ring names. Raises ApiError."""
-        resource = lane.entry.resource
-        if await self._allowed(resource, verb, ALL):
+    async def everywhere(self, lane: Lane, verb: str) -> bool:
+        """Whether it is allowed in all namespaces; True if that is not known."""
+        try:
+            return await self._allowed(lane.entry.resource, verb, ALL)
+        except ApiError:
             return True
-        named = named_namespaces(lane.ring.resource.spec.namespace_selector)
-        if verb not in ("get", "patch") or not named:
-            return False
-        return all([await self._allowed(resource, verb, namespace) for namespace in named])
+
+    async def _missing(self, lane: Lane, verb: str) -> Sequence[str | All]:
+        """Where the ring needs it, and it is not allowed: for a ring that names its namespaces, in these. All of them
+        may be read and written one by one, few of them listed and watched. Raises ApiError.
+        """
+        resource, ring = lane.entry.resource, lane.ring
+        places: Sequence[str | All] = (ALL,)
+        if await self._allowed(resource, verb, ALL):
+            return ()
+        if ring.named:
+            places = ring.named_and_selected()
+        elif verb in ("get", "patch"):
+            places = named_namespaces(ring.resource.spec.namespace_selector) or places
+        return [place for place in places if not await self._allowed(resource, verb, place)]
 
     async def _allowed(self, resource: GroupResource, verb: str, namespace: str | All) -> bool:
         """Raises ApiError."""

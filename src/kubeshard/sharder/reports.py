@@ -62,7 +62,8 @@ class RingReport:
         self._changed = changed
         self.unresolved: dict[GroupResource, str] = {}
         """Why a resource could not be found or read."""
-        self.missing_verbs: dict[GroupResource, set[str]] = {}
+        self.missing_verbs: dict[GroupResource, dict[str, tuple[str, ...]]] = {}
+        """With the namespaces where they are missing; none if it is everywhere."""
         self.selector_problem = ""
         self.unconfirmed_namespaces: tuple[str, ...] = ()
         """System namespaces that it selects, and does not get."""
@@ -88,13 +89,16 @@ class RingReport:
                 del self.unresolved[resource]
             self._changed()
 
-    def permitted(self, resource: GroupResource, verb: str, allowed: bool) -> None:
-        """A request with this verb was allowed or forbidden."""
-        missing = self.missing_verbs.get(resource, set())
-        if (verb in missing) is not allowed:
+    def permitted(self, resource: GroupResource, verb: str, allowed: bool, in_: tuple[str, ...] = ()) -> None:
+        """A request with this verb was allowed or forbidden, everywhere or in these namespaces."""
+        before = self.missing_verbs.get(resource, {})
+        missing = {other: places for other, places in before.items() if other != verb}
+        if not allowed:
+            missing[verb] = in_
+        if missing == before:
             return
-        self.missing_verbs[resource] = missing ^ {verb}
-        if not self.missing_verbs[resource]:
+        self.missing_verbs[resource] = missing
+        if not missing:
             del self.missing_verbs[resource]
         self._changed()
 
@@ -200,13 +204,18 @@ def _permitted(report: RingReport, resources: RingResources) -> tuple[str, str, 
     missing = {resource: verbs for resource, verbs in report.missing_verbs.items() if resource in resources}
     rules = "; ".join(
         f'the rule {{apiGroups: ["{resource.group}"], resources: ["{resource.resource}"],'
-        f" verbs: [{', '.join(sorted(verbs))}]}}"
+        f" verbs: [{', '.join(sorted(verbs))}]}}{_in_namespaces(verbs)}"
         for resource, verbs in sorted(missing.items(), key=str)
     )
-    if all(verbs <= OPTIONAL_VERBS for verbs in missing.values()):
+    if all(verbs.keys() <= OPTIONAL_VERBS for verbs in missing.values()):
         text = f"objects that the webhook misses are assigned late: the sharder lacks {rules}"
         return PERMITTED, "True", "OptionalPermissionMissing", text if rules else ""
     return PERMITTED, "False", "PermissionMissing", f"the sharder needs {rules}"
+
+
+def _in_namespaces(verbs: Mapping[str, tuple[str, ...]]) -> str:
+    names = sorted({name for places in verbs.values() for name in places})
+    return f" in the namespaces {', '.join(names)}" if names else ""
 
 
 def _system_namespaces(report: RingReport) -> str:

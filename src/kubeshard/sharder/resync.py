@@ -7,8 +7,10 @@ While a drain is pending, the resources that its object may control are looked a
 shard may create a child until it releases the object. A look ends after `STALLED` seconds without progress. A resource
 that cannot be found or read is reported, and does not affect others. Never lists at resourceVersion 0.
 
-A ring that selects few of many namespaces reads only these. Then each namespace that it begins to know and selects is
-read as well, because objects in it were not seen.
+A ring whose selector names few namespaces reads only these, and those of them that exist; a ring that selects few of
+many namespaces, too. Then each namespace that it begins to know and selects is read as well, because objects in it were
+not seen. A namespace that cannot be read does not affect the others, except that the look counts as failed, so that it
+is repeated.
 
 Kept in memory: the keys of main objects with a drain that is pending or was rejected.
 
@@ -20,12 +22,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, Forbidden, NotFound, Timeout
 from kubeshard.core.kinds import Kind, TypeMeta
-from kubeshard.core.namespaces import ALL
+from kubeshard.core.namespaces import ALL, All
 from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
@@ -39,14 +41,14 @@ from kubeshard.sharder.reports import DRAIN_STUCK_AFTER
 from kubeshard.sharder.ring import Lane, Ring
 from kubeshard.sharder.schedule import Found, Reach, Track
 from kubeshard.sharder.waiting import Sight
-from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.classification import FEW_NAMESPACES, RingEntry
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
 
 MAX_SELECTOR = 4000
 """Characters; a longer selector is not sent: everything is listed instead of naming all shards in the URL."""
 
-FEW_NAMESPACES, MANY_NAMESPACES = 5, 50
+MANY_NAMESPACES = 50
 """If a ring selects few of many namespaces, it lists these one by one: where each of many rings has a namespace of its
 own, none reads the objects of all.
 """
@@ -70,6 +72,8 @@ class _Look:
     progressed: float = 0.0
     read: float | None = None
     """When the first objects had arrived: the others are not newer, unless the list restarts."""
+    unread: dict[str, ApiError] = field(default_factory=dict)
+    """Namespaces that could not be read."""
     leaves_some: bool = False
     """Whether an urgent look was left some of the objects without an available shard."""
 
@@ -107,19 +111,21 @@ class Resync:
         look = _Look(lane, reach, lane.drains.look(), lane.unassigned.look())
         error = await self._looked(look)
         ring.metrics.resynced(reach.name.lower(), self._clock.monotonic() - started)
+        if problem := error or next(iter(look.unread.values()), None):
+            await self._could_not_read(lane, problem)
+        else:
+            ring.report.resolved(lane.entry.resource)
+            self._permissions.granted(lane, "list")
+            if reach is Reach.ALL:
+                await self._permissions.check(lane)
         if error is not None:
-            await self._could_not_read(lane, error)
             return Found(failed=True)
-        ring.report.resolved(lane.entry.resource)
-        self._permissions.granted(lane, "list")
-        if reach is Reach.ALL:
-            await self._permissions.check(lane)
         if look.tells_drains:
             look.drains.complete()
         if reach is not Reach.CONTROLLED and not look.leaves_some:
             look.unassigned.complete()
         self._tell(lane)
-        return Found(waiting=look.waiting or pending_owners(ring, lane.entry))
+        return Found(look.waiting or pending_owners(ring, lane.entry), failed=bool(look.unread))
 
     async def _looked(self, look: _Look) -> ApiError | None:
         """Performs the look. Returns the error that ended it, if any."""
@@ -167,31 +173,41 @@ class Resync:
                 await crew.start(self._carry_out(job, look))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)
-        if look.tells_drains and lane.pending.end(view.hashring):
+        if look.tells_drains and lane.pending.end(view.hashring, frozenset(look.unread)):
             ring.released(entry.resource)
 
     async def _objects(
         self, look: _Look, kind: Kind, selector: Selector | None
     ) -> AsyncIterator[tuple[PartialObject, float]]:
-        """Yields objects, and when each was read: those of the namespaces that the ring selects, if these are few, else
-        all. Raises ApiError.
+        """Yields objects, and when each was read: those of the namespaces that the ring names or selects, if these are
+        few, else all. Raises ApiError.
         """
 
         def restarted() -> None:  # deciding twice on an object is harmless
             look.read = None
 
-        selected = look.lane.ring.selected(FEW_NAMESPACES, MANY_NAMESPACES) if kind.namespaced else None
-        look.lane.narrow = selected is not None
-        if selected == ():  # asks whether the resource can be read
-            label = shard_label(look.lane.ring.name)
-            selector = Selector.exists(label) & Selector.absent(label)
-        for namespace in selected or (ALL,):
+        ring, names = look.lane.ring, None
+        if kind.namespaced:
+            names = (
+                ring.named_and_selected() if ring.named else ring.selected(FEW_NAMESPACES, MANY_NAMESPACES)
+            )
+        look.lane.narrow = names is not None
+        if names == () and not ring.named:  # asks whether the resource can be read
+            label = shard_label(ring.name)
+            selector, names = Selector.exists(label) & Selector.absent(label), None
+        places: tuple[str | All, ...] = (ALL,) if names is None else names
+        for place in places:
             restarted()
             objects = self._client.list(
-                metadata_only(kind), namespace, label_selector=selector, on_restart=restarted
+                metadata_only(kind), place, label_selector=selector, on_restart=restarted
             )
-            async for obj in objects:
-                yield obj, objects.read_at
+            try:
+                async for obj in objects:
+                    yield obj, objects.read_at
+            except ApiError as error:
+                if place is ALL:
+                    raise
+                look.unread[place] = error
 
     def _is_urgent(self, look: _Look, decision: Decision, view: RingView) -> bool:
         """Whether an urgent look that reads later than this one places the object: else both would write it. One that

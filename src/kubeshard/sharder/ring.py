@@ -33,7 +33,7 @@ from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, Reach, Schedule, Tra
 from kubeshard.sharder.supervised import supervised
 from kubeshard.sharder.waiting import Namespaces, Pending, Waiting
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingEntry, RingResources
+from kubeshard.sharding.classification import RingEntry, RingResources, few_named_namespaces
 from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.sharding.planner import Action, Decision, RingView
 from kubeshard.sharding.ring import HashRing
@@ -124,6 +124,8 @@ class Ring:
         """The last valid selector."""
         self._parsed: LabelSelector | None = None
         """What was given for it, valid or not."""
+        self._named: tuple[str, ...] = ()
+        """The few namespaces that it names."""
         self._views: tuple[RingView, RingView] | None = None
         """The views with the selected namespaces, and with all but system namespaces that are not confirmed."""
         self._learned = -1
@@ -171,6 +173,17 @@ class Ring:
         """Whether the webhook is called for the objects in it."""
         return namespace not in self._around.system_namespaces
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The few namespaces that the selector names, whether or not they exist; () if it may select others."""
+        self._present_selector()
+        return self._named
+
+    def named_and_selected(self) -> tuple[str, ...]:
+        """Those of `named` that exist, and that the ring shards: all that there is to read."""
+        view = self.view
+        return tuple(name for name in self.named if view is not None and view.selects(name))
+
     def selected(self, most: int, of: int) -> tuple[str, ...] | None:
         """The names of the namespaces that the ring selects, if they are at most `most`, out of at least `of`. None if
         not, or if there may be others.
@@ -207,9 +220,12 @@ class Ring:
         self.metrics.keep(self._listed())
         self.report.keep(self._listed())
 
-    def namespaces_changed(self) -> None:
-        """The namespaces that it selects may have changed."""
+    def namespace_changed(self, name: str) -> None:
+        """It may select the namespace now, or may not any longer."""
         self._views = None
+        if name in self.named:
+            for lane in self.lanes.values():
+                lane.tell()
 
     def members_changed(self) -> None:
         """The available shards may have changed. Call it immediately, even if a shard returns soon: a running
@@ -327,6 +343,7 @@ class Ring:
             except InvalidSelector as error:
                 self.report.selector(str(error))
             else:
+                self._named = few_named_namespaces(given)
                 self.report.selector()
             self._parsed = given
         return self._selector

@@ -87,8 +87,9 @@ class Rings:
     def _namespace_changed(self, delta: Delta[Namespace]) -> None:
         if not isinstance(delta, Updated) or delta.old.metadata.labels != delta.new.metadata.labels:
             self.selections += 1
+            namespace = delta.new if isinstance(delta, Updated) else delta.object
             for ring in self:
-                ring.namespaces_changed()
+                ring.namespace_changed(namespace.metadata.name)
 
 
 def _nobody(ring: Ring) -> None: ...

@@ -147,10 +147,8 @@ class Schedule:
             _, delay = self._failed.get(track, (0.0, RETRY_FIRST / 2))
             delay = min(2 * delay, RETRY_LAST, self.sync_period)
             self._failed[track] = (now + delay, delay)
-            if track is Track.THOROUGH:
-                self._follow = None  # the next one is a full look
-            return
-        self._failed.pop(track, None)
+        else:
+            self._failed.pop(track, None)
         if outcome.waiting:
             again = self._follow is not None and reach is Reach.CONTROLLED
             first, last = self.follow_delays

@@ -12,6 +12,9 @@ and a decision for each ring that selects its namespace |
 So the number of connections is at most `APART` times the number of resources, whatever the number of rings. A
 resource with a shared watch keeps it until no ring has the resource.
 
+A ring whose selector names few namespaces counts as so many rings: instead of one for all namespaces, it has a watch
+for each of these that exists. If it may not watch all namespaces, it keeps them instead of sharing one.
+
 When a watch restarts after a gap, a watch of one ring requests a look at the objects without an available shard
 instead of listing them itself; a shared one lists the resource once for all rings. Objects in a namespace that is not
 known yet are read again, by a list of that namespace's unassigned objects, as soon as the namespace appears.
@@ -26,7 +29,7 @@ RBAC: list, watch on every main and controlled resource.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -106,34 +109,67 @@ class UnassignedWatches:
         resource.join(lane)
         try:
             await asyncio.sleep(0)  # the others that start now join too
-            if not resource.crowded:
-                async with resource.apart():
-                    await self._keep(_Watch(lane.entry.resource, {lane: None}, _unassigned(lane)))
-            if resource.shared is None:
-                resource.shared = asyncio.create_task(
-                    self._keep_shared(resource.watch), name=f"watch of {lane.entry.resource}"
-                )
-            await asyncio.wait([resource.shared])
-            resource.shared.result()
+            while True:
+                named = bool(lane.ring.named)
+                if not resource.crowded:
+                    async with _until_told(resource.apart):
+                        await self._keep_apart(lane)
+                    self._missed(lane)
+                elif named and not await self._permissions.everywhere(lane, "watch"):
+                    await self._keep_apart(lane)
+                else:
+                    async with _until_told(resource.refused if named else []):
+                        await self._share(resource, lane)
+                    self._missed(lane)
         finally:
             resource.leave(lane)
             if not resource.lanes:
                 self._resources.pop(lane.entry.resource, None)
-                if resource.shared is not None:
-                    resource.shared.cancel()
-                    await asyncio.wait([resource.shared])
 
-    async def _keep_shared(self, watch: _Watch) -> None:
+    async def _keep_apart(self, lane: Lane) -> None:
+        """Keeps the lane's own watches until cancelled: one for each namespace that the ring names, or one for all."""
+        watching: dict[str | All, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                places: Iterable[str | All] = (ALL,)
+                if lane.ring.named and (await self._kinds.eventually(lane.entry.resource)).namespaced:
+                    places = lane.ring.named_and_selected()
+                for place in watching.keys() - places:
+                    watching.pop(place).cancel()
+                for place in places:
+                    if place not in watching:
+                        watch = _Watch(lane.entry.resource, {lane: None}, _unassigned(lane), place)
+                        watching[place] = group.create_task(self._keep(watch), name=f"watch of {lane}")
+                await lane.news()
+
+    async def _share(self, resource: _Resource, lane: Lane) -> None:
+        """Takes part in the shared watch until cancelled."""
+        resource.share(lane)
+        try:
+            if resource.shared is None:
+                resource.shared = asyncio.create_task(
+                    self._keep_shared(resource), name=f"watch of {lane.entry.resource}"
+                )
+            await asyncio.wait([resource.shared])
+            resource.shared.result()
+        finally:
+            resource.unshare(lane)
+            if not resource.watch.lanes and (shared := resource.shared) is not None:
+                resource.shared = None
+                shared.cancel()
+                await asyncio.wait([shared])
+
+    async def _keep_shared(self, resource: _Resource) -> None:
         await supervised(
-            partial(self._keep, watch),
+            partial(self._keep, resource.watch, resource.refuse),
             "watch",
             crashed=partial(self._rings.surroundings.metrics.crashed, "watch"),
             clock=self._clock,
-            resource=watch.resource,
+            resource=resource.watch.resource,
         )
 
-    async def _keep(self, watch: _Watch) -> None:
-        """Watches until cancelled."""
+    async def _keep(self, watch: _Watch, refused: Callable[[], None] = lambda: None) -> None:
+        """Watches until cancelled. `refused` is called if that is not allowed."""
         version, backoff = "", Backoff(BackoffPolicy(), self._rng)
         while True:
             pause = 0.0
@@ -143,14 +179,16 @@ class UnassignedWatches:
                     version = await self._begin(watch, kind)
                 opened = self._clock.monotonic()
                 last = await self._watch(watch, kind, version)
-                for lane in tuple(watch.lanes):
-                    self._permissions.granted(lane, "watch")
+                if watch.place is ALL:  # what is missing elsewhere is asked for
+                    for lane in tuple(watch.lanes):
+                        self._permissions.granted(lane, "watch")
                 if last or self._clock.monotonic() - opened >= SHORT_WATCH:
                     version = last or version
                     continue
                 _log.debug("Watch of unassigned objects ended immediately", **watch.log_of)
             except Forbidden as error:
                 await self._forbidden(watch, error)
+                refused()
                 pause = FORBIDDEN_PAUSE
             except ApiError as error:
                 if isinstance(error, NotFound):
@@ -211,7 +249,7 @@ class UnassignedWatches:
             # The version of a list that is empty because its selector contradicts itself.
             label = shard_label(next(iter(watch.lanes)).ring.name)
             nothing = Selector.exists(label) & Selector.absent(label)
-            stream = self._client.list(metadata_only(kind), ALL, label_selector=nothing)
+            stream = self._client.list(metadata_only(kind), watch.place, label_selector=nothing)
             async for _ in stream:
                 pass
             for lane in late:
@@ -226,7 +264,7 @@ class UnassignedWatches:
         async with (
             Crew(self._concurrent_moves) as crew,
             self._client.watch(
-                metadata_only(kind), ALL, label_selector=watch.selector, resource_version=version
+                metadata_only(kind), watch.place, label_selector=watch.selector, resource_version=version
             ) as events,
         ):
             async for event in events:
@@ -342,11 +380,16 @@ class _Watch:
     """One watch, and whom it is for. `selector`: None if it is for several lanes."""
 
     def __init__(
-        self, resource: GroupResource, lanes: Mapping[Lane, None], selector: Selector | None
+        self,
+        resource: GroupResource,
+        lanes: Mapping[Lane, None],
+        selector: Selector | None,
+        place: str | All = ALL,
     ) -> None:
         self.resource = resource
         self.lanes = lanes
         self.selector = selector
+        self.place = place
         self.worked = 0
         """How many lanes were considered since other tasks had their turn."""
         self.by_namespace: dict[str, Sequence[Lane]] = {}
@@ -360,7 +403,8 @@ class _Watch:
     def log_of(self) -> dict[str, object]:
         if self.selector is None:
             return {"rings": len(self.lanes), "resource": self.resource}
-        return {"ring": next(iter(self.lanes)).ring.name, "resource": self.resource}
+        where = {} if self.place is ALL else {"namespace": self.place}
+        return {"ring": next(iter(self.lanes)).ring.name, "resource": self.resource, **where}
 
     def forget(self, selections: int = -1) -> None:
         self.by_namespace.clear()
@@ -379,37 +423,56 @@ class _Resource:
         self.passed_over = Namespaces()
         self.crowded = False
         """Whether there have been too many lanes for a watch each. Remains true."""
-        self.watch = _Watch(resource, self.lanes, None)
         self.shared: asyncio.Task[None] | None = None
         """Keeps the shared watch. Not a task of one lane, because its moves are those of all."""
-        self._apart: list[asyncio.Timeout] = []
+        self.apart: list[asyncio.Timeout] = []
+        """To be told when there are too many."""
+        self.refused: list[asyncio.Timeout] = []
+        """To be told when the shared watch is not allowed."""
+        self._sharing: dict[Lane, None] = {}
+        self.watch = _Watch(resource, self._sharing, None)
 
     def join(self, lane: Lane) -> None:
         lane.passed_over = self.passed_over
         self.lanes[lane] = None
-        self.watch.forget()
-        if len(self.lanes) > APART and not self.crowded:
+        if not self.crowded and sum(len(each.ring.named) or 1 for each in self.lanes) > APART:
             self.crowded = True
-            for each in self._apart:
-                each.reschedule(asyncio.get_running_loop().time())
+            _tell(self.apart)
 
     def leave(self, lane: Lane) -> None:
         del self.lanes[lane]
+
+    def share(self, lane: Lane) -> None:
+        self._sharing[lane] = None
         self.watch.forget()
 
-    @asynccontextmanager
-    async def apart(self) -> AsyncIterator[None]:
-        """Cancels the block when there are too many lanes for a watch each."""
-        try:
-            async with asyncio.timeout(None) as limit:
-                self._apart.append(limit)
-                try:
-                    yield
-                finally:
-                    self._apart.remove(limit)
-        except TimeoutError:
-            if not limit.expired():
-                raise
+    def unshare(self, lane: Lane) -> None:
+        del self._sharing[lane]
+        self.watch.forget()
+
+    def refuse(self) -> None:
+        """The shared watch is not allowed."""
+        _tell(self.refused)
+
+
+@asynccontextmanager
+async def _until_told(listeners: list[asyncio.Timeout]) -> AsyncIterator[None]:
+    """Cancels the block when these listeners are told, and goes on after it."""
+    try:
+        async with asyncio.timeout(None) as limit:
+            listeners.append(limit)
+            try:
+                yield
+            finally:
+                listeners.remove(limit)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+
+
+def _tell(listeners: Iterable[asyncio.Timeout]) -> None:
+    for each in listeners:
+        each.reschedule(asyncio.get_running_loop().time())
 
 
 def _unassigned(lane: Lane) -> Selector:

@@ -7,9 +7,10 @@ same number of namespace names is kept; beyond that, every new namespace counts 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kubeshard.core.objects import Key
+from kubeshard.sharding.keys import namespace_of_key
 from kubeshard.sharding.ring import HashRing
 
 REMEMBERED = 1000
@@ -87,6 +88,8 @@ class Pending:
         self._complete = False
         self._hashring: HashRing | None = None
         """The view of the last complete look; None if it failed or is running."""
+        self._unread: Collection[str] = ()
+        """Namespaces that this look could not read."""
 
     def __len__(self) -> int:
         return len(self._pending | self._seen | self._refused | self._refused_before)
@@ -118,8 +121,13 @@ class Pending:
         """The drain could not be requested."""
         self._refused.add(key)
 
-    def end(self, hashring: HashRing) -> bool:
-        """Everything was read, with the ring as it was when the look started. Returns whether a drain has ended."""
+    def end(self, hashring: HashRing, unread: Collection[str] = ()) -> bool:
+        """Everything but these namespaces was read, with the ring as it was when the look started. Returns whether a
+        drain has ended.
+        """
+        if unread:
+            self._seen |= {key for key in self._pending if namespace_of_key(key) in unread}
+        self._unread = unread if self._complete else {*self._unread, *unread}
         ended = not self._pending <= self._seen
         # Earlier drains count until everything was read, for decisions made in between.
         self._pending, self._seen = self._seen, set()
@@ -135,4 +143,6 @@ class Pending:
     def unsure(self, key: str, hashring: HashRing) -> bool:
         """Whether objects controlled by the key's object have to keep their shard."""
         waiting = (self._pending, self._seen, self._refused, self._refused_before)
-        return not self.is_known(hashring) or any(key in keys for keys in waiting)
+        if not self.is_known(hashring) or any(key in keys for keys in waiting):
+            return True
+        return bool(self._unread) and namespace_of_key(key) in self._unread

@@ -29,6 +29,9 @@ FORBIDDEN = frozenset(
 )
 """Resources that the sharder itself depends on: with its own webhook for these it would lock itself out."""
 
+FEW_NAMESPACES = 5
+"""So many namespaces are read one by one, each with a watch of its own."""
+
 
 class ResourceNotInRing(LookupError):
     """The ring does not list the resource. The message is the protocol's."""
@@ -126,6 +129,12 @@ def named_namespaces(selector: LabelSelector | None) -> tuple[str, ...]:
         if each.key == NAMESPACE_NAME_LABEL and each.operator == "In":
             return tuple(sorted(set(each.values)))
     return ()
+
+
+def few_named_namespaces(selector: LabelSelector | None) -> tuple[str, ...]:
+    """Those of `named_namespaces`, if they are few: a ring reads these only, whatever else there is."""
+    named = named_namespaces(selector)
+    return named if len(named) <= FEW_NAMESPACES else ()
 
 
 _RESOURCE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")

@@ -67,6 +67,11 @@ def controlled_key(meta: ObjectMeta, namespace: str = "") -> str:
     return f"{group}/{reference.kind}/{meta.namespace or namespace}/{reference.name}"
 
 
+def namespace_of_key(key: str) -> str:
+    """The namespace in a key."""
+    return key.split("/")[2]
+
+
 @lru_cache(maxsize=1024)
 def _group(api_version: str) -> str:
     """The group, parsed as leniently as by the reference: an empty part or a lone slash is not an error, a
