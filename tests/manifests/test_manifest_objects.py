@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from kubeshard.core.errors import ConfigurationError
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues, chosen
 
@@ -83,10 +85,32 @@ def test_a_network_policy_opens_what_the_sharder_serves_to_others_than_the_kubel
     )
     template = deployment["spec"]["template"]
     assert policy["spec"]["podSelector"]["matchLabels"] == template["metadata"]["labels"]
-    (inward,) = policy["spec"]["ingress"]
-    ports = {port["port"] for port in inward["ports"]}
+    ingress = policy["spec"]["ingress"]
+    assert not [inward for inward in ingress if inward.keys() != {"ports"}]
+    ports = {port["port"] for inward in ingress for port in inward["ports"]}
     assert ports == {port["targetPort"] for port in service["spec"]["ports"]}
     assert ports == {port["name"] for port in template["spec"]["containers"][0]["ports"]} - {"health"}
+
+
+def test_only_the_control_plane_may_call_the_webhook_where_its_addresses_are_known() -> None:
+    addresses, pods = (
+        {"ipBlock": {"cidr": "10.0.0.0/28"}},
+        {"podSelector": {"matchLabels": {"app": "tunnel"}}},
+    )
+    settings = [
+        "networkPolicy.enabled=true",
+        f"networkPolicy.controlPlane={json.dumps([addresses, pods])}",
+    ]
+    (policy,) = of(sharder_objects(chosen(SharderValues, None, settings)), "NetworkPolicy")
+    assert policy["spec"]["ingress"] == [
+        {"ports": [{"protocol": "TCP", "port": "webhook"}], "from": [addresses, pods]},
+        {"ports": [{"protocol": "TCP", "port": "metrics"}]},
+    ]
+
+
+def test_a_control_plane_is_given_as_addresses() -> None:
+    with pytest.raises(ConfigurationError, match=r"expected addresses, as in 10\.0\.0\.0/28"):
+        chosen(SharderValues, None, ["networkPolicy.controlPlane=[{ipBlock: {cidr: api.example.com}}]"])
 
 
 def test_a_scraper_verifies_the_sharder_by_the_secret_with_its_certificate() -> None:

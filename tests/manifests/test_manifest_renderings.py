@@ -35,7 +35,13 @@ SETS: Mapping[str, Values] = {
     },
     "everything": {
         "certManager": {"enabled": True},
-        "networkPolicy": {"enabled": True},
+        "networkPolicy": {
+            "enabled": True,
+            "controlPlane": [
+                {"ipBlock": {"cidr": "10.0.0.0/28"}},
+                {"podSelector": {"matchLabels": {"app": "tunnel"}}},
+            ],
+        },
         "serviceMonitor": {"enabled": True},
     },
     "sized": {

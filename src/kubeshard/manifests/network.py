@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kubeshard.manifests.template import Chosen, When
+
 Manifest = dict[str, Any]
 
 API_SERVER_PORTS = (443, 6443, 8443, 16443)
@@ -13,18 +15,23 @@ API_SERVER_PORTS = (443, 6443, 8443, 16443)
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a path
 
 
+_CONTROL_PLANE = "networkPolicy.controlPlane"
+
+
 def network_policy(
     name: str, namespace: Any, labels: Mapping[str, str], inward: Iterable[str | int]
 ) -> Manifest:
-    """Allows ingress to these ports only, from anywhere, since an API server's address is unknown, and egress to DNS
-    and API servers. The kubelet's probes are always allowed.
+    """A description: allows ingress to these ports only, and egress to DNS and API servers. The kubelet's probes are
+    always allowed. Ports of webhooks are open to API servers only, if the values say where these are, and
+    otherwise to all; that of metrics is open to all.
     """
-    ports = [_port("TCP", port) for port in inward]
+    servers = {"from": When(_CONTROL_PLANE, Chosen(_CONTROL_PLANE))}
+    ingress = [{"ports": [_port("TCP", port)], **({} if port == "metrics" else servers)} for port in inward]
     dns = [_port("UDP", 53), _port("TCP", 53)]
     spec = {
         "podSelector": {"matchLabels": dict(labels)},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"ports": ports}] if ports else [],  # a rule without ports would allow all of them
+        "ingress": ingress,
         "egress": [{"ports": [*dns, *(_port("TCP", port) for port in API_SERVER_PORTS)]}],
     }
     return {**_object("networking.k8s.io/v1", "NetworkPolicy", name, labels, namespace), "spec": spec}

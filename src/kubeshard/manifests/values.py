@@ -25,6 +25,7 @@ QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi)?$"
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 IMAGE = r"^([^\s/@]+/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?$"
 """An image reference as container runtimes parse it: registry, path, tag and digest."""
+CIDR = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"
 Quantity = Annotated[str, Meta(pattern=QUANTITY)]
 DnsLabel = Annotated[str, Meta(pattern=DNS_LABEL)]
 
@@ -63,16 +64,33 @@ class Policies(On):
     """Whether the sharder may register its webhook for pods, for rings over pods."""
 
 
+class IpBlock(Values):
+    cidr: Annotated[str, Meta(pattern=CIDR)]
+
+
+class Peer(Values, omit_defaults=True):
+    """Who may connect, as in a NetworkPolicy: addresses, or pods."""
+
+    ip_block: IpBlock | None = None
+    namespace_selector: Mapping[str, Any] | None = None
+    pod_selector: Mapping[str, Any] | None = None
+
+
+class NetworkPolicy(Off):
+    control_plane: tuple[Peer, ...] = ()
+
+
 Image = Annotated[str, Meta(pattern=IMAGE, description="The container image.")]
 Replicas = Annotated[int, Meta(ge=1, description="How many pods run. If there are several, one leads.")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"], Meta(description="The lowest level that is logged.")
 ]
 NetworkPolicySwitch = Annotated[
-    Off,
+    NetworkPolicy,
     Meta(
         description="A NetworkPolicy: ingress to webhook and metrics, egress to DNS and the API server "
-        "(on port 443, 6443, 8443 or 16443)."
+        "(on port 443, 6443, 8443 or 16443). `controlPlane` says from where API servers call the webhook, as peers "
+        "of a NetworkPolicy; nobody else can then call it."
     ),
 ]
 
@@ -110,7 +128,7 @@ class SharderValues(Values):
             "allows rings over pods."
         ),
     ] = field(default_factory=Policies)
-    network_policy: NetworkPolicySwitch = field(default_factory=Off)
+    network_policy: NetworkPolicySwitch = field(default_factory=NetworkPolicy)
     service_monitor: ServiceMonitorSwitch = field(default_factory=Off)
 
 
@@ -128,7 +146,7 @@ class OperatorValues(Values):
     create_namespace: CreateNamespace = True
     resources: ResourcesOfPods = field(default_factory=Resources)
     log_level: LogLevel = "info"
-    network_policy: NetworkPolicySwitch = field(default_factory=Off)
+    network_policy: NetworkPolicySwitch = field(default_factory=NetworkPolicy)
     service_monitor: ServiceMonitorSwitch = field(default_factory=Off)
 
 
@@ -168,6 +186,8 @@ def _explained(type_: type[Values], error: str) -> str:
         message = "expected a quantity, as in 250m or 512Mi"
     elif repr(IMAGE) in message:
         message = "expected an image, as in registry.example.com/kubeshard:v1"
+    elif repr(CIDR) in message:
+        message = "expected addresses, as in 10.0.0.0/28"
     elif repr(DNS_LABEL) in message:
         message = "expected at most 63 lower-case letters, digits and hyphens, as in sharding-system"
     return f"value {place or '(all)'}: {message}"
@@ -181,8 +201,8 @@ def _type_at(type_: Any, path: Iterable[str]) -> Any:
 
 
 def plain(values: Values) -> dict[str, Any]:
-    """The values as plain mappings, as in YAML."""
-    found: dict[str, Any] = msgspec.to_builtins(values)
+    """The values as plain mappings and lists, as in YAML."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(values))
     return found
 
 
