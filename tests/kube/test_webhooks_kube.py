@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import importlib.util
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,7 +21,9 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.crd import CustomResource, definition
 from kubeshard.manifests.operator import converting
 from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.issuing import new_authority, new_client_leaf
 from kubeshard.runtime.rng import SystemRng
+from kubeshard.runtime.tls import CertificatePair
 from kubeshard.testing.control_plane import ControlPlane, free_port
 from kubeshard.webhook import Denied, SharedCertificate, Webhooks, converts, defaults, validates
 
@@ -93,6 +97,58 @@ async def test_the_example_keeps_latest_out(
             refused(kube_client, app("app:latest"), "denied the request: say which version of the image")
         )
         assert (await kube_client.create(app("app:1"))).image == "app:1"
+
+
+@pytest.mark.kube
+async def test_an_api_server_is_answered_if_it_shows_a_certificate_of_the_authority(tmp_path: Path) -> None:
+    now = SystemClock().wall()
+    authority = new_authority("control-plane", now, 86400)
+    shown = new_client_leaf(authority, "apiserver", (), now, 86400)
+    known, foreign = tmp_path / "ca.crt", tmp_path / "other.crt"
+    known.write_bytes(authority.certificate)
+    foreign.write_bytes(new_authority("elsewhere", now, 86400).certificate)
+
+    @defaults(ConfigMap, failure_policy="Fail")
+    def sized(it: ConfigMap) -> ConfigMap:
+        return msgspec.structs.replace(it, data={"size": "1"})
+
+    with ControlPlane(arguments=[f"--admission-control-config-file={identifying(shown, tmp_path)}"]) as kube:
+        client = await Client.connect(kube.kubeconfig)
+        async with client:
+
+            async def answered() -> bool:
+                return (await client.create(probe("default"), dry_run=True)).data == {"size": "1"}
+
+            for file, says in ((known, ""), (foreign, "failed calling webhook")):
+                webhooks = Webhooks(
+                    "sizes", [sized], url="https://127.0.0.1", host="127.0.0.1", port=0, client_authority=file
+                )
+                async with serving(client, webhooks):
+                    await until(refused(client, probe("default"), says) if says else answered)
+
+
+def identifying(pair: CertificatePair, folder: Path) -> Path:
+    """The configuration of an API server that shows this certificate to all webhooks."""
+    user = {
+        "client-certificate-data": base64.b64encode(pair.certificate).decode(),
+        "client-key-data": base64.b64encode(pair.private_key).decode(),
+    }
+    kubeconfig, file = folder / "webhooks.kubeconfig", folder / "admission.yaml"
+    kubeconfig.write_text(
+        json.dumps({"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]})
+    )
+    version = "apiserver.config.k8s.io/v1"
+    configuration = {
+        "apiVersion": version,
+        "kind": "WebhookAdmissionConfiguration",
+        "kubeConfigFile": str(kubeconfig),
+    }
+    plugins = [
+        {"name": f"{kind}AdmissionWebhook", "configuration": configuration}
+        for kind in ("Mutating", "Validating")
+    ]
+    file.write_text(json.dumps({"apiVersion": version, "kind": "AdmissionConfiguration", "plugins": plugins}))
+    return file
 
 
 def probe(namespace: str, **data: str) -> ConfigMap:

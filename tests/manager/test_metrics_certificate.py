@@ -6,11 +6,13 @@ import contextlib
 import ssl
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from kubeshard.manager.metrics_certificate import self_signed
 from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.issuing import new_authority
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook import selfsigned
@@ -58,6 +60,19 @@ async def test_a_certificate_that_clients_can_verify_is_shown_as_soon_as_there_i
     serving.install(selfsigned.renewed(None, ("sharder.example",), world.clock.wall()).serving)
     there.append(serving.context)
     assert certificate_shown(context, None) == certificate_shown(serving.context, None) != before
+
+
+@virtual_time
+async def test_scrapers_need_no_certificate_of_the_control_plane(tmp_path: Path) -> None:
+    """Only the webhook asks for one: the metrics page asks for a token."""
+    world = virtual_world(clock=SystemClock())
+    serving, authority = ServingCertificate(clock=world.clock), tmp_path / "ca.crt"
+    authority.write_bytes(new_authority("control-plane", world.clock.wall(), 86400).certificate)
+    serving.require_clients_of(authority)
+    serving.install(selfsigned.renewed(None, ("sharder.example",), world.clock.wall()).serving)
+    certificate_shown(self_signed(world, lambda: serving.context), None)
+    with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
+        certificate_shown(serving.context, None)
 
 
 @pytest.mark.system

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import Limits
 from kubeshard.runtime.clock import SystemClock
+from kubeshard.runtime.issuing import new_authority, new_client_leaf
+from kubeshard.runtime.tls import CertificatePair, load_pair
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.webhook.certificates import Identity, ServingCertificate
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
@@ -19,6 +22,7 @@ from kubeshard.webhook.server import WebhookServer
 
 NAME = "sharder.sharding-system.svc"
 IDENTITY = renewed(None, (NAME,), SystemClock().wall())
+DAY = 86400.0
 REVIEW = json.dumps({"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u-1"}}).encode()
 
 
@@ -63,8 +67,12 @@ class Connection:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def open(cls, server: WebhookServer, identity: Identity = IDENTITY) -> Connection:
+    async def open(
+        cls, server: WebhookServer, identity: Identity = IDENTITY, client: CertificatePair | None = None
+    ) -> Connection:
         context = trusting(identity)
+        if client is not None:
+            load_pair(context, client)
         return cls(
             *await asyncio.open_connection("127.0.0.1", server.port, ssl=context, server_hostname=NAME)
         )
@@ -111,6 +119,38 @@ async def test_a_new_certificate_is_served_to_new_connections_while_old_ones_go_
         for connection in (old, new):
             assert (await connection.post()).startswith(b"HTTP/1.1 200")
             connection.close()
+
+
+async def test_only_clients_with_a_certificate_of_the_authority_are_answered(tmp_path: Path) -> None:
+    now = SystemClock().wall()
+    authority, foreign = (new_authority(name, now, DAY) for name in ("control-plane", "elsewhere"))
+    file = tmp_path / "ca.crt"
+    file.write_bytes(authority.certificate)
+    source = Given()
+    async with server(source, client_authority=file).running(REAL_WORLD) as running:
+        await source.later.put(renewed(None, (NAME,), now))  # a new certificate changes nothing about clients
+        await source.later.join()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await Connection.open(running)
+        await source.later.put(IDENTITY)
+        await source.later.join()
+        known = await Connection.open(running, client=new_client_leaf(authority, "apiserver", (), now, DAY))
+        assert (await known.post()).startswith(b"HTTP/1.1 200")
+        known.close()
+        for stranger in (None, new_client_leaf(foreign, "apiserver", (), now, DAY), IDENTITY.serving):
+            with pytest.raises((ssl.SSLError, OSError, asyncio.IncompleteReadError)):
+                await (await Connection.open(running, client=stranger)).post()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no certificate"])
+async def test_an_authority_of_clients_that_cannot_be_read_is_a_configuration_error(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    file = tmp_path / "ca.crt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"ca\.crt: .*put its certificate there"):
+        await server(client_authority=file).run(REAL_WORLD)
 
 
 async def test_the_port_opens_only_after_the_caches_are_synced() -> None:

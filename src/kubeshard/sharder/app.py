@@ -99,6 +99,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
                 port=port,
                 reuse_port=config.webhook.server.reuse_port,
                 server_name=serving_names(config.webhook.config.client_config)[0],
+                client_authority=config.webhook.server.client_authority or "",
                 after=prepared,
                 registry=registry,
             )

@@ -6,8 +6,9 @@ variables: `manager.config_file`.
 
 kubeshard's own fields, which the reference ignores: `compat: strict` (strict parity with the
 reference), `sharders` (user names of other sharders that the webhook allows to move objects during a
-migration), `shardUsers` (user names of a ring's shards), `webhook.server.bindAddress` and
-`webhook.server.reusePort` (several sharders on one host).
+migration), `shardUsers` (user names of a ring's shards), `webhook.server.clientCAName`
+(what API servers authenticate themselves with), `webhook.server.bindAddress` and `webhook.server.reusePort` (several
+sharders on one host).
 
 The environment variable `POD_NAMESPACE` is the namespace that the sharder runs in (default: `sharding-system`). Fields
 that the file leaves out, and that depend on it, follow it: the Lease of the election, `sharders`, the Service that API
@@ -59,6 +60,10 @@ class WebhookServerConfig(Struct):
     cert_dir: str = ""
     cert_name: str = "tls.crt"
     key_name: str = "tls.key"
+    client_ca_name: str = msgspec.field(default="", name="clientCAName")
+    """A file in the same folder, or an absolute path: the authorities of API servers. Nobody else can then call the
+    webhook.
+    """
     bind_address: str = f":{WEBHOOK_PORT}"
     """`"0"` disables the webhook in this replica."""
     reuse_port: bool = False
@@ -73,6 +78,10 @@ class WebhookServerConfig(Struct):
             return parse_bind_address(self.bind_address)
         except ValueError as error:
             raise ConfigurationError(f"field webhook.server.bindAddress: {error}") from None
+
+    @property
+    def client_authority(self) -> Path | None:
+        return self.directory / self.client_ca_name if self.client_ca_name else None
 
     @property
     def directory(self) -> Path:

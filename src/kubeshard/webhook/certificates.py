@@ -128,6 +128,20 @@ class ServingCertificate:
         _LOG.info("Serving certificate installed", not_after=second_time(not_after))
         return True
 
+    def require_clients_of(self, authority: str | Path) -> None:
+        """From now on, a connection needs a certificate for clients that one of the authorities in this file has
+        issued. Raises ConfigurationError.
+        """
+        try:
+            self.context.load_verify_locations(authority)
+        except (OSError, ssl.SSLError) as error:
+            problem = _reason(error) if isinstance(error, ssl.SSLError) else error.strerror
+            raise ConfigurationError(
+                f"authority of the webhook's clients {authority}: {problem}; put its certificate there, in PEM, or do "
+                "not ask clients for certificates"
+            ) from None
+        self.context.verify_mode = ssl.CERT_REQUIRED
+
     def ready(self) -> bool:
         """Whether clients can be served: there is a certificate and it has not expired. For readiness
         checks."""

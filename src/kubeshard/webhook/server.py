@@ -1,7 +1,8 @@
 """The admission webhook server: an `AdmissionApp` over HTTPS with a replaceable certificate.
 
 Guaranteed: the port only opens after `after` has returned (caches are synced) and there is a certificate, and it is
-closed before `running` is left; requests in flight are answered. The limits: 5 s for headers and TLS handshake, 10 s
+closed before `running` is left; requests in flight are answered. With a `client_authority`, who has no certificate of
+it sends no request: its connection ends with the handshake. The limits: 5 s for headers and TLS handshake, 10 s
 for a body, 90 s idle, 7 MiB, 256 requests at a time, 32 MiB for the bodies of all of them (`bodies`).
 
 RBAC: none.
@@ -13,6 +14,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -32,7 +34,9 @@ _LOG = get_logger("kubeshard.webhook")
 
 class WebhookServer:
     """`routes` are webhooks by path prefix; for the other parameters see `ServingCertificate`, `AsgiServer` and
-    `Limits`. With a `registry`, which accepts its metrics only once, it can only run once; without one, it counts in a
+    `Limits`. `client_authority`: a file with the authorities, in PEM, one of which must have issued the certificate of
+    every client; it is read at the start. API servers show one if their configuration of admission says so. With a
+    `registry`, which accepts its metrics only once, it can only run once; without one, it counts in a
     registry of its own, which the manager that runs it shows on its page.
     """
 
@@ -46,6 +50,7 @@ class WebhookServer:
         reuse_port: bool = False,
         server_name: str = "",
         allow_tls_1_2: bool = False,
+        client_authority: str | Path = "",
         after: Callable[[], Awaitable[object]] | None = None,
         registry: CollectorRegistry | None = None,
         limits: Limits | None = None,
@@ -55,6 +60,7 @@ class WebhookServer:
         self._certificates = certificates
         self._server_name = server_name
         self._allow_tls_1_2 = allow_tls_1_2
+        self._client_authority = client_authority
         self._registry = registry
         self.registry = registry
         """Where it counts; None before it runs, unless one was given."""
@@ -94,6 +100,8 @@ class WebhookServer:
         serving = ServingCertificate(
             self._server_name, clock=world.clock, allow_tls_1_2=self._allow_tls_1_2, registry=registry
         )
+        if self._client_authority:
+            serving.require_clients_of(self._client_authority)
         await self._certificates.load(serving)
         if self._after is not None:
             await self._after()

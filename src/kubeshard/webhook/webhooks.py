@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -74,8 +75,8 @@ class Webhooks:
     port, that of the server is added, and the certificate is kept in memory.
 
     `certificates`: files instead of a self-managed certificate. Then `annotations` of the configurations determine who
-    injects the authority (`cert-manager.io/inject-ca-from`), and no other authority is registered. `register=False`:
-    you apply `manifests` yourself.
+    injects the authority (`cert-manager.io/inject-ca-from`), and no other authority is registered. `client_authority`:
+    see `WebhookServer`. `register=False`: you apply `manifests` yourself.
 
     Raises TypeError and ValueError for functions that cannot be served, ValueError for a `url` that cannot be called.
     """
@@ -91,6 +92,7 @@ class Webhooks:
         host: str = "",
         port: int = DEFAULT_PORT,
         certificates: CertificateSource | None = None,
+        client_authority: str | Path = "",
         annotations: Mapping[str, str] | None = None,
         register: bool = True,
         registry: CollectorRegistry | None = None,
@@ -103,6 +105,7 @@ class Webhooks:
         self._url = _checked(url)
         self._place = host, port
         self._given = certificates
+        self._client_authority = client_authority
         self._annotations = dict(annotations or {})
         self._register = register
         self._registry = registry
@@ -193,6 +196,7 @@ class Webhooks:
             host=host,
             port=port,
             server_name=self._names(namespace)[0],
+            client_authority=self._client_authority,
             registry=self._registry,
         )
         async with server.running(world):
