@@ -27,8 +27,6 @@ from kubeshard.webhook.selfsigned import renewed
 
 GO_WEBHOOK_PORT = 9443
 LEASE_SECONDS = 5
-ELECTION = "sharder"
-"""The Lease of the sharder's replicas."""
 _KUBESHARD = (sys.executable, "-m", "kubeshard")
 
 _AS_POD = """
@@ -68,7 +66,7 @@ class Programs:
             election = {
                 "leaderElection": {
                     "resourceNamespace": replica_of.namespace,
-                    "resourceName": ELECTION,
+                    "resourceName": replica_of.election,
                     **_timing(),
                 }
             }

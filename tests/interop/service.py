@@ -10,8 +10,10 @@ from contextlib import asynccontextmanager, closing, suppress
 class Service:
     """Forwards each connection to a backend that accepts it; the latest backend is tried first."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, election: str) -> None:
         self.namespace = namespace
+        self.election = election
+        """The Lease of the replicas, in this namespace."""
         self.port = 0
         self.backends: list[int] = []
         """Ports of replicas, including those that have ended."""
@@ -35,8 +37,8 @@ class Service:
 
 
 @asynccontextmanager
-async def service(namespace: str) -> AsyncIterator[Service]:
-    made = Service(namespace)
+async def service(namespace: str, election: str = "sharder") -> AsyncIterator[Service]:
+    made = Service(namespace, election)
     server = await asyncio.start_server(made.forward, "127.0.0.1", 0)
     made.port = server.sockets[0].getsockname()[1]
     try:

@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 from objects import create_objects, placed, shards
-from programs import ELECTION, LEASE_SECONDS, Programs
+from programs import LEASE_SECONDS, Programs
 from ring import Ring, eventually
 from service import Service, service
 
@@ -42,7 +42,7 @@ async def test_a_settled_ring_goes_to_kubeshard_and_back_without_a_label_changed
 ) -> None:
     """The next replica starts before the last one stops, as with a Deployment."""
     owners = await create_objects(ring)
-    async with shards(ring, *SHARDS), service(ring.namespace) as replicas:
+    async with shards(ring, *SHARDS), sharders_of(ring) as replicas:
         await ring.create()
         go = await leading(ring, programs, replicas, go_sharder)
         await placed(ring, owners, SHARDS)
@@ -63,17 +63,22 @@ async def test_replicas_of_both_share_the_work_and_either_goes_on_alone(
     ring: Ring, programs: Programs, go_sharder: Path, killed: str
 ) -> None:
     owners = await create_objects(ring)
-    async with shards(ring, *SHARDS) as leases, service(ring.namespace) as replicas:
+    async with shards(ring, *SHARDS) as leases, sharders_of(ring) as replicas:
         await ring.create()
         first, second = (go_sharder, None) if killed == "go" else (None, go_sharder)
         leader = await leading(ring, programs, replicas, first)
         programs.sharder(second, replica_of=replicas)
         await placed(ring, owners, SHARDS)
-        holder = await leader_of(ring)
+        holder = await leader_of(ring, replicas)
         leader.kill()
         await leases.release(SHARDS[0])
-        await eventually(lambda: is_led_by_another(ring, holder), 6 * LEASE_SECONDS)
+        await eventually(lambda: is_led_by_another(ring, replicas, holder), 6 * LEASE_SECONDS)
         await placed(ring, owners, SHARDS[1:])
+
+
+def sharders_of(ring: Ring) -> AbstractAsyncContextManager[Service]:
+    """Their namespace is a system namespace, so it is not the ring's."""
+    return service("default", f"sharder-{ring.namespace}")
 
 
 PROBE = "probe-"
@@ -120,13 +125,13 @@ async def leading(
     ring: Ring, programs: Programs, replicas: Service, go: Path | None, *, instead_of: Child | None = None
 ) -> Child:
     """Starts another replica. `instead_of` stops as soon as the new one accepts connections."""
-    before = await leader_of(ring)
+    before = await leader_of(ring, replicas)
     child = programs.sharder(go, replica_of=replicas)
     port = replicas.backends[-1]
     await eventually(lambda: accepts(port))
     if instead_of is not None:
         await asyncio.to_thread(instead_of.stop)
-    await eventually(lambda: is_led_by_another(ring, before), 4 * LEASE_SECONDS)
+    await eventually(lambda: is_led_by_another(ring, replicas, before), 4 * LEASE_SECONDS)
     return child
 
 
@@ -139,15 +144,17 @@ async def accepts(port: int) -> bool:
     return True
 
 
-async def leader_of(ring: Ring) -> str:
+async def leader_of(ring: Ring, replicas: Service) -> str:
     try:
-        return (await ring.client.get(Lease, ELECTION, ring.namespace)).spec.holder_identity or ""
+        return (
+            await ring.client.get(Lease, replicas.election, replicas.namespace)
+        ).spec.holder_identity or ""
     except NotFound:
         return ""
 
 
-async def is_led_by_another(ring: Ring, before: str) -> bool:
-    return await leader_of(ring) not in ("", before)
+async def is_led_by_another(ring: Ring, replicas: Service, before: str) -> bool:
+    return await leader_of(ring, replicas) not in ("", before)
 
 
 async def test_the_manifests_of_either_take_the_place_of_the_others_in_one_apply(
