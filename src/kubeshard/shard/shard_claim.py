@@ -97,7 +97,11 @@ class ShardClaim(Claim):
         return ended_by_watchdog(seconds) if seconds else "unknown: it had no watchdog"
 
     def metadata(self, found: ObjectMeta, *, held: bool) -> ObjectMeta:
-        annotations = {**(found.annotations or {}), INCARNATION_ANNOTATION: str(self._shard.incarnation)}
+        annotations = dict(found.annotations or {})
+        if held:
+            annotations[INCARNATION_ANNOTATION] = str(self._shard.incarnation)
+        else:  # a successor in Go would keep it, and does not sign its acknowledgements
+            annotations.pop(INCARNATION_ANNOTATION, None)
         if held and self.returning and not self.reclaimed:
             annotations[RETURNING_ANNOTATION] = "true"
         else:
