@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from scenes import CHILDREN, PATCH_THINGS, READ_THINGS, SHARDERS, Keeping, begin, create_things, grant_rights
@@ -14,7 +16,9 @@ from kubeshard.core import MergePatch, ObjectMeta
 from kubeshard.core.conditions import Condition
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.config import SharderConfig
+from kubeshard.sharder.reports import OWN_CONDITIONS, needed
 from kubeshard.sharding import ControllerRing, RingResource
+from kubeshard.sharding.api import READY
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -23,6 +27,14 @@ async def conditions(world: World, ring: str = "r") -> Mapping[str, Condition]:
     async with world.admin() as client:
         status = (await client.get(ControllerRing, ring)).status
     return {each.type: each for each in status.conditions} if status else {}
+
+
+def test_the_page_has_every_condition_and_marks_those_without_which_something_is_not_sharded() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/alerts.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (True|False), `\w+`( \*)? \|", page, re.M)
+    assert {type_ for type_, _, _ in rows} == {*OWN_CONDITIONS, READY}
+    for type_, status, star in rows:
+        assert bool(needed([Condition(type=type_, status=status)])) == bool(star), type_
 
 
 @virtual_time
