@@ -523,6 +523,13 @@ class Neighbourhood:
         return f"ended: {self.deaths()}; last lines: {self._lines.lines[-8:]}"
 
 
+def raising() -> Answer:
+    async def answer(request: HttpRequest) -> HttpResponse | None:
+        raise ValueError(request.target)
+
+    return answer
+
+
 def refused(code: int = 500, reason: str = "InternalError") -> Answer:
     async def answer(request: HttpRequest) -> HttpResponse:
         return refusal(code, reason)

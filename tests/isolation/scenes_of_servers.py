@@ -21,6 +21,7 @@ from neighbourhood import (
     Slow,
     about,
     garbage,
+    raising,
     refused,
 )
 from table import Misbehaviour, Scene, Unit, cell, nothing
@@ -69,6 +70,15 @@ cell(Unit.KIND, S, "every answer takes 20 s", BESIDE_A_KIND, lasts=120, back=(OT
 cell(Unit.KIND, L, "lists are a web page", BESIDE_A_KIND, lasts=240, back=(OTHERS, 75))(
     requests(garbage(), KIND)
 )
+cell(
+    Unit.KIND,
+    X,
+    "reading and writing it raises ValueError in every process, a bug",
+    BESIDE_A_KIND,
+    lasts=240,
+    said=(("log", "Reading a kind crashed"),),
+    back=(OTHERS, 75),
+)(requests(raising(), KIND))
 
 
 @cell(
@@ -117,7 +127,6 @@ async def a_kind_goes_and_returns(at: Neighbourhood) -> AsyncIterator[None]:
             await client.create(Other(metadata=ObjectMeta(name=f"o{number}", namespace="team")))
 
 
-nothing(Unit.KIND, "A kind runs no code. What its answers make a decoder raise is the column before.", X)
 nothing(Unit.KIND, "A kind is no task.", C)
 
 # -- a cluster

@@ -58,6 +58,11 @@ def answering(response: HttpResponse) -> Callable[[HttpRequest], Awaitable[HttpR
     return answer
 
 
+async def crashing(request: HttpRequest) -> HttpResponse:
+    """A bug in what reads the kind."""
+    raise ValueError(request.target)
+
+
 GARBAGE = HttpResponse(200, {"content-type": "text/html"}, b"<html>the proxy is at lunch</html>")
 
 MISBEHAVIOUR = {
@@ -67,6 +72,7 @@ MISBEHAVIOUR = {
     "forbidden": answering(refusal(403, "Forbidden")),
     "garbled": answering(GARBAGE),
     "silent": hanging,
+    "crashing": crashing,
 }
 """How the server responds to every request for the kind of this name."""
 

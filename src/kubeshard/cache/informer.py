@@ -225,7 +225,9 @@ class Informer(Figures, Generic[T]):
     # Running
 
     async def run(self) -> None:
-        """Lists and watches until cancelled. Any exception is a bug."""
+        """Lists and watches until cancelled. An unexpected exception of a list or watch, a bug, costs this kind only:
+        it is reported like any failure, and everything is listed again. Any other exception is a bug that ends it.
+        """
         try:
             async with asyncio.TaskGroup() as self._group:
                 self._filings.run_in(self._group)
@@ -399,7 +401,7 @@ class Informer(Figures, Generic[T]):
         )
 
     def _drive(self, reflector: Reflector[T], group: asyncio.TaskGroup) -> asyncio.Task[NoReturn]:
-        return group.create_task(reflector.run(), name=f"reflector {self.form} {reflector.part}".rstrip())
+        return group.create_task(_kept_going(reflector), name=f"reflector {self.form} {reflector.part}".rstrip())
 
     def _is_over(self, group: asyncio.TaskGroup) -> bool:
         return self._ending or self._group is not group
@@ -412,3 +414,11 @@ class Informer(Figures, Generic[T]):
         if self._progress is not None:
             self._progress.set_result(None)
             self._progress = None
+
+
+async def _kept_going(reflector: Reflector[Any]) -> NoReturn:
+    while True:
+        try:
+            await reflector.run()
+        except Exception as error:
+            await reflector.crashed(error)

@@ -336,6 +336,10 @@ class ListWatch(Generic[T]):
         else:
             self.failed(error, now)
 
+    def crashed(self, error: ApiError, now: float) -> float:
+        """The driver ended unexpectedly, in any state. It may be started again after this many seconds."""
+        return self._pause_after(error, now)
+
     def elapsed(self) -> None:
         """The pause is over."""
         state = self.state

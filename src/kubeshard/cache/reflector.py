@@ -153,7 +153,7 @@ class Reflector(Generic[T]):
         return self._machine.stale_events
 
     async def run(self) -> NoReturn:
-        """Lists and watches until cancelled. May be run again later."""
+        """Lists and watches until cancelled. May be run again later. Any exception is a bug, see `crashed`."""
         self._machine.start()
         while True:
             try:
@@ -173,6 +173,17 @@ class Reflector(Generic[T]):
                 await self._failed(error)
             except ConfigurationError as error:  # unusable credentials may be replaced in place
                 await self._failed(Unauthorized(str(error)))
+
+    async def crashed(self, error: Exception) -> None:
+        """`run` raised it. Treats it like any failure, and returns when it may be run again. It proves nothing about
+        the server: a process that hears about no kind because of bugs must not count as fit.
+        """
+        failure = ApiError(f"reading it crashed, the log has the stack trace: {type(error).__name__}")
+        if str(failure) != self._reported:
+            self._log.crash("Reading a kind crashed; it starts again", error)
+        seconds = self._machine.crashed(failure, self._clock.monotonic())
+        await self._interrupted(failure, seconds)
+        await asyncio.sleep(seconds)
 
     async def _list(self) -> None:
         machine, pace = self._machine, Pace(self._clock)

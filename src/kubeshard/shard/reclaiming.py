@@ -16,7 +16,7 @@ considers us dead, as the Go one does during a pass that started before.
 
 If the objects of a kind cannot be listed, or one cannot be written, waiting replaces the proof: returns False after
 `PATIENCE`, which is longer than a patch of kubeshard's sharder takes unless that process is paused. Other kinds do not
-wait for it (`Reclaiming`).
+wait for it (`Reclaiming`). An unexpected exception, a bug, costs the same.
 
 RBAC: list and patch on the ring's kinds.
 """
@@ -57,7 +57,7 @@ async def reclaim(client: Client, shard: ShardIdentity, places: Iterable[tuple[K
     Lease and has not started work. `places`: the ring's kinds that this process works on, each with the namespace in
     which it does, or `ALL`.
 
-    Returns whether every object has a new version now. Raises no ApiErrors.
+    Returns whether every object has a new version now. Raises nothing.
     """
     places = tuple(places)
     room = asyncio.Semaphore(AT_A_TIME)
@@ -152,10 +152,11 @@ async def _all_of(
             done = True
         except* NotFound:
             done = True  # the server does not serve the kind: there are no objects
-        except* ApiError as group:
+        except* Exception as group:
             if not told:
                 error = group.exceptions[0]
-                _log.warning("Cannot read the objects of this shard", kind=str(form.kind), error=error)
+                tell = _log.warning if isinstance(error, ApiError) else _log.crash
+                tell("Cannot read the objects of this shard", error=error, kind=str(form.kind))
             told = True
             await asyncio.sleep(RETRY)
     if count:
