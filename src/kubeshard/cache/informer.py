@@ -401,7 +401,9 @@ class Informer(Figures, Generic[T]):
         )
 
     def _drive(self, reflector: Reflector[T], group: asyncio.TaskGroup) -> asyncio.Task[NoReturn]:
-        return group.create_task(_kept_going(reflector), name=f"reflector {self.form} {reflector.part}".rstrip())
+        return group.create_task(
+            _kept_going(reflector), name=f"reflector {self.form} {reflector.part}".rstrip()
+        )
 
     def _is_over(self, group: asyncio.TaskGroup) -> bool:
         return self._ending or self._group is not group
