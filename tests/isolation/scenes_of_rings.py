@@ -350,7 +350,12 @@ async def a_flapping_shard(at: Neighbourhood) -> None:
 
 
 @cell(
-    Unit.SHARD, M, "twenty Leases of one ring appear at once", (*BESIDE_A_SHARD, THINGS), within=60, lasts=40
+    Unit.SHARD,
+    M,
+    "three join at once, and twenty Leases of no ring appear",
+    (*BESIDE_A_SHARD, THINGS),
+    within=60,
+    lasts=40,
 )
 @asynccontextmanager
 async def many_shards(at: Neighbourhood) -> AsyncIterator[None]:
@@ -612,6 +617,7 @@ async def an_object_raises(at: Neighbourhood) -> AsyncIterator[None]:
     "its reconcile never ends, whatever is done to it",
     (THINGS, OTHERS, NEW, QUIETS),
     lasts=120,
+    said=(("event", "ReconcileHangs"), ("metric", "kubeshard_controller_overdue_reconciles")),
 )
 @asynccontextmanager
 async def an_object_ignores_cancellation(at: Neighbourhood) -> AsyncIterator[None]:

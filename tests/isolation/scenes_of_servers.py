@@ -61,6 +61,7 @@ cell(
     N,
     "requests get no answer, watches deliver nothing",
     BESIDE_A_KIND,
+    said=(("metric", "kubeshard_controller_waiting"),),
     lasts=240,
     back=(OTHERS, 120),
 )(requests(None, KIND))
