@@ -264,7 +264,7 @@ async def test_failures_are_logged_with_the_objects_key_but_not_each_of_them(
     lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert 1 < len(lines) <= 7
     fields: dict[str, Any] = lines[0].__dict__["fields"]
-    assert lines[0].message == "Map function failed; trying this change again"
+    assert lines[0].msg == "Map function failed; trying this change again"
     assert (fields["controller"], fields["source"], fields["object"]) == (
         "site",
         "Theme.v1.example.com",

@@ -93,6 +93,8 @@ KINDS: dict[str, type[KubeObject]] = {
     FARS: Plain,
 }
 
+_LOG = logging.getLogger("kubeshard")
+
 Answer = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
 
 
@@ -214,6 +216,7 @@ class Neighbourhood:
         """The acts and faults that really happened."""
         self.expected_deaths: set[str] = set()
         self._lines = _Lines()
+        self._level = _LOG.level
         self._faults: list[Fault] = []
         self._value = 0
         self._objects: dict[str, list[Key]] = {name: [] for name in KINDS}
@@ -223,8 +226,8 @@ class Neighbourhood:
     # -- the start
 
     async def begin(self) -> None:
-        logging.getLogger("kubeshard").addHandler(self._lines)
-        logging.getLogger("kubeshard").setLevel(logging.INFO)
+        _LOG.addHandler(self._lines)
+        _LOG.setLevel(logging.INFO)
         world = self.world
         world.connected = self._connected
         kinds = (Other, Quiet, Plain, Bad)
@@ -248,7 +251,8 @@ class Neighbourhood:
             await self.goes_on(name, 60)
 
     def close(self) -> None:
-        logging.getLogger("kubeshard").removeHandler(self._lines)
+        _LOG.removeHandler(self._lines)
+        _LOG.setLevel(self._level)
 
     def shard(self, name: str, process: str = "") -> Process:
         return self.start(

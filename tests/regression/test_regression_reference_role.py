@@ -158,5 +158,5 @@ async def test_events_are_told_through_the_core_group_where_the_newer_one_is_for
         return [reason for regarding, reason in about if regarding["kind"] == "ControllerRing"]
 
     await world.until(told, within=60)
-    assert "PermissionMissing" in told()
+    assert "OptionalPermissionMissing" in told()
     await world.__aexit__(None, None, None)
