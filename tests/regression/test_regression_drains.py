@@ -12,7 +12,7 @@ from kubeshard.controller import Context, Result
 from kubeshard.core import ApiError
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharding import HashRing
+from kubeshard.sharding import HashRing, drain_label, shard_label
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -160,3 +160,46 @@ async def test_a_child_follows_its_owner_also_when_the_drain_was_refused_at_firs
         former.may_go_on.set()
         await world.until(lambda: world.all_owned(other), within=15)
         await world.until(lambda: not children_apart(world), within=11)
+
+
+@virtual_time
+async def test_a_drain_that_takes_effect_although_it_timed_out_holds_up_no_children() -> None:
+    async with World() as world:
+        await world.install()
+        await world.make_ring()
+        sharder = world.sharder("x0")
+        for number in range(2):
+            world.shard(f"s{number}", Touch())
+        await world.make_things(10)
+        await world.until(lambda: world.all_owned("s0", "s1"), within=60)
+        await asyncio.sleep(60)
+        late: set[str] = set()
+
+        async def after(request: HttpRequest, answer: HttpResponse) -> None:
+            drains = request.method == "PATCH" and drain_label(world.ring).encode() in (request.body or b"")
+            if drains and b'"true"' in (request.body or b"") and request.target not in late:
+                late.add(request.target)
+                await asyncio.sleep(60)
+
+        sharder.kill()
+        world.shard("s2", Touch())
+        await asyncio.sleep(30)
+        world.connected = lambda process, network: setattr(network, "after", after)
+        world.sharder("x1")  # its first look requests drains, and no shard comes or goes later
+
+        def together() -> bool:
+            label = shard_label(world.ring)
+            maps = world.objects("", "configmaps").values()
+            of = {
+                each["metadata"]["name"].removeprefix("c-"): each["metadata"]["labels"][label]
+                for each in maps
+            }
+            owners = world.owners()
+            return "s2" in owners.values() and all(
+                of.get(name, owner) == owner for name, owner in owners.items()
+            )
+
+        await world.until(
+            lambda: bool(late) and not world.draining() and "s2" in world.owners().values(), within=90
+        )
+        await world.until(together, within=40)

@@ -25,6 +25,7 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.moves import Job, Mover, Outcome
 from kubeshard.sharder.schedule import Reach
+from kubeshard.sharding.planner import Action
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
 from kubeshard.workqueue.queue import WorkQueue
 
@@ -111,6 +112,10 @@ class Repairs:
                 outcome = await mover.carry_out(job, again=True)
                 if outcome is not Outcome.FAILED:  # a failure returned through `add`
                     self._done(place)
+                    if job.decision.action is Action.DRAIN:
+                        # What seemed to fail may have taken effect late: the drain is followed until a look finds it
+                        # gone. Else what waits for its end would wait for the next look at everything.
+                        job.ring.drained(job.entry.resource, job.decision)
                 if outcome in (Outcome.MOVED, Outcome.DRAINED):
                     self._succeeded(queue)
 
