@@ -8,6 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from kubeshard.cli.loading import program_name
 from kubeshard.cli.program import cli
 from kubeshard.core.errors import ConfigurationError
 
@@ -40,6 +41,21 @@ def test_roles_are_named_after_the_module_and_bound_to_an_account(operator: str)
     ]
     named = CliRunner().invoke(cli, ["rbac", f"{operator}:manager", "--name", "maps"], catch_exceptions=False)
     assert [role["metadata"]["name"] for role in yaml.safe_load_all(named.output)] == ["maps", "maps"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("my_company.my_operator:manager", "my-operator"),
+        ("my_operator", "my-operator"),
+        ("my_operator.main", "my-operator"),
+        ("my_operator/main.py", "my-operator"),
+        ("./main.py", "main"),
+        ("main", "main"),
+    ],
+)
+def test_an_operator_is_named_after_its_package_if_the_module_is_main(reference: str, name: str) -> None:
+    assert program_name(reference) == name
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ guaranteed.
 Each row with a time is a test on virtual time with the production classes. `tests/isolation` runs two rings with their
 shards, a sharder, and an operator in two clusters; it lets one unit misbehave, and keeps changing objects of the
 others. "Within" is the longest time until such a change is reconciled. "Back within" is how long it takes after the end
-of the trouble until the unit itself is well again. No process ends meanwhile, unless the row says so.
+of the trouble until the unit itself is well again. No process ends meanwhile, unless the row says so. "Said" is the
+condition, metric or log line that the test looks for; where it is empty, the test looks for none, which does not mean
+that nothing is said: see [troubleshooting](troubleshooting.md).
 
 | the others | are |
 |---|---|

@@ -165,6 +165,11 @@ async def test_a_kind_that_no_ring_shards(cluster: RingCluster) -> None:
         await placed(cluster, "pod/p")
 
 
+async def test_without_any_ring_that_is_what_is_said(cluster: RingCluster) -> None:
+    with pytest.raises(Unanswerable, match="no ring shards secret; there is no ControllerRing"):
+        await rings_of(cluster.client, [], "secret")
+
+
 async def test_a_kind_that_a_ring_shards_but_the_server_does_not_serve(cluster: RingCluster) -> None:
     await cluster.ring(
         resources=[{"group": "", "resource": "secrets"}, {"group": "none.example", "resource": "things"}]

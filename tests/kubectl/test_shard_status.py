@@ -170,6 +170,36 @@ async def test_conditions_that_are_not_as_they_should_be(cluster: RingCluster) -
     ]
 
 
+async def test_what_a_condition_says_is_said_once_and_with_what_to_do_about_it(cluster: RingCluster) -> None:
+    """The Lease asks for a day, and the ring lists a resource that does not exist."""
+    await cluster.ring(resources=[*SECRETS, {"group": "", "resource": "configmap"}])
+    await cluster.shard("a")
+    a_day = MergePatch({"spec": {"leaseDurationSeconds": 86400}})
+    await cluster.client.patch(Lease, "a", "team", a_day)
+    unserved = "the server does not serve configmap: it is not in the core group (`kubectl api-resources`)"
+    excess = "team/a asks for 86400 s without renewal; it is given 60 s"
+    before = await problems(cluster)
+    assert unserved in before
+    assert excess in before
+    await cluster.conditions(
+        ("Ready", "False", "Not all that the ring lists is sharded"),
+        ("ResourcesResolved", "False", unserved),
+        ("ShardsAccepted", "False", excess),
+        generation=2,
+    )
+    found = {each.problem: each.remedy for each in (await status(cluster)).troubles}
+    assert [problem for problem in found if unserved in problem or excess in problem] == [
+        f"condition ResourcesResolved is False: {unserved}",
+        f"condition ShardsAccepted is False: {excess}",
+    ]
+    assert "remove the resource from the ring" in found[f"condition ResourcesResolved is False: {unserved}"]
+    assert found[f"condition ShardsAccepted is False: {excess}"].startswith(
+        "delete Leases that are not of sh"
+    )
+    ready = found["condition Ready is False: Not all that the ring lists is sharded"]
+    assert ready.startswith("see the other conditions first")
+
+
 async def test_a_webhook_that_is_missing_or_cannot_be_called(cluster: RingCluster) -> None:
     await cluster.conditions(("Ready", "True", ""))
     assert "the ring's MutatingWebhookConfiguration is missing" in await problems(cluster)

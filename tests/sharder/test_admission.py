@@ -501,6 +501,14 @@ def test_a_removed_shard_label_is_put_back_with_a_warning_and_a_count(new: dict[
     assert again.get_sample_value(restored, {"controllerring": "operator"}) is None
 
 
+def test_who_tries_out_whether_the_webhook_is_called_is_not_warned_that_it_restores_the_label() -> None:
+    response = update(alive(), new={}, manager="sharder", dryRun=True)
+    assert patched(response, {}) == {SHARD_LABEL: "z"}
+    assert "warnings" not in response
+    assert update(alive(), new={}, manager="sharder")["warnings"]
+    assert update(alive(), new={}, dryRun=True)["warnings"]
+
+
 @pytest.mark.parametrize("new", [None, {"x": "y"}, {DRAIN_LABEL: "true"}])
 def test_the_drain_label_is_put_back_with_it(new: dict[str, str] | None) -> None:
     response = update(alive(), old={DRAIN_LABEL: "true"}, new=new, user="jane", shard_users={"op"})

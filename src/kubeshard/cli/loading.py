@@ -76,9 +76,12 @@ def load_manager(reference: str) -> Manager:
 
 
 def program_name(reference: str) -> str:
-    """The program's name: `my-operator` for `my_company.my_operator:manager`."""
+    """The program's name: `my-operator` for `my_company.my_operator:manager`, and for `my_operator.main`."""
     module = reference.partition(":")[0].removesuffix(".py")
-    return module.replace("/", ".").rpartition(".")[2].replace("_", "-").strip("-").lower()
+    parts = [part for part in module.replace("/", ".").split(".") if part]
+    if len(parts) > 1 and parts[-1] in ("main", "__main__"):
+        del parts[-1]  # every operator has one
+    return parts[-1].replace("_", "-").strip("-").lower() if parts else ""
 
 
 def _required(function: Callable[..., Any]) -> bool:

@@ -162,7 +162,7 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
 @click.option(
     "--name",
     metavar="NAME",
-    help="Name of the objects and, by default, of the namespace (default: the module's).",
+    help="Name of the objects and of the namespace (default: the module's; its package's if that is main).",
 )
 @values_options
 @output_option

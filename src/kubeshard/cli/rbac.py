@@ -18,7 +18,11 @@ from kubeshard.cli.options import Command
     ),
 )
 @click.argument("target", metavar="MODULE[:MANAGER]")
-@click.option("--name", metavar="NAME", help="Name of the roles (default: the module's).")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Name of the roles (default: the module's, or its package's if that is main).",
+)
 @click.option(
     "--namespace",
     metavar="NAMESPACE",

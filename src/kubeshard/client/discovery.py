@@ -89,9 +89,10 @@ class Discovery:
             found = await self._find(group, version, kind, resource)
         if found is None:
             name = f"{kind or resource}{f'.{group}' if group else ''}{f'/{version}' if version else ''}"
-            raise KindNotServed(
-                f"the server does not serve {name}: is its CRD installed?", code=404, reason="NotFound"
+            advice = (
+                "is its CRD installed?" if group else "it is not in the core group (`kubectl api-resources`)"
             )
+            raise KindNotServed(f"the server does not serve {name}: {advice}", code=404, reason="NotFound")
         return found
 
     async def all_kinds(self, *verbs: str) -> tuple[list[Kind], dict[str, ApiError]]:

@@ -194,7 +194,7 @@ def shard_problems(shards: list[Shard], max_shards: int) -> list[str]:
 
 def _unresolved(report: RingReport, resources: RingResources) -> str:
     return "; ".join(
-        f"{resource}: {problem}"
+        problem if str(resource) in problem else f"{resource}: {problem}"
         for resource, problem in sorted(report.unresolved.items(), key=str)
         if resource in resources
     )

@@ -19,7 +19,16 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from kubeshard.core.conditions import Condition
-from kubeshard.sharder.reports import CONFLICT, DRAIN_STUCK, DRAIN_STUCK_AFTER, OWN_CONDITIONS, shard_problems
+from kubeshard.sharder.reports import (
+    CONFLICT,
+    DRAIN_STUCK,
+    DRAIN_STUCK_AFTER,
+    OWN_CONDITIONS,
+    RESOURCES_RESOLVED,
+    SELECTOR_VALID,
+    SHARDS_ACCEPTED,
+    shard_problems,
+)
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.leases import MAX_SHARDS
 from kubeshard.sharding.states import ShardState
@@ -27,6 +36,15 @@ from kubeshard.survey.counts import Counts, Some
 from kubeshard.survey.ring import SeenRing
 
 _WRONG_WHEN_TRUE = frozenset({CONFLICT, DRAIN_STUCK})
+
+_EDIT = "edit the ring"
+_INSTALL = "install its definition, or remove the resource from the ring"
+_SHARDS = (
+    "delete Leases that are not of shards; name each shard once, as a Kubernetes label value, with a Lease of a minute "
+    "at most, and run shards where the ring allows it"
+)
+_REMEDIES = {SELECTOR_VALID: _EDIT, RESOURCES_RESOLVED: _INSTALL, SHARDS_ACCEPTED: _SHARDS}
+"""Of conditions whose message says only what is wrong."""
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -40,9 +58,9 @@ def troubles(
     ring: SeenRing, counted: Sequence[Counts], leaderless: str | None, oldest_drain: float | None
 ) -> list[Trouble]:
     """All problems, causes before their consequences. `leaderless` is why no sharder leads; `oldest_drain` is its age
-    in seconds.
+    in seconds. What a condition says is not said twice.
     """
-    return [
+    found = [
         *_sharder(ring, leaderless),
         *_conditions(ring),
         *_specification(ring, counted),
@@ -50,6 +68,8 @@ def troubles(
         *_webhook(ring),
         *_objects(ring, counted, oldest_drain),
     ]
+    said = [condition.message for condition in _wrong_conditions(ring)]
+    return [each for each in found if not any(each.problem in message for message in said)]
 
 
 def _sharder(ring: SeenRing, leaderless: str | None) -> Iterator[Trouble]:
@@ -72,12 +92,23 @@ def _sharder(ring: SeenRing, leaderless: str | None) -> Iterator[Trouble]:
 
 
 def _conditions(ring: SeenRing) -> Iterator[Trouble]:
-    for condition in ring.resource.status.conditions if ring.resource.status else ():
-        if _is_wrong(condition):
-            yield Trouble(
-                f"condition {condition.type} is {condition.status}: {condition.message or condition.reason}",
-                "follow the message" if condition.type != READY else "check the log of the leading sharder",
-            )
+    wrong = _wrong_conditions(ring)
+    for condition in wrong:
+        if condition.type != READY:
+            remedy = _REMEDIES.get(condition.type, "follow the message")
+        elif len(wrong) > 1:
+            remedy = "see the other conditions first; if it remains, check the log of the leading sharder"
+        else:
+            remedy = "check the log of the leading sharder"
+        yield Trouble(
+            f"condition {condition.type} is {condition.status}: {condition.message or condition.reason}",
+            remedy,
+        )
+
+
+def _wrong_conditions(ring: SeenRing) -> list[Condition]:
+    status = ring.resource.status
+    return [condition for condition in status.conditions if _is_wrong(condition)] if status else []
 
 
 def _is_wrong(condition: Condition) -> bool:
@@ -90,10 +121,10 @@ def _specification(ring: SeenRing, counted: Sequence[Counts]) -> Iterator[Troubl
     if not ring.resource.spec.resources:
         yield Trouble("the ring lists no resources", "name them in its spec.resources")
     for problem in ring.problems:
-        yield Trouble(problem, "edit the ring")
+        yield Trouble(problem, _EDIT)
     for counts in counted:
         if counts.error and counts.resource in ring.unresolved:
-            yield Trouble(counts.error, "install its definition, or remove the resource from the ring")
+            yield Trouble(counts.error, _INSTALL)
         elif counts.error:
             yield Trouble(f"not counted: {counts.error}", "ask for the right to list it")
 
@@ -106,10 +137,7 @@ def _shards(ring: SeenRing) -> Iterator[Trouble]:
             f"start an instance of the controller that holds a Lease with the ring's label ({ring.name})",
         )
     for problem in shard_problems(shards, MAX_SHARDS):
-        yield Trouble(
-            problem,
-            "name each shard once, as a Kubernetes label value, and run shards where the ring allows it",
-        )
+        yield Trouble(problem, _SHARDS)
     for member in ring.members:
         if member.held and member.state is not ShardState.READY:
             yield Trouble(

@@ -49,7 +49,10 @@ async def rings_of(client: Client, rings: Iterable[SeenRing], word: str) -> list
         served = {str(resource) for ring in rings for resource in ring.kinds}
         unserved = {f"{resource} (not served)" for ring in rings for resource in ring.unresolved}
         sharded = ", ".join(sorted(served | unserved))
-        shown = f"the rings shard {sharded}" if sharded else "the rings list no resources"
+        if not rings:
+            shown = "there is no ControllerRing"
+        else:
+            shown = f"the rings shard {sharded}" if sharded else "the rings list no resources"
         raise Unanswerable(f"no ring shards {word}; {shown}")
     resources = {kind.group_resource for _, kind in found}
     if len(resources) > 1:
