@@ -5,6 +5,7 @@ latest when all faults are (`Weather.over`).
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +16,7 @@ import msgspec
 from processes import Network, Process, StreamAround, Travelling, refusal
 from world import MAIN, Thing, World
 
-from kubeshard.core import AlreadyExists, ConfigMap, ObjectMeta
+from kubeshard.core import AlreadyExists, ApiError, ConfigMap, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import (
@@ -305,10 +306,12 @@ async def skew(swarm: Swarm, weather: Weather) -> None:
 async def put_without_labels(swarm: Swarm, weather: Weather) -> None:
     """A user replaces objects by versions without labels: up to three that are being drained, or else any one."""
     for name in sorted(swarm.world.draining())[:3] or [f"t{swarm.rng.randrange(swarm.count)}"]:
-        with suppress(Exception):
-            thing = await swarm.admin.get(Thing, name, "team")
-            metadata = msgspec.structs.replace(thing.metadata, labels={"app": "x"})
-            await swarm.admin.replace(msgspec.structs.replace(thing, metadata=metadata))
+        path = f"/apis/sim.example/v1/namespaces/team/things/{name}"
+        with suppress(ApiError):
+            thing = json.loads((await swarm.admin.raw("GET", path)).body)
+            thing["metadata"]["labels"] = {"app": "x"}
+            await swarm.admin.raw("PUT", path, json.dumps(thing).encode())
+            swarm.outcome.counts["objects put without labels"] += 1
 
 
 @fault

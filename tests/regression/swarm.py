@@ -136,7 +136,9 @@ class Oracles:
             self.event(f"{event.key.name}: {before or None} -> {after or None}")
             self._outcome.counts["changes of owners"] += bool(event.old and event.new)
             if sender is None and event.old is not None:
-                self._taken[event.key.name] = self._world.loop.time()
+                self._outcome.counts["taken by users"] += bool(event.new)
+                if after:
+                    self._taken[event.key.name] = self._world.loop.time()
         if resource == THINGS and (asked := self._asked(event.new)) != self._asked(event.old):
             self.event(f"{event.key.name}: {'asked for' if asked else 'not asked for'}")
         if sender is None or is_sharders(*sender):
@@ -146,6 +148,10 @@ class Oracles:
         main = store.get(THINGS, Key("team", name))
         owner = before if resource == THINGS else self._owner(main)
         self._outcome.counts["writes"] += 1
+        exchanged = resource == THINGS and before != shard == after and event.old is not None
+        if exchanged and self._but_labels(event.old) == self._but_labels(event.new):
+            self._outcome.counts["taken back"] += 1
+            return
         if before == after == shard and self._but_drain(event.old) == self._but_drain(event.new):
             self._outcome.counts["reclaimed"] += 1
             return
@@ -166,6 +172,9 @@ class Oracles:
     def _asked(self, obj: Any) -> bool:
         """Whether the object has the drain label."""
         return obj is not None and drain_label(self._world.ring) in (obj["metadata"].get("labels") or {})
+
+    def _but_labels(self, obj: Any) -> Any:
+        return {**obj["metadata"], "labels": None, "resourceVersion": "", "managedFields": None}, obj["spec"]
 
     def _but_drain(self, obj: Any) -> Any:
         """Returns the object without what a restarting shard changes: it sets a drain label and removes it."""

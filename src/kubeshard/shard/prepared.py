@@ -15,6 +15,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.metrics import ShardMetrics
 from kubeshard.shard.reclaiming import Reclaiming
+from kubeshard.shard.taking_back import TakingBack
 from kubeshard.shard.wrapper import Handovers
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
@@ -52,6 +53,7 @@ class Prepared:
             metrics.acknowledged,
         )
         self.reclaiming = Reclaiming()
+        self.taking_back = TakingBack(shard, self.handovers.losses, client.world.clock)
         self.client = client
         self.objects = objects
         """The client of the cluster with the ring's objects."""

@@ -324,7 +324,12 @@ class Sharding:
             self._tenure = tenure
             if not tenure.returning:
                 prepared.reclaiming.reclaimed(prepared.kinds.keys())
-                yield tenure
+                taking_back = asyncio.create_task(self._take_back(prepared), name="taking back")
+                try:
+                    yield tenure
+                finally:
+                    taking_back.cancel()
+                    await asyncio.wait([taking_back])
                 return
             async with asyncio.TaskGroup() as tasks:
                 cache = caches[self.objects_in]
@@ -332,13 +337,19 @@ class Sharding:
                 yield tenure
                 reclaiming.cancel()
 
+    async def _take_back(self, prepared: Prepared) -> None:
+        objects = prepared.objects.with_timeout(self._timing.request_bound).checked(self._check)
+        home = prepared.client if self._given is None else None
+        await prepared.taking_back.run(home, objects)
+
     async def _reclaim(self, prepared: Prepared, tenure: ShardTenure, cache: Cache) -> None:
-        """Runs if the name had been given up."""
+        """Runs if the name had been given up. Until it is done, what leaves may have been taken with good reason."""
         client = self.client(prepared.objects, self.objects_in)
         places = prepared.places(cache)
         prepared.reclaiming.reclaimed(prepared.kinds.keys() - {kind.group_kind for kind, _ in places})
         await prepared.reclaiming.reclaim(client, prepared.shard, places)
         tenure.objects_reclaimed()
+        await self._take_back(prepared)
 
     @property
     def _ready(self) -> Prepared:

@@ -44,6 +44,7 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.handover import Arrivals, Floors
 from kubeshard.shard.reclaiming import MARK
+from kubeshard.shard.taking_back import Losses
 from kubeshard.sharding.names import drain_label, shard_label
 
 _log = get_logger("kubeshard.shard")
@@ -79,6 +80,7 @@ class Handovers:
         acknowledged: Callable[[GroupResource, float], None] = lambda resource, seconds: None,
     ) -> None:
         self.floors = Floors(clock)
+        self.losses = Losses(self.floors)
         self._clock = clock
         self._acknowledged = acknowledged
         self._asked: dict[tuple[GroupKind, Key], float] = {}
@@ -218,7 +220,7 @@ class _Sharded:
                     await ctx._run.in_flight.idle(kind.group_kind, key)
                 if ctx._run.in_flight.sealed(kind.group_kind, key):
                     return Result(requeue_after=COME_BACK)  # another controller of the kind was faster
-                with ctx._run.sealing():
+                with ctx._run.sealing(), handovers.losses.releasing(kind.group_kind, key):
                     after = await self._give_away(ctx, obj, by_version=attempt < TRIES_BY_VERSION)
             except TimeoutError:
                 return Result(requeue_after=COME_BACK)
@@ -262,6 +264,7 @@ class _Sharded:
         for informer in ctx.cache.informers_of(ctx.form.kind):
             if informer.form == ctx.form:
                 self._arrivals.follow(informer)
+                self._handovers.losses.follow(informer, ctx.key.cluster)
 
 
 def _explained(what: str, error: ApiError) -> ApiError:

@@ -18,8 +18,9 @@ The first row that applies decides:
 | view of the Leases stale | allowed, unassigned, warning |
 | else | allowed, label added |
 
-The shard label may be replaced by a sharder: a configured account, or a client that says so (`FIELD_MANAGER`). Who says
-so wrongly misplaces an object that it may write anyway, until the sharder's next scan.
+The shard label may be replaced by a sharder: a configured account, or a client that says so (`FIELD_MANAGER`); and by
+the shard that the new label names, which takes the object back (`kubeshard.shard.taking_back`). Who says so wrongly
+misplaces an object that it may write anyway, until the sharder's next scan.
 
 The shard label may be removed by the shard itself after a drain was requested, in an update that does
 nothing else (`acknowledgement`), by a sharder, and by anyone if the shard is not available in a fresh view
@@ -183,6 +184,9 @@ class ShardAdmission:
         acknowledgement seems to do that, if this webhook has assigned the object before in the same request.
         """
         assert request.object is not None
+        shard = request.object.metadata.label(view.shard_label)
+        if request.field_manager == shard and self._is_from(shard, ring, view, request):
+            return True  # it takes the object back
         if request.field_manager == FIELD_MANAGER or not self._must_keep(request, ring, view, old):
             return True
         released = old.has_label(view.drain_label) and not request.object.metadata.has_label(view.drain_label)

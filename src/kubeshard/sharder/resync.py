@@ -168,6 +168,8 @@ class Resync:
                 look.read = read_at
             if self._is_urgent(look, decision, current):
                 look.leaves_some = True
+            elif obj.key in lane.left:
+                look.unassigned.pending(obj.key, self._clock.monotonic())
             elif decision.action in _CARRY_OUT:
                 job = Job(ring, entry, kind, meta, decision, draining, read_at, current)
                 await crew.start(self._carry_out(job, look))

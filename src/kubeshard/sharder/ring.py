@@ -26,6 +26,7 @@ from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.deaths import Deaths
+from kubeshard.sharder.left import Left
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.reports import RingReport
@@ -407,6 +408,7 @@ class Lane:
         """When the server was asked whether a verb is allowed."""
         self.passed_over = Namespaces()
         """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
+        self.left: Left[Any] = Left(ring.clock)
         self.narrow = False
         """Whether a look did not see objects in namespaces that were not known."""
         self.appeared: set[str] = set()

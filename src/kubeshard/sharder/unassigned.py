@@ -39,7 +39,7 @@ from kubeshard.client.watching import Bookmark, Changed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.namespaces import ALL, All
-from kubeshard.core.objects import ObjectMeta, metadata_only
+from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
@@ -274,17 +274,25 @@ class UnassignedWatches:
                     case Changed(change, obj):
                         last = obj.metadata.resource_version
                         if change != "DELETED":
-                            await self._dispatch(watch, kind, obj.metadata, crew)
+                            await self._dispatch(watch, kind, obj.metadata, crew, heard=True)
+                        elif watch.selector is not None:
+                            for lane in watch.lanes:
+                                lane.left.drop(obj.key)
         return last
 
-    async def _dispatch(self, watch: _Watch, kind: Kind, meta: ObjectMeta, crew: Crew) -> None:
-        """Considers an object for every lane of the watch."""
+    async def _dispatch(
+        self, watch: _Watch, kind: Kind, meta: ObjectMeta, crew: Crew, *, heard: bool = False
+    ) -> None:
+        """Considers an object for every lane of the watch. `heard`: it has just changed."""
         if watch.selector is not None:
             for lane in watch.lanes:
-                await self._consider(lane, kind, meta, crew)
+                if not (heard and self._is_left(lane, kind, meta)):
+                    await self._consider(lane, kind, meta, crew)
             return
         lanes = self._selecting(watch, meta.namespace)
         for lane in lanes:
+            if heard and self._is_left(lane, kind, meta):
+                continue
             if crew.full or self._will_be_read(lane):
                 # Its looks have crews of their own. The watch must not wait for the moves of one ring.
                 if lane.ring.view is not None and not meta.label(shard_label(lane.ring.name)):
@@ -328,16 +336,40 @@ class UnassignedWatches:
             watch.remember(namespace, known)
         return known
 
+    def _is_left(self, lane: Lane, kind: Kind, meta: ObjectMeta) -> bool:
+        """Whether the object's shard may still want it back: then it is assigned a moment later (`left`)."""
+        key = Key(meta.namespace, meta.name)
+        job = self._job(lane, kind, meta) if lane.entry.main else None
+        if job is None or not lane.left.waits(key, meta):
+            lane.left.drop(key)
+            return False
+        lane.left.put(key, job)
+        if not lane.left.attended:
+            lane.left.attended = True
+            lane.start(partial(self._assign_left, lane), "assignment of what was left")
+        return True
+
+    async def _assign_left(self, lane: Lane) -> None:
+        """Until cancelled."""
+        async with Crew(self._concurrent_moves) as crew:
+            while True:
+                await crew.start(self._mover.carry_out(await lane.left.next_due()))
+
     async def _consider(self, lane: Lane, kind: Kind, meta: ObjectMeta, crew: Crew) -> None:
+        if (job := self._job(lane, kind, meta)) is not None:
+            await crew.start(self._mover.carry_out(job))
+
+    def _job(self, lane: Lane, kind: Kind, meta: ObjectMeta) -> Job | None:
         ring, entry = lane.ring, lane.entry
         view = ring.view
         if view is None:
-            return
+            return None
         decision = plan(view, entry, TypeMeta(kind.api_version, kind.kind), meta)
         if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
             lane.passed_over.add(meta.namespace)
-        if decision.action is Action.ASSIGN:
-            await crew.start(self._mover.carry_out(Job(ring, entry, kind, meta, decision, UnknownOwners())))
+        if decision.action is not Action.ASSIGN:
+            return None
+        return Job(ring, entry, kind, meta, decision, UnknownOwners())
 
     async def _look(self, lane: Lane) -> None:
         """Looks at the namespaces that have appeared, and at those that appear meanwhile, until none is left."""

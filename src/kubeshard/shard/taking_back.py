@@ -1,0 +1,284 @@
+"""Takes back objects that somebody else than the sharder took from this shard.
+
+While a shard holds its Lease, a sharder does not take a main object from it before the shard has released it. But a
+user may: with a PUT without labels, say, or with another shard's name in the label. Where a webhook is called, it
+stores such an update with the former label. Otherwise the object leaves the shard's cache like one that was deleted.
+So the shard reads what left, unless it has released it itself:
+
+| what it finds | what it does |
+|---|---|
+| no object, or another one of the same name | nothing |
+| its own name | nothing |
+| no shard's name | puts its name back |
+| another name, set by a sharder, or by the shard of that name (the field manager of the label) | nothing |
+| another name, set by anybody else | puts its name back |
+
+A drain label that the object had is put back too, so that the object changes hands as it would have. The field
+manager of what is put back is the shard, so two shards do not take an object from each other; and an object is taken
+back at most `OFTEN` times in `WITHIN` seconds, so nobody is fought. Nothing is taken back in a ring that is being
+deleted, or that does not select the object any more.
+
+Guaranteed: the write takes effect only on the version that was read, and none starts without the Lease. A release by
+the shard itself reads and writes nothing. Not guaranteed: that nobody else works on the object before it is back. A
+sharder waits for `kubeshard.sharder.left.HESITATION` before it assigns an object that lost its shard; a shard whose
+name a user wrote into the label begins at once. Writes of the one that lost are refused as ever. Controlled objects
+are left to the sharder.
+
+RBAC: get and patch on the main kinds; get on controllerrings, and on namespaces if the ring selects some, without
+which the object counts as selected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from kubeshard.cache.deltas import Deleted, Delta
+from kubeshard.cache.informer import Informer
+from kubeshard.client.client import Client
+from kubeshard.core.builtin import Namespace
+from kubeshard.core.errors import ApiError, Conflict, Forbidden, NotFound, NotOurs
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, field
+from kubeshard.core.patches import MergePatch
+from kubeshard.core.selectors import InvalidSelector, Selector
+from kubeshard.core.versions import precedes
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.shard.handover import Floors
+from kubeshard.shard.identity import ShardIdentity
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.classification import RingResources
+
+SOON = 0.1
+"""Seconds for which objects that left are collected: the response to an acknowledgement may arrive after its event."""
+
+AT_A_TIME = 20
+TRIES, RETRY = 5, 0.2
+OFTEN, WITHIN = 3, 300.0
+LOGGED_EVERY = 10.0
+
+SHARDER = "sharder"
+"""The field manager of sharders: this library's set it, the Go one has it by the name of its program."""
+
+_log = get_logger("kubeshard.shard")
+
+
+class _Metadata(ObjectMeta):
+    managed_fields: tuple[Mapping[str, Any], ...] = ()
+
+
+class _Taken(KubeObject):
+    metadata: _Metadata = field(default_factory=_Metadata)
+
+
+class Losses:
+    """What left the caches of a process without having been released by it. `floors` know what it released."""
+
+    def __init__(self, floors: Floors) -> None:
+        self.news = asyncio.Event()
+        self._floors = floors
+        self._followed: set[Informer[Any]] = set()
+        self._lost: dict[tuple[Kind, Key], tuple[ObjectMeta, bool]] = {}
+        """Each object as it was, and whether that is the state with which it left."""
+        self._releasing: set[tuple[GroupKind, Key]] = set()
+
+    def follow(self, informer: Informer[Any], cluster: str) -> None:
+        """From now on, what leaves the store is considered."""
+        if informer in self._followed:
+            return
+        self._followed.add(informer)
+        kind = informer.form.kind
+
+        def hear(delta: Delta[Any]) -> None:
+            if isinstance(delta, Deleted):
+                key, meta = delta.object.key.at(cluster), delta.object.metadata
+                if not self._is_released(kind, key, meta, delta.final):
+                    self._lost[kind, key] = meta, delta.final
+                    self.news.set()
+
+        informer.add_handler(hear, existing=False)
+
+    @contextmanager
+    def releasing(self, kind: GroupKind, key: Key) -> Iterator[None]:
+        """While an acknowledgement is in flight it is not known yet what made the object leave."""
+        self._releasing.add((kind, key))
+        try:
+            yield
+        finally:
+            self._releasing.discard((kind, key))
+
+    def take(self) -> list[tuple[Kind, Key, ObjectMeta]]:
+        """Everything that was lost, once."""
+        self.news.clear()
+        lost, self._lost = self._lost, {}
+        found = []
+        for (kind, key), (meta, final) in lost.items():
+            if (kind.group_kind, key) in self._releasing:
+                self._lost[kind, key] = meta, final
+                self.news.set()
+            elif not self._is_released(kind, key, meta, final):
+                found.append((kind, key, meta))
+        return found
+
+    def _is_released(self, kind: Kind, key: Key, meta: ObjectMeta, final: bool) -> bool:
+        """The floor is at the drained version before the acknowledgement, and at the acknowledgement's after it."""
+        floor, version = self._floors.floor(kind.group_kind, key), meta.resource_version
+        return floor != "" and (precedes(version, floor) or (final and floor == version))
+
+
+class TakingBack:
+    """For one process and ring."""
+
+    def __init__(self, shard: ShardIdentity, losses: Losses, clock: Clock) -> None:
+        self._shard = shard
+        self._losses = losses
+        self._clock = clock
+        self._declared = False
+        """Whether there was no ControllerRing when this began."""
+        self._done: OrderedDict[tuple[Kind, Key], list[float]] = OrderedDict()
+        """When each object was taken back, the latest last."""
+        self._told = float("-inf")
+
+    async def run(self, home: Client | None, objects: Client) -> None:
+        """Runs until cancelled. `home`: the client for the ControllerRing; None if the resources are given.
+        `objects`: the one for objects, whose writes fail without the Lease.
+        """
+        if home is not None:
+            with suppress(ApiError):
+                self._declared = await _ring(home, self._shard.ring) is None
+        objects = objects.with_field_manager(self._shard.name)
+        pending: dict[Kind, dict[Key, ObjectMeta]] = {}
+        workers = Counter[Kind]()
+
+        async def work(kind: Kind) -> None:
+            while lost := pending[kind]:
+                await self._safely(home, objects, kind, *lost.popitem())
+            workers[kind] -= 1
+
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._losses.news.wait()
+                await asyncio.sleep(SOON)
+                for kind, key, meta in self._losses.take():
+                    pending.setdefault(kind, {})[key] = meta
+                    if workers[kind] < AT_A_TIME:
+                        workers[kind] += 1
+                        tasks.create_task(work(kind), name="taking back")
+
+    async def _safely(
+        self, home: Client | None, objects: Client, kind: Kind, key: Key, lost: ObjectMeta
+    ) -> None:
+        try:
+            await self._consider(home, objects, kind, key, lost)
+        except ApiError as error:
+            tell = _log.warning if self._loud() else _log.debug
+            tell("Cannot see why an object left this shard", object=str(key), kind=str(kind), error=error)
+        except Exception as error:
+            _log.crash("Taking back an object crashed", error, object=str(key), kind=str(kind))
+
+    async def _consider(
+        self, home: Client | None, objects: Client, kind: Kind, key: Key, lost: ObjectMeta
+    ) -> None:
+        form = Form(kind, _Taken, metadata_only=True)
+        for attempt in range(TRIES):
+            try:
+                live = (await objects.get(form, key.name, key.namespace)).metadata
+                if not self._is_taken(live, lost) or not await self._is_selected(home, objects, kind, key):
+                    return
+                if self._is_fought(kind, key):
+                    tell = _log.warning if self._loud() else _log.debug
+                    tell("The shard label of an object keeps being changed", object=str(key), kind=str(kind))
+                    return
+                await objects.patch(form, key.name, key.namespace, self._patch(live, lost))
+            except (NotFound, NotOurs):
+                return
+            except Conflict:
+                continue
+            except ApiError:
+                if attempt == TRIES - 1:
+                    raise
+                await asyncio.sleep(RETRY * 2**attempt)
+            else:
+                self._taken_back(kind, key, live)
+                return
+
+    def _is_taken(self, live: _Metadata, lost: ObjectMeta) -> bool:
+        """Whether somebody took it who may not. After a restore of etcd, it is whose it was then."""
+        if live.uid != lost.uid or precedes(live.resource_version, lost.resource_version):
+            return False
+        owner = live.label(self._shard.label)
+        if owner in ("", self._shard.name):
+            return not owner
+        return not _managers(live, self._shard.label) & {SHARDER, owner, self._shard.name}
+
+    async def _is_selected(self, home: Client | None, objects: Client, kind: Kind, key: Key) -> bool:
+        if home is None:
+            return True
+        if (ring := await _ring(home, self._shard.ring)) is None:
+            return self._declared
+        resources = RingResources(ring.spec.resources)
+        if ring.metadata.deleting or kind.group_resource not in resources:
+            return False
+        if ring.spec.namespace_selector is None or not key.namespace:
+            return True
+        try:
+            selector = Selector.from_label_selector(ring.spec.namespace_selector)
+            return selector.matches((await objects.get(Namespace, key.namespace)).metadata.labels)
+        except (Forbidden, InvalidSelector):
+            return True
+
+    def _loud(self) -> bool:
+        """Whether it is time for another warning."""
+        now = self._clock.monotonic()
+        if loud := now - self._told >= LOGGED_EVERY:
+            self._told = now
+        return loud
+
+    def _is_fought(self, kind: Kind, key: Key) -> bool:
+        now = self._clock.monotonic()
+        while self._done and next(iter(self._done.values()))[-1] < now - WITHIN:
+            self._done.popitem(last=False)
+        return len([at for at in self._done.get((kind, key), ()) if at >= now - WITHIN]) >= OFTEN
+
+    def _patch(self, live: ObjectMeta, lost: ObjectMeta) -> MergePatch:
+        labels = {self._shard.label: self._shard.name}
+        if lost.has_label(self._shard.drain):
+            labels[self._shard.drain] = lost.label(self._shard.drain)
+        return MergePatch(
+            {"metadata": {"uid": live.uid, "resourceVersion": live.resource_version, "labels": labels}}
+        )
+
+    def _taken_back(self, kind: Kind, key: Key, live: _Metadata) -> None:
+        now = self._clock.monotonic()
+        self._done[kind, key] = [*self._done.pop((kind, key), ())[-OFTEN:], now]
+        tell = _log.warning if self._loud() else _log.debug
+        tell(
+            "Took back an object whose shard label somebody had changed; only the sharder may",
+            object=str(key),
+            kind=str(kind),
+            found=live.label(self._shard.label),
+            set_by=", ".join(sorted(_managers(live, self._shard.label))),
+        )
+
+
+async def _ring(client: Client, name: str) -> ControllerRing | None:
+    try:
+        return await client.get(ControllerRing, name)
+    except NotFound:
+        return None
+
+
+def _managers(meta: _Metadata, label: str) -> set[str]:
+    """The field managers of a label."""
+    found = set()
+    for entry in meta.managed_fields:
+        fields: Any = entry.get("fieldsV1")
+        for name in ("f:metadata", "f:labels", f"f:{label}"):
+            fields = fields.get(name) if isinstance(fields, Mapping) else None
+        if fields is not None:
+            found.add(str(entry.get("manager", "")))
+    return found
