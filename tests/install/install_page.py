@@ -51,8 +51,8 @@ class Shell:
 
 
 def blocks() -> list[str]:
-    """All of the page."""
-    return re.findall(r"^```\w+\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    """All of the page, but those that say why they are not run."""
+    return re.findall(r"(?<!-->\n)^```\w+\n(.*?)^```", PAGE.read_text(), re.M | re.S)
 
 
 def commands(heading: str, language: str = "sh") -> list[str]:

@@ -148,15 +148,18 @@ async def test_a_removed_label_is_put_back_until_the_drain_is_acknowledged(
     shard = created.metadata.label(SHARD_LABEL)
     view.shards = ("a", "b", "c", "d", "e")
 
-    async def patch(labels: dict[str, str | None]) -> Mapping[str, str] | None:
+    async def patch(labels: dict[str, str | None], by: str = "user") -> Mapping[str, str] | None:
         change = MergePatch({"metadata": {"labels": labels}})
-        return (await kube_client.patch(ConfigMap, "kept", namespace, change)).metadata.labels
+        patched = await kube_client.patch(ConfigMap, "kept", namespace, change, field_manager=by)
+        return patched.metadata.labels
 
     assert await patch({SHARD_LABEL: None}) == {SHARD_LABEL: shard}
     replaced = await kube_client.replace(config_map(namespace, "kept"))
     assert replaced.metadata.labels == {SHARD_LABEL: shard}
     assert await patch({DRAIN_LABEL: "true"}) == {SHARD_LABEL: shard, DRAIN_LABEL: "true"}
-    assert await patch({SHARD_LABEL: None, DRAIN_LABEL: None}) == {
+    both = {SHARD_LABEL: shard, DRAIN_LABEL: "true"}
+    assert await patch({SHARD_LABEL: None, DRAIN_LABEL: None}) == both
+    assert await patch({SHARD_LABEL: None, DRAIN_LABEL: None}, by=str(shard)) == {
         SHARD_LABEL: owner(namespace, "kept", *view.shards)
     }
 
