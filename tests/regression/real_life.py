@@ -42,6 +42,8 @@ from kubeshard.core.times import parse_time
 from kubeshard.core.yaml_output import documents
 from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
+from kubeshard.runtime.watchdog import NoWatchdog
+from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, serving_names
 from kubeshard.sharding.api import ControllerRing
@@ -98,7 +100,9 @@ class AuditedCluster:
             found = await load_config(self._kube.kubeconfig)
             config = dataclasses.replace(found, auth=BearerToken(self.token))
             way = _Way(HttpTransport(config.server, config.tls), hindering(admin))
-            async with Client(config, transport=way) as client:
+            # A sharder that may not renew its Lease would be ended by its watchdog, and the tests with it.
+            world = dataclasses.replace(REAL_WORLD, watchdog=NoWatchdog)
+            async with Client(config, transport=way, world=world) as client:
                 yield admin, client
 
     async def grant(self, admin: Client, objects: Iterable[Mapping[str, Any]], but: Right | None) -> None:
