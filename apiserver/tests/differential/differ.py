@@ -207,7 +207,7 @@ async def _settle(sides: Sequence[Side], traffic: Traffic, request: Request, *, 
         return
     paths = [request.about] if request.about else []
     if not paths and request.method == "DELETE":
-        paths = [p for p in traffic._known if p.startswith(f"{request.path}/")]
+        paths = [p for p in traffic.known if p.startswith(f"{request.path}/")]
     for path in paths:
         if not differed:
             answers = [await side.api.get(path) for side in sides]

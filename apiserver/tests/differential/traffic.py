@@ -61,7 +61,6 @@ def _job_template() -> dict[str, Any]:
 
 
 SELECTOR = {"matchLabels": {"app": "x"}}
-GVR = dict[str, tuple[str, str, Callable[[], dict[str, Any]]]]
 
 KINDS: dict[str, tuple[str, str, Callable[[], dict[str, Any]]]] = {
     "configmaps": ("v1", "ConfigMap", lambda: {"data": {"a": "1", "b": "2"}}),
@@ -357,7 +356,7 @@ class Traffic:
     def __init__(self, seed: int, namespace: str) -> None:
         self._random = random.Random(seed)
         self._namespace = namespace
-        self._known: dict[str, None] = {}
+        self.known: dict[str, None] = {}
 
     def collection(self, resource: str) -> str:
         version = KINDS[resource][0]
@@ -371,9 +370,9 @@ class Traffic:
     def answered(self, request: Request, exists: bool) -> None:
         if request.about:
             if exists:
-                self._known[request.about] = None
+                self.known[request.about] = None
             else:
-                self._known.pop(request.about, None)
+                self.known.pop(request.about, None)
 
     # -- one request
 
@@ -403,7 +402,7 @@ class Traffic:
 
     def _object(self, resource: str) -> str:
         """The path of an object, mostly of one that exists."""
-        mine = [path for path in self._known if path.startswith(f"{self.collection(resource)}/")]
+        mine = [path for path in self.known if path.startswith(f"{self.collection(resource)}/")]
         if mine and self._chance(0.85):
             return self._random.choice(mine)
         return f"{self.collection(resource)}/{self._random.choice(NAMES)}"

@@ -52,6 +52,7 @@ from kubeshard.shard.handover import Floors
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.names import SHARDER_FIELD_MANAGER
 
 SOON = 0.1
 """Seconds for which objects that left are collected: the response to an acknowledgement may arrive after its event."""
@@ -60,9 +61,6 @@ AT_A_TIME = 20
 TRIES, RETRY = 5, 0.2
 OFTEN, WITHIN = 3, 300.0
 LOGGED_EVERY = 10.0
-
-SHARDER = "sharder"
-"""The field manager of sharders: this library's set it, the Go one has it by the name of its program."""
 
 _log = get_logger("kubeshard.shard")
 
@@ -213,7 +211,7 @@ class TakingBack:
         owner = live.label(self._shard.label)
         if owner in ("", self._shard.name):
             return not owner
-        return not _managers(live, self._shard.label) & {SHARDER, owner, self._shard.name}
+        return not _managers(live, self._shard.label) & {SHARDER_FIELD_MANAGER, owner, self._shard.name}
 
     async def _is_selected(self, home: Client | None, objects: Client, kind: Kind, key: Key) -> bool:
         if home is None:

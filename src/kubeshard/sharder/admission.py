@@ -18,9 +18,9 @@ The first row that applies decides:
 | view of the Leases stale | allowed, unassigned, warning |
 | else | allowed, label added |
 
-The shard label may be replaced by a sharder: a configured account, or a client that says so (`FIELD_MANAGER`); and by
-the shard that the new label names, which takes the object back (`kubeshard.shard.taking_back`). Who says so wrongly
-misplaces an object that it may write anyway, until the sharder's next scan.
+The shard label may be replaced by a sharder: a configured account, or a client that says so (`SHARDER_FIELD_MANAGER`);
+and by the shard that the new label names, which takes the object back (`kubeshard.shard.taking_back`). Who says so
+wrongly misplaces an object that it may write anyway, until the sharder's next scan.
 
 The shard label may be removed by the shard itself after a drain was requested, in an update that does
 nothing else (`acknowledgement`), by a sharder, and by anyone if the shard is not available in a fresh view
@@ -59,7 +59,7 @@ from kubeshard.sharder.acknowledgement import acknowledges
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.classification import ResourceNotInRing, RingEntry
-from kubeshard.sharding.names import ring_of_webhook_path
+from kubeshard.sharding.names import SHARDER_FIELD_MANAGER, ring_of_webhook_path
 from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, Action, RingView, plan
 from kubeshard.webhook.review import (
     AdmissionAnswer,
@@ -68,9 +68,6 @@ from kubeshard.webhook.review import (
     UnexpectedObject,
     prepared,
 )
-
-FIELD_MANAGER = "sharder"
-"""The field manager of this library's sharders, whatever their account is: that of an elected shard, say."""
 
 POD_NAME_CLAIM = "authentication.kubernetes.io/pod-name"
 
@@ -187,7 +184,7 @@ class ShardAdmission:
         shard = request.object.metadata.label(view.shard_label)
         if request.field_manager == shard and self._is_from(shard, ring, view, request):
             return True  # it takes the object back
-        if request.field_manager == FIELD_MANAGER or not self._must_keep(request, ring, view, old):
+        if request.field_manager == SHARDER_FIELD_MANAGER or not self._must_keep(request, ring, view, old):
             return True
         released = old.has_label(view.drain_label) and not request.object.metadata.has_label(view.drain_label)
         return released and self._is_from(old.label(view.shard_label), ring, view, request)
@@ -224,7 +221,9 @@ class ShardAdmission:
             f"label {view.shard_label} was restored: only the sharder changes it, and the object's shard removes it "
             "when it is drained, in an update that changes nothing else"
         )
-        probe = request.dry_run and request.field_manager == FIELD_MANAGER  # expects it: `webhook_probe`
+        probe = (
+            request.dry_run and request.field_manager == SHARDER_FIELD_MANAGER
+        )  # expects it: `webhook_probe`
         warnings = () if probe else (warning[:_MAX_TEXT],)
         return AdmissionAnswer(message=RESTORING, patch=tuple(operations), warnings=warnings)
 

@@ -41,7 +41,7 @@ from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names
 from kubeshard.sharder.webhook_drift import WebhookDrift
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import APP_NAME, WEBHOOK_PATH_PREFIX
+from kubeshard.sharding.names import APP_NAME, SHARDER_FIELD_MANAGER, WEBHOOK_PATH_PREFIX
 from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.certificates import CertificateFiles, CertificateSource
 from kubeshard.webhook.server import WebhookServer
@@ -51,7 +51,7 @@ from kubeshard.webhook.shared_certificate import SharedCertificate
 def build_sharder(config: SharderConfig, client: Client) -> Manager:
     """The sharder, ready to run. The caller keeps the client and closes it. Raises ConfigurationError."""
     clock, rng, registry = client.world.clock, client.world.rng, CollectorRegistry()
-    sharder = client.with_user_agent("sharder").with_field_manager("sharder")
+    sharder = client.with_user_agent("sharder").with_field_manager(SHARDER_FIELD_MANAGER)
     cache = Cache(sharder)
     metrics, kinds = SharderMetrics(registry), ResourceKinds(sharder)
     observer = LeaseObserver(sharder, clock, crashed=lambda: metrics.crashed("lease observer"))

@@ -59,6 +59,7 @@ from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.leases import MAX_SHARDS
+from kubeshard.sharding.names import SHARDER_FIELD_MANAGER
 from kubeshard.tenure.tenure import Gate
 
 AFTER_FAILURE = 30.0
@@ -97,8 +98,8 @@ class InManagerSharder:
         config: SharderControllerConfig | None = None,
     ) -> None:
         self._config = config or SharderControllerConfig()
-        self._client = client.with_user_agent("sharder").with_field_manager("sharder")
-        self._objects = objects.with_user_agent("sharder").with_field_manager("sharder")
+        self._client = client.with_user_agent("sharder").with_field_manager(SHARDER_FIELD_MANAGER)
+        self._objects = objects.with_user_agent("sharder").with_field_manager(SHARDER_FIELD_MANAGER)
         self._election = election
         self._events = events
         self._metrics = metrics

@@ -35,6 +35,11 @@ SHARD_NAMESPACES_ANNOTATION = "alpha.sharding.timebertt.dev/shard-namespaces"
 may be anywhere. The reference ignores it.
 """
 
+SHARDER_FIELD_MANAGER = "sharder"
+"""The field manager of a sharder's writes to objects; the reference's has it by the name of its program. Webhook and
+shards know by it that a shard label was changed by a sharder.
+"""
+
 SHARDER_IDENTITY = "shardlease-controller"
 """The holder of a Lease that a sharder took over from a shard."""
 
