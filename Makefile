@@ -95,7 +95,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	  --no-header --no-annotate --no-emit-package kubeshard --no-emit-package kubeshard-apiserver pyproject.toml
 lock: $(STAMP) ## Regenerate requirements.txt, and its subsets for programs and for the image, from pyproject.toml
 	$(LOCK) apiserver/pyproject.toml --all-extras --group dev --group docs --output-file requirements.txt
-	$(LOCK) apiserver/pyproject.toml --all-extras --constraint requirements.txt --output-file requirements-run.txt
+	$(LOCK) apiserver/pyproject.toml --extra demo --extra kubectl --extra speed --constraint requirements.txt --output-file requirements-run.txt
 	$(LOCK) --extra speed --constraint requirements.txt --output-file requirements-image.txt
 
 install: $(STAMP) ## Create the virtual environment with locked dependencies
