@@ -67,6 +67,13 @@ def asked(path, target):
     return json.load(opened)
 
 
+def test_with_a_latency_no_answer_comes_earlier(tmp_path):
+    with started(tmp_path, "--latency", "300ms", "--kubeconfig", "with"):
+        began = time.monotonic()
+        asked(tmp_path / "with", "/api/v1/namespaces")
+        assert time.monotonic() - began >= 0.3
+
+
 def test_it_prints_how_to_reach_it_and_ends_in_order(tmp_path):
     with started(tmp_path) as (process, printed):
         path = Path(re.search(r"export KUBECONFIG=(\S+)", printed)[1])

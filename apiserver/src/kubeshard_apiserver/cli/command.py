@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from kubeshard.cli.logging import log_options
 from kubeshard.cli.options import Command, version_option
 
 DEFAULT_PORT = 6443
+_LONGEST_ROUND_TRIP = 60.0
 
 
 def _a_number(_context: click.Context, _option: click.Parameter, value: float) -> float:
@@ -18,6 +20,15 @@ def _a_number(_context: click.Context, _option: click.Parameter, value: float) -
     if value != value:
         raise click.BadParameter("is not a number")
     return value
+
+
+def _a_round_trip(_context: click.Context, _option: click.Parameter, value: str) -> float:
+    """Returns the seconds."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s)", value)
+    seconds = float(found[1]) * {"ms": 0.001, "s": 1.0}[found[2]] if found else -1.0
+    if not 0 <= seconds <= _LONGEST_ROUND_TRIP:
+        raise click.BadParameter(f"{value} is not a duration of at most 60s, such as 10ms or 0.1s")
+    return seconds
 
 
 @click.command(
@@ -78,6 +89,15 @@ def _a_number(_context: click.Context, _option: click.Parameter, value: float) -
 @click.option(
     "--allow-all", is_flag=True, help="Disable RBAC: anyone with valid credentials may do everything."
 )
+@click.option(
+    "--latency",
+    metavar="DURATION",
+    callback=_a_round_trip,
+    default="0ms",
+    show_default=True,
+    help="Delay every response by this much, and every event of a watch by half of it, as if the server were on "
+    "another machine: 10ms, 0.1s. It limits neither concurrency nor throughput, and does not apply to webhook calls.",
+)
 @log_options
 @version_option
 def apiserver(
@@ -89,6 +109,7 @@ def apiserver(
     no_pods: bool,
     ready_after: float,
     allow_all: bool,
+    latency: float,
 ) -> None:
     """Run a Kubernetes API server: no etcd, no containers, ready in an instant.
 
@@ -106,7 +127,11 @@ def apiserver(
             bold=True,
             err=True,
         )
-    run(Options(kubeconfig, host, port, data, not no_controllers, not no_pods, ready_after, not allow_all))
+    run(
+        Options(
+            kubeconfig, host, port, data, not no_controllers, not no_pods, ready_after, not allow_all, latency
+        )
+    )
 
 
 def is_loopback(host: str) -> bool:

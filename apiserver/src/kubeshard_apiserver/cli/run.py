@@ -40,6 +40,7 @@ class Options(NamedTuple):
     pods: bool
     ready_after: float
     rbac: bool
+    latency: float
 
 
 def run(options: Options) -> None:
@@ -86,7 +87,13 @@ async def _run(options: Options) -> None:
 
 
 async def _listening(options: Options, stack: AsyncExitStack) -> EmbeddedServer:
-    server = EmbeddedServer(data=options.data, host=options.host, port=options.port, rbac=options.rbac)
+    server = EmbeddedServer(
+        data=options.data,
+        host=options.host,
+        port=options.port,
+        rbac=options.rbac,
+        latency=options.latency,
+    )
     try:
         return await stack.enter_async_context(server)
     except ConfigurationError as error:

@@ -14,7 +14,7 @@ from wsgiref.headers import Headers
 
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
-from kubeshard_apiserver.front.handlers import Front
+from kubeshard_apiserver.front.handlers import Front, Replier
 from kubeshard_apiserver.front.requests import LARGEST_BODY
 from kubeshard_apiserver.server import ApiServer
 
@@ -26,8 +26,8 @@ Send = Callable[[Any], Awaitable[None]]
 class ApiServerApp:
     """An ASGI application for a server or a front."""
 
-    def __init__(self, server: ApiServer | Front) -> None:
-        self._front = server if isinstance(server, Front) else Front(server)
+    def __init__(self, server: ApiServer | Replier) -> None:
+        self._front: Replier = Front(server) if isinstance(server, ApiServer) else server
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:

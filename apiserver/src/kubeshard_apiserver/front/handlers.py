@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kubeshard.core.errors import ApiError, Invalid
 from kubeshard.runtime.logs import get_logger
@@ -64,6 +64,12 @@ T = TypeVar("T")
 log = get_logger("kubeshard_apiserver")
 
 _LONGEST_AUDIT_ID = 64
+
+
+class Replier(Protocol):
+    """Whatever answers requests as a front does."""
+
+    async def reply(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply: ...
 
 
 class Front:

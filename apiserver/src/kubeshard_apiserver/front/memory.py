@@ -23,7 +23,7 @@ from kubeshard.runtime.transport import (
     TransportTimeout,
 )
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
-from kubeshard_apiserver.front.handlers import Front
+from kubeshard_apiserver.front.handlers import Front, Replier
 from kubeshard_apiserver.front.replies import Reply
 from kubeshard_apiserver.server import ApiServer
 
@@ -31,8 +31,8 @@ from kubeshard_apiserver.server import ApiServer
 class InMemoryTransport:
     """Implements `kubeshard.runtime.transport.Transport`. `peer` is what a connection would reveal about the client."""
 
-    def __init__(self, server: ApiServer | Front, *, peer: Peer = UNKNOWN) -> None:
-        self._front = server if isinstance(server, Front) else Front(server)
+    def __init__(self, server: ApiServer | Replier, *, peer: Peer = UNKNOWN) -> None:
+        self._front: Replier = Front(server) if isinstance(server, ApiServer) else server
         self._peer = peer
         self._streams: dict[_Stream, None] = {}
         """The open streams in order of creation; the order of a set would differ between processes."""

@@ -23,6 +23,7 @@ from kubeshard.runtime.threads import Worker
 from kubeshard_apiserver.access.user import ADMINISTRATOR
 from kubeshard_apiserver.admission.caller import HttpCaller
 from kubeshard_apiserver.front.app import ApiServerApp
+from kubeshard_apiserver.front.distance import DistantFront
 from kubeshard_apiserver.front.gate import Gate
 from kubeshard_apiserver.front.handlers import Front
 from kubeshard_apiserver.front.identity import Identity
@@ -43,7 +44,8 @@ class EmbeddedServer:
     objects and credentials beyond this process. `host` is an address of this machine, or `""` for all addresses;
     `port` 0 picks a free port. `rbac` says whether RBAC is enforced; without it anyone with credentials may do
     everything. `gate` replaces the default gate (`Identity`). `caller` calls admission webhooks (by default over
-    HTTPS, and only those with a `clientConfig.url`).
+    HTTPS, and only those with a `clientConfig.url`). `latency` is the number of seconds that a round trip of a client
+    takes in addition, as if the server were on another machine.
 
     Raises ConfigurationError if the folder cannot be used, and on entry if it cannot listen on the address.
     """
@@ -60,6 +62,7 @@ class EmbeddedServer:
         gate: Gate | None = None,
         caller: WebhookCaller | None = None,
         limits: Limits = LIMITS,
+        latency: float = 0.0,
     ) -> None:
         if server is not None and data is not None:
             raise ValueError("an existing server already has its store; pass either `server` or `data`")
@@ -77,7 +80,7 @@ class EmbeddedServer:
         self._worker = Worker("kubeshard-bodies")
         self.front = Front(self.server, gate=gate, caller=self.caller, aside=self._worker.call)
         self._host = host
-        self._app = ApiServerApp(self.front)
+        self._app = ApiServerApp(DistantFront(self.front, latency) if latency else self.front)
         self._http = AsgiServer(self._app, host, port, self.credentials.context(), limits)
 
     @property
