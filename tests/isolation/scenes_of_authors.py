@@ -429,8 +429,9 @@ shown(
 shown(
     Unit.CALLER,
     M,
-    "Beyond the number of connections there is a 503 at once.",
-    f"{ASGI}::test_beyond_the_connection_limit_answers_503_at_once",
+    "Beyond the number of connections, the one that has waited longest for its client is given up; if none waits, there"
+    " is a 503 at once.",
+    f"{ASGI}::test_clients_that_complete_no_request_keep_nobody_out",
 )
 shown(
     Unit.CALLER,

@@ -207,17 +207,84 @@ async def test_garbage_is_answered_with_400(sent: bytes, app: AsgiApp) -> None:
         assert (await exchange(server, sent)).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_beyond_the_connection_limit_answers_503_at_once(app: AsgiApp) -> None:
+@pytest.mark.regression
+async def test_a_client_that_sends_many_requests_before_it_reads_answers_is_cut_off(app: AsgiApp) -> None:
+    """API servers wait for each answer. Others would have thousands before it is another client's turn."""
+    async with AsgiServer(app, limits=Limits(max_pipelined=4)) as server:
+        some = await exchange(server, (POST + b"\r\nhello") * 3 + POST + b"connection: close\r\n\r\nhello")
+        assert some.count(b"HTTP/1.1 200 ") == 4
+        many = await exchange(server, (POST + b"\r\nhello") * 500)
+        assert many.count(b"HTTP/1.1 200 ") <= 4
+        assert many.count(b"HTTP/1.1 ") - many.count(b"HTTP/1.1 200 ") == many.count(b"HTTP/1.1 400 ") == 1
+
+
+@pytest.mark.regression
+async def test_requests_that_wait_for_an_answer_do_not_accumulate() -> None:
+    begun, go_on = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.release()
+        await go_on.acquire()
+        await answer(send, b"slow!")
+
+    async with AsgiServer(slow, limits=Limits(max_pipelined=4)) as server:
+        reader, writer = await connect(server)
+        async with asyncio.timeout(5):
+            for _ in range(3):  # each answer lets the server read on
+                writer.write((POST + b"\r\nhello") * 3)
+                await begun.acquire()
+                go_on.release()
+        assert b"HTTP/1.1 400 " in await until_closed(reader)
+        writer.close()
+
+
+async def test_beyond_the_connection_limit_the_longest_idle_connection_is_given_up(app: AsgiApp) -> None:
     async with AsgiServer(app, limits=Limits(max_connections=2)) as server:
         held = [await connect(server) for _ in range(2)]
-        for reader, writer in held:
+        for reader, writer in reversed(held):
             writer.write(POST + b"\r\nhello")
             await reader.readuntil(b"hello")
-        assert (await exchange(server, POST + b"\r\nhello")).startswith(b"HTTP/1.1 503 ")
-        held[0][1].close()
-        await until_closed(held[0][0])
         assert (await exchange(server, POST + b"connection: close\r\n\r\nhello")).startswith(b"HTTP/1.1 200 ")
-        held[1][1].close()
+        assert await until_closed(held[1][0]) == b""
+        reader, writer = held[0]
+        writer.write(POST + b"\r\nworld")
+        assert (await reader.readuntil(b"world")).startswith(b"HTTP/1.1 200 ")
+        for _, writer in held:
+            writer.close()
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("sent", [b"", b"POST / HTT", POST + b"\r\nhel"])
+async def test_clients_that_complete_no_request_keep_nobody_out(sent: bytes, app: AsgiApp) -> None:
+    async with AsgiServer(app, limits=Limits(max_connections=3)) as server:
+        slow = [await connect(server) for _ in range(30)]
+        for _, writer in slow:
+            writer.write(sent)
+        for _ in range(5):
+            assert (await exchange(server, POST + b"connection: close\r\n\r\nhello")).startswith(
+                b"HTTP/1.1 200 "
+            )
+        for _, writer in slow:
+            writer.close()
+
+
+async def test_beyond_the_connection_limit_of_requests_in_progress_answers_503_at_once() -> None:
+    begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.release()
+        await go_on.wait()
+        await answer(send, b"slow!")
+
+    request = POST + b"connection: close\r\n\r\nhello"
+    async with AsgiServer(slow, limits=Limits(max_connections=2)) as server:
+        held = [asyncio.create_task(exchange(server, request)) for _ in range(2)]
+        for _ in held:
+            await begun.acquire()
+        assert (await exchange(server, b"")).startswith(b"HTTP/1.1 503 ")
+        go_on.set()
+        assert all(data.startswith(b"HTTP/1.1 200 ") for data in await asyncio.gather(*held))
+        assert (await exchange(server, request)).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_what_arrives_in_one_piece_is_answered_directly_and_all_answers_keep_their_order() -> None:

@@ -118,6 +118,21 @@ async def test_a_client_that_does_not_finish_its_handshake_is_cut_off(serving: s
         writer.close()
 
 
+@pytest.mark.regression
+async def test_clients_that_do_not_finish_their_handshake_keep_nobody_out(serving: ssl.SSLContext) -> None:
+    limits = Limits(max_connections=3)
+    async with AsgiServer(length_of, "127.0.0.1", ssl_context=serving, limits=limits) as server:
+        slow = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(30)]
+        connection = await connect(server)
+        assert await exchange(connection, b"next") == b"nextnext"
+        async with asyncio.timeout(PATIENCE):
+            for reader, _ in slow[:-2]:
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+        for _, writer in [*slow, connection]:
+            writer.close()
+
+
 async def test_stopping_ends_idle_connections_and_unfinished_handshakes(serving: ssl.SSLContext) -> None:
     async with asyncio.timeout(PATIENCE):
         async with AsgiServer(length_of, "127.0.0.1", ssl_context=serving) as server:

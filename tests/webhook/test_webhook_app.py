@@ -347,6 +347,34 @@ async def test_bodies_that_are_never_begun_take_no_places_from_others() -> None:
 
 
 @pytest.mark.regression
+async def test_bodies_that_are_never_finished_take_no_places_from_other_routes() -> None:
+    class Converter:
+        max_body = 1000
+        max_in_flight = 4
+
+        async def answer(self, body: bytes | bytearray, failed: object, patience: float) -> bytes:
+            return b"{}"
+
+    served = AdmissionApp(
+        {"/convert": Converter(), "/hook/": let_through}, clock=SystemClock(), max_in_flight=3
+    )
+    slow = [Unfinished(served, path=path) for path in ("/convert/a", "/hook/b", "/convert/c")]
+    for each in slow:
+        await each.sent.wait()
+    assert (await call(served, REVIEW)).status == 200
+    await slow[0].task
+    assert [each.status for each in slow] == [503, 0, 0]
+    later = Unfinished(served, path="/hook/d"), Unfinished(served, path="/hook/e")
+    await asyncio.gather(slow[1].task, later[1].sent.wait())
+    assert [each.status for each in slow] == [503, 503, 0]
+    assert (await call(served, REVIEW)).status == 200
+    await slow[2].task
+    assert [each.status for each in slow] == [503, 503, 503]
+    for unfinished in later:
+        unfinished.task.cancel()
+
+
+@pytest.mark.regression
 async def test_bodies_of_requests_that_are_decided_about_count_and_are_not_given_up() -> None:
     go_on, began = asyncio.Event(), asyncio.Event()
 

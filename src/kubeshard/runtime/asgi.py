@@ -49,6 +49,10 @@ class Limits:
     max_header_bytes: int = 32 * 1024
     """Request line and headers; larger requests get a 431."""
     max_connections: int = 1024
-    """Open connections, including idle ones; requests on further connections get a 503 immediately."""
+    """Open connections, including idle ones and those in a TLS handshake. A further one takes the place of that which
+    has waited longest for its client; if none waits, it gets a 503 immediately."""
+    max_pipelined: int = 16
+    """Requests that a client may send before it has the answer to the first one; more end the connection, with a 400.
+    Clients of webhooks send one."""
     stop_grace: float = 10.0
     """How long requests in flight may continue after the server is stopped."""

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from kubeshard.runtime.asgi import AsgiApp, Limits
 
 if TYPE_CHECKING:
-    from kubeshard.runtime.http_server_protocol import Connections
+    from kubeshard.runtime.http_server_protocol import BoundedHttpProtocol, Connections
 
 
 class ListenError(OSError):
@@ -86,7 +86,7 @@ class AsgiServer:
         if self._ssl is not None:
             timeouts = {"ssl_handshake_timeout": self._limits.header_timeout, "ssl_shutdown_timeout": 1.0}
             if isinstance(loop, asyncio.BaseEventLoop):
-                protocol = partial(_tls, protocol, self._ssl, timeouts)
+                protocol = partial(_tls, self._connections, self._ssl, timeouts)
             else:  # uvloop has no such buffer
                 loops_tls = {"ssl": self._ssl, **timeouts}
         self._server = await loop.create_server(protocol, sock=listener, backlog=1024, **loops_tls)
@@ -113,13 +113,25 @@ class _Tls(sslproto.SSLProtocol):
     """
 
     max_size = 16 * 1024
+    http: BoundedHttpProtocol
+
+    def connection_made(self, transport: Any) -> None:
+        if self.http.arrived(transport):
+            super().connection_made(transport)
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self.http.left()
 
 
-def _tls(
-    protocol: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext, timeouts: dict[str, Any]
-) -> _Tls:
+def _tls(connections: Connections, context: ssl.SSLContext, timeouts: dict[str, Any]) -> _Tls:
+    http = connections.protocol()
     waiter: Any = None  # nobody waits for the handshake
-    return _Tls(asyncio.get_running_loop(), protocol(), context, waiter, server_side=True, **timeouts)
+    tls = _Tls(asyncio.get_running_loop(), http, context, waiter, server_side=True, **timeouts)
+    tls.http = http
+    return tls
 
 
 def parse_bind_address(text: str) -> tuple[str, int]:

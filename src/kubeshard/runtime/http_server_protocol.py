@@ -1,9 +1,9 @@
 """One HTTP/1.1 connection of `AsgiServer`: uvicorn's httptools protocol with the limits that it lacks.
 
-uvicorn closes idle connections and limits their number, but waits forever for the rest of
-a request's headers or body and accepts headers of any size. The limits cost a request that arrives in one
-read three flag changes and no timer: a timer is armed only when the bytes received so far end in the middle
-of a message.
+uvicorn closes idle connections, but waits forever for the rest of a request's headers or body, accepts headers of any
+size and any number of requests at once, and refuses all clients when somebody holds too many connections. The limits
+cost a request that arrives in one read a few assignments and no timer: a timer is armed only when the bytes received so
+far end in the middle of a message.
 
 If the application has a method `direct` (`kubeshard.runtime.asgi.DirectApp`), it is called first when a request
 arrives in one read: if it returns a response, no task, events or scope are created.
@@ -33,6 +33,8 @@ _LOG = logging.getLogger("kubeshard.runtime.http")
 _LOG.setLevel(logging.ERROR)
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
+
+_NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 _LAST_STEPS = 0.5
 """How long a request may continue after its connection is lost."""
@@ -74,7 +76,6 @@ class Connections:
             proxy_headers=False,
             workers=1,
             forwarded_allow_ips=[],
-            limit_concurrency=limits.max_connections + 1,
             timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]  # ends in call_later
         )
         self._none_left = asyncio.Event()
@@ -82,6 +83,21 @@ class Connections:
 
     def protocol(self) -> BoundedHttpProtocol:
         return BoundedHttpProtocol(self)
+
+    def admit(self, newcomer: BoundedHttpProtocol) -> bool:
+        """Counts a new connection, in place of the one that has waited longest for its client if there are too many.
+        False if none waits.
+        """
+        connections = self.state.connections
+        if len(connections) >= self.limits.max_connections:
+            waiting = [each for each in connections if isinstance(each, BoundedHttpProtocol) and each.waits()]
+            if not waiting:
+                return False
+            longest = min(waiting, key=lambda each: each.since)
+            connections.discard(longest)
+            longest.transport.abort()
+        connections.add(newcomer)
+        return True
 
     async def drain(self) -> None:
         """Close idle connections, and the others after their current request. Returns when none is left."""
@@ -133,13 +149,39 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._held_body = b""
         self._instead: AsgiApp | None = None
         """The application for the request that has just arrived, if `direct` returned one."""
-        self._idle_since = 0.0
+        self._arrived = False
+        self._begun = 0
+        """The number of requests that began in the bytes received last, and of those that were already queued."""
+        self.since = 0.0
+        """When the connection began, or its last complete request arrived."""
         self._idle_timer: asyncio.TimerHandle | None = None
         """The timer of a connection with a direct response as its last one; uvicorn has its own for the others. It
-        checks `_idle_since` instead of being reset by every request."""
+        checks `since` instead of being reset by every request."""
+
+    def arrived(self, transport: asyncio.Transport) -> bool:
+        """Counts the connection, which may have a TLS handshake before it. False if there are too many."""
+        self._arrived = True
+        self.transport = transport
+        self.since = self.loop.time()
+        return self._all.admit(self)
+
+    def left(self) -> None:
+        """After the end of a connection, which may have been lost in its handshake."""
+        self.connections.discard(self)
+        self._all.lost()
+
+    def waits(self) -> bool:
+        """Whether the client owes a request, or the rest of one."""
+        return self._missing is not _Waiting.NOTHING or not self._busy()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's
+        admitted = self._arrived or self.arrived(transport)
         super().connection_made(cast(asyncio.Transport, _JoinedWrites(transport, self.loop)))
+        if not admitted:
+            self.connections.discard(self)
+            transport.write(_NO_ROOM)
+            transport.close()
+            return
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and (certificate := tls.getpeercert(binary_form=True)):
             # The TLS extension of ASGI, which uvicorn does not support.
@@ -159,6 +201,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._all.lost()
 
     def data_received(self, data: bytes) -> None:
+        self._begun = len(self.pipeline)
         self._afresh = self._missing is _Waiting.NOTHING
         if self._afresh and self._direct is not None:
             head, found, body = data.partition(b"\r\n\r\n")
@@ -170,6 +213,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                     self._answer(answer)
                     return
                 self._instead = answer
+        if self.transport.is_closing():
+            return
         self._chunk = data
         super().data_received(data)
         self._chunk = b""
@@ -184,6 +229,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._wait()
 
     def on_message_begin(self) -> None:
+        self._begun += 1
+        if self._begun > self._limits.max_pipelined:
+            raise ValueError("too many requests at once")  # ends in send_400_response
         self._missing = _Waiting.HEADERS
         self._header_bytes = 0
         if self._timer is not None:
@@ -216,6 +264,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._missing = _Waiting.NOTHING
+        self.since = self.loop.time()
         if not self._held or not self._answered_directly():
             super().on_message_complete()
 
@@ -266,16 +315,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _may_answer(self) -> bool:
         """Whether a response may be written now: no earlier one is due, and the client is reading."""
-        return not (
-            self._busy()
-            or self.flow.write_paused
-            or len(self.connections) > self._limits.max_connections
-            or self.transport.is_closing()
-        )
+        return not (self._busy() or self.flow.write_paused or self.transport.is_closing())
 
     def _answer(self, body: bytes) -> None:
         self.transport.write(b"%b%d\r\n\r\n%b" % (_HEAD, len(body), body))
-        self._idle_since = self.loop.time()
+        self.since = self.loop.time()
         if self._idle_timer is None:
             self._idle_timer = self.loop.call_later(self._limits.keep_alive, self._close_if_idle)
 
@@ -298,7 +342,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._idle_timer = None
         if self._busy() or self._missing is not _Waiting.NOTHING or self.timeout_keep_alive_task is not None:
             return  # the next response, or uvicorn, sets a timer
-        remaining = self._idle_since + self._limits.keep_alive - self.loop.time()
+        remaining = self.since + self._limits.keep_alive - self.loop.time()
         if remaining > 0:
             self._idle_timer = self.loop.call_later(remaining, self._close_if_idle)
         elif not self.transport.is_closing():

@@ -35,7 +35,7 @@ from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Message, Receive, Scop
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import being_cancelled
-from kubeshard.webhook.bodies import MAX_BYTES, Bodies, Body, NoRoom
+from kubeshard.webhook.bodies import MAX_BYTES, Bodies, Body, NoRoom, give_up_oldest
 from kubeshard.webhook.metrics import RouteMetrics, WebhookMetrics
 from kubeshard.webhook.review import (
     AdmissionAnswer,
@@ -123,7 +123,7 @@ class AdmissionApp:
             self._elsewhere.observe(404, 0.0)
             await _refuse(send, 404, "no webhook at this path")
             return
-        if (_is_full(route) or self._in_flight >= self._max_in_flight) and not route.bodies.give_up_oldest():
+        if not self._has_place(route):
             route.numbers.observe(503, 0.0)
             await _refuse(send, 503, "too many requests in flight", close=False)
             return
@@ -173,6 +173,12 @@ class AdmissionApp:
 
     def _route(self, path: str) -> _Route | None:
         return next((route for route in self._routes if path.startswith(route.prefix)), None)
+
+    def _has_place(self, route: _Route) -> bool:
+        """Whether one more request may be read, perhaps after an unfinished body has been given up for it."""
+        if _is_full(route):
+            return give_up_oldest([route.bodies])
+        return self._in_flight < self._max_in_flight or give_up_oldest({each.bodies for each in self._routes})
 
     async def _answer(self, route: _Route, send: Send, work: Coroutine[Any, Any, bytes | None]) -> None:
         began = self._clock.monotonic()

@@ -10,10 +10,13 @@ Not guaranteed: memory of the sockets themselves, which the limits of connection
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 MAX_BYTES = 32 * 1024 * 1024
+
+_number = itertools.count().__next__
 
 
 class NoRoom(Exception):
@@ -43,19 +46,22 @@ class Bodies:
             self._used -= body.size
             body.size = 0
 
-    def give_up_oldest(self) -> bool:
-        """Whether there was a body to give up."""
-        for oldest in self._unfinished:
-            self._give_up(oldest)
-            return True
-        return False
+    def oldest(self) -> Body | None:
+        """The body to give up first, if any is not complete."""
+        return next(iter(self._unfinished), None)
+
+    def give_up(self, body: Body) -> None:
+        del self._unfinished[body]
+        self._used -= body.size
+        body.size = 0
+        body.on_given_up()
 
     def grow(self, body: Body, size: int) -> None:
         if body not in self._unfinished:
             raise NoRoom  # it was given up, and has not ended yet
         if self._too_much(body, size):
             for other in [each for each in self._unfinished if each is not body]:
-                self._give_up(other)
+                self.give_up(other)
                 if not self._too_much(body, size):
                     break
             else:
@@ -70,25 +76,30 @@ class Bodies:
         others = self._used - body.size
         return others > 0 and others + size > self._limit
 
-    def _give_up(self, body: Body) -> None:
-        del self._unfinished[body]
-        self._used -= body.size
-        body.size = 0
-        body.give_up()
-
 
 class Body:
     """One body. It has `size` bytes so far."""
 
-    def __init__(self, bodies: Bodies, give_up: Callable[[], object]) -> None:
-        self._bodies = bodies
-        self.give_up = give_up
+    def __init__(self, bodies: Bodies, on_given_up: Callable[[], object]) -> None:
+        self.bodies = bodies
+        self.on_given_up = on_given_up
+        self.number = _number()
         self.size = 0
 
     def grow(self, size: int) -> None:
         """It has this many bytes now. Raises NoRoom."""
-        self._bodies.grow(self, size)
+        self.bodies.grow(self, size)
 
     def complete(self) -> None:
         """It is no longer given up for others."""
-        self._bodies.complete(self)
+        self.bodies.complete(self)
+
+
+def give_up_oldest(several: Iterable[Bodies]) -> bool:
+    """Gives up the body that began first among all of these that are not complete. False if there is none."""
+    oldest = min(
+        filter(None, (bodies.oldest() for bodies in several)), key=lambda body: body.number, default=None
+    )
+    if oldest is not None:
+        oldest.bodies.give_up(oldest)
+    return oldest is not None
