@@ -117,6 +117,8 @@ class Level(msgspec.Struct, frozen=True):
     worst: float | None
     """Seconds; None if nothing was measured, which is no success."""
     kept: bool
+    subject: str = ""
+    """What was worst, if there are several, such as `websites PATCH`."""
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -191,9 +193,7 @@ class Recorder:
 
     def save(self, run: Run) -> None:
         """Replaces `run.json` as a whole."""
-        fresh = self.folder / f".{RUN}"
-        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(_without_nan(run)), indent=2) + b"\n")
-        os.replace(fresh, self.folder / RUN)
+        save(self.folder, run)
 
     def close(self) -> None:
         for file in self._files.values():
@@ -206,6 +206,13 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def save(folder: Path, run: Run) -> None:
+    """Replaces `run.json` as a whole."""
+    fresh = folder / f".{RUN}"
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(_without_nan(run)), indent=2) + b"\n")
+    os.replace(fresh, folder / RUN)
 
 
 def read_run(folder: Path) -> Run:
