@@ -140,6 +140,37 @@ async def test_a_namespace_in_which_the_right_is_missing_costs_the_others_nothin
         await world.until(lambda: owned(world, "closed", "s1", "s2"), within=2)
 
 
+@virtual_time
+async def test_a_namespace_whose_lists_hang_does_not_hold_up_the_others() -> None:
+    async with World(1, users=SHARDERS) as world:
+        await begin(world, ["a-held", "team", "z-held"], ["a-held", "team", "z-held"])
+        for namespace in ("a-held", "team", "z-held"):
+            await create(world, namespace, *(f"a{number}" for number in range(10)))
+        await asyncio.sleep(60)
+        assert owned(world, "z-held", "s0", "s1")
+
+        async def hang(request: HttpRequest) -> HttpResponse | None:
+            if "-held/" in request.target and request.method == "GET" and "watch=" not in request.target:
+                await asyncio.Event().wait()
+            return None
+
+        for network in world.processes["x0"].networks:
+            network.before = hang
+        for joins in range(2, 5):
+            world.shard(f"s{joins}", Touch())
+            await world.until(lambda name=f"s{joins}": name in world.owners().values(), within=30)  # type: ignore[misc]
+        for leaves in range(3):
+            await world.processes[f"s{leaves}"].stop()
+            await world.until(lambda name=f"s{leaves}": name not in world.owners().values(), within=15)  # type: ignore[misc]
+        found = await conditions(world)
+        assert "no progress" in found["ResourcesResolved"].message, found
+        for network in world.processes["x0"].networks:
+            network.before = None
+        await world.until(
+            lambda: owned(world, "a-held", "s3", "s4") and owned(world, "z-held", "s3", "s4"), within=60
+        )
+
+
 def children_follow(world: World) -> bool:
     """Whether each ConfigMap is where its owner is."""
     things, maps = world.owners(), world.owners("", "configmaps")

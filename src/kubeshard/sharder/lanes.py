@@ -9,11 +9,11 @@ There is one ordering rule: a thorough look at a controlled resource follows one
 it, so that drains are requested, and known, before decisions on the objects that wait for them. It waits for that
 look to end, not to succeed: after a failure drains are unknown, and `owners` blocks moves that depend on them.
 
-Limits on memory and requests: each track of a lane has one page of one list at a time in memory, and
-`concurrent_moves` patches in flight. At most `AT_ONCE` looks of a track start within `PATIENCE` seconds, and of one
-resource at most `OF_A_RESOURCE` within `PATIENCE_WITH_A_RESOURCE`; lanes that failed their last look have
-`AT_ONCE_FAILING` separate slots, so that they do not block others. So a start with many rings is paced: it uses a few
-connections for each resource, however slow the API server becomes.
+Limits on memory and requests: each track of a lane has one page of one list at a time in memory, or of one list for
+each of a few namespaces, and `concurrent_moves` patches in flight. At most `AT_ONCE` looks of a track start within
+`PATIENCE` seconds, and of one resource at most `OF_A_RESOURCE` within `PATIENCE_WITH_A_RESOURCE`; lanes that failed
+their last look have `AT_ONCE_FAILING` separate slots, so that they do not block others. So a start with many rings
+is paced: it uses a few connections for each resource, however slow the API server becomes.
 
 Guaranteed: an exception ends only the work that raised it (`supervised`), and a look is retried like after any failure.
 """

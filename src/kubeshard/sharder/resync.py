@@ -10,9 +10,10 @@ that cannot be found or read is reported, and does not affect others. Never list
 A ring whose selector names few namespaces reads only these, and those of them that exist; a ring that selects few of
 many namespaces, too. Then each namespace that it begins to know and selects is read as well, because objects in it were
 not seen. A namespace that cannot be read does not affect the others, except that the look counts as failed, so that it
-is repeated.
+is repeated. Nor does one whose list hangs: they are read at the same time, and `PATIENCE` seconds without progress in
+one of several end its part of the look.
 
-Kept in memory: the keys of main objects with a drain that is pending or was rejected.
+Kept in memory: a page of each list, and the keys of main objects with a drain that is pending or was rejected.
 
 RBAC: list, and what `moves` needs, on every main and controlled resource.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container, Coroutine
 from dataclasses import dataclass, field
 
 from kubeshard.client.client import Client
@@ -49,15 +50,31 @@ MAX_SELECTOR = 4000
 """Characters; a longer selector is not sent: everything is listed instead of naming all shards in the URL."""
 
 MANY_NAMESPACES = 50
-"""If a ring selects few of many namespaces, it lists these one by one: where each of many rings has a namespace of its
+"""If a ring selects few of many namespaces, it lists each of these: where each of many rings has a namespace of its
 own, none reads the objects of all.
 """
 
 STALLED = 120.0
 """Seconds without progress after which a look is aborted: longer than a page of a list, or a patch, may take."""
 
+PATIENCE = 10.0
+"""The same for one of several namespaces: its part of the resource is smaller, and the others would wait for it."""
+
 _CARRY_OUT = frozenset({Action.ASSIGN, Action.MOVE, Action.DRAIN})
 _log = get_logger("kubeshard.sharder")
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One list of a look."""
+
+    place: str | All
+    kind: Kind
+    selector: Selector | None
+    draining: Container[str]
+    patience: float | None = None
+    read: float | None = None
+    """When the first objects had arrived: the others are not newer, unless the list restarts."""
 
 
 @dataclass(slots=True)
@@ -70,8 +87,6 @@ class _Look:
     unassigned: Sight
     waiting: int = 0
     progressed: float = 0.0
-    read: float | None = None
-    """When the first objects had arrived: the others are not newer, unless the list restarts."""
     unread: dict[str, ApiError] = field(default_factory=dict)
     """Namespaces that could not be read."""
     leaves_some: bool = False
@@ -143,14 +158,48 @@ class Resync:
     async def _list(self, look: _Look, crew: Crew, limit: asyncio.Timeout) -> None:
         """Lists the resource and starts the jobs. Raises ApiError."""
         lane, ring, entry = look.lane, look.lane.ring, look.lane.entry
+
+        def reading(place: str | All, patience: float | None = None) -> Coroutine[None, None, None]:
+            return self._read(look, _Reading(place, kind, selector, draining, patience), crew, limit)
+
         kind = await self._kinds.kind(entry.resource)
         view = ring.view
         if view is None or not view.hashring.shards:
             return
-        type_, draining = TypeMeta(kind.api_version, kind.kind), waiting_for_owners(ring, entry)
+        draining = waiting_for_owners(ring, entry)
         if look.tells_drains:
             lane.pending.begin(complete=look.reach is Reach.ALL)
-        async for obj, read_at in self._objects(look, kind, _selector(look.reach, entry, view)):
+        names, selector = _namespaces(ring, kind), _selector(look.reach, entry, view)
+        lane.narrow = names is not None
+        if names == () and not ring.named:  # asks whether the resource can be read
+            label = shard_label(ring.name)
+            names, selector = None, Selector.exists(label) & Selector.absent(label)
+        if names is None:
+            await reading(ALL)
+        else:
+            async with asyncio.TaskGroup() as together:
+                for name in names:
+                    together.create_task(
+                        self._apart(look, name, reading(name, PATIENCE if len(names) > 1 else None))
+                    )
+        if look.tells_drains and lane.pending.end(view.hashring, frozenset(look.unread)):
+            ring.released(entry.resource)
+
+    async def _apart(self, look: _Look, namespace: str, reading: Coroutine[None, None, None]) -> None:
+        """Reads one of the namespaces; its errors are its own."""
+        try:
+            await reading
+        except ApiError as error:
+            look.unread[namespace] = error
+        except TimeoutError:
+            look.unread[namespace] = Timeout(f"namespace {namespace}: no progress for {PATIENCE:g} s")
+
+    async def _read(self, look: _Look, reading: _Reading, crew: Crew, limit: asyncio.Timeout) -> None:
+        """Decides about the objects of one list. Raises ApiError and TimeoutError."""
+        lane, ring, entry = look.lane, look.lane.ring, look.lane.entry
+        kind, draining = reading.kind, reading.draining
+        type_ = TypeMeta(kind.api_version, kind.kind)
+        async for obj, read_at in self._objects(reading):
             meta = obj.metadata
             self._go_on(look, limit)
             current = ring.view
@@ -164,9 +213,9 @@ class Resync:
                 if entry.main:
                     look.drains.pending(obj.key, self._clock.monotonic(), decision.source)
                     lane.pending.draining(decision.key)
-            if look.read is None:
-                look.read = read_at
-            if self._is_urgent(look, decision, current):
+            if reading.read is None:
+                reading.read = read_at
+            if self._is_urgent(look, reading, decision, current):
                 look.leaves_some = True
             elif obj.key in lane.left:
                 look.unassigned.pending(obj.key, self._clock.monotonic())
@@ -175,43 +224,29 @@ class Resync:
                 await crew.start(self._carry_out(job, look))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)
-        if look.tells_drains and lane.pending.end(view.hashring, frozenset(look.unread)):
-            ring.released(entry.resource)
 
-    async def _objects(
-        self, look: _Look, kind: Kind, selector: Selector | None
-    ) -> AsyncIterator[tuple[PartialObject, float]]:
-        """Yields objects, and when each was read: those of the namespaces that the ring names or selects, if these are
-        few, else all. Raises ApiError.
-        """
+    async def _objects(self, reading: _Reading) -> AsyncIterator[tuple[PartialObject, float]]:
+        """Yields objects, and when each was read. Raises ApiError and TimeoutError."""
 
         def restarted() -> None:  # deciding twice on an object is harmless
-            look.read = None
+            reading.read = None
 
-        ring, names = look.lane.ring, None
-        if kind.namespaced:
-            names = (
-                ring.named_and_selected() if ring.named else ring.selected(FEW_NAMESPACES, MANY_NAMESPACES)
-            )
-        look.lane.narrow = names is not None
-        if names == () and not ring.named:  # asks whether the resource can be read
-            label = shard_label(ring.name)
-            selector, names = Selector.exists(label) & Selector.absent(label), None
-        places: tuple[str | All, ...] = (ALL,) if names is None else names
-        for place in places:
-            restarted()
-            objects = self._client.list(
-                metadata_only(kind), place, label_selector=selector, on_restart=restarted
-            )
-            try:
-                async for obj in objects:
-                    yield obj, objects.read_at
-            except ApiError as error:
-                if place is ALL:
-                    raise
-                look.unread[place] = error
+        objects = self._client.list(
+            metadata_only(reading.kind), reading.place, label_selector=reading.selector, on_restart=restarted
+        )
+        if reading.patience is None:
+            async for obj in objects:
+                yield obj, objects.read_at
+            return
+        one_by_one = aiter(objects)
+        while True:
+            async with asyncio.timeout(reading.patience):
+                found = await anext(one_by_one, None)
+            if found is None:
+                return
+            yield found, objects.read_at
 
-    def _is_urgent(self, look: _Look, decision: Decision, view: RingView) -> bool:
+    def _is_urgent(self, look: _Look, reading: _Reading, decision: Decision, view: RingView) -> bool:
         """Whether an urgent look that reads later than this one places the object: else both would write it. One that
         is under way, and read earlier, may never see it.
         """
@@ -224,7 +259,7 @@ class Resync:
         now, began = self._clock.monotonic(), look.lane.began.get(Track.URGENT)
         if began is None:
             return look.lane.due_soon(Track.URGENT, now)
-        return look.read is not None and began >= look.read
+        return reading.read is not None and began >= reading.read
 
     def _go_on(self, look: _Look, limit: asyncio.Timeout) -> None:
         now = asyncio.get_running_loop().time()
@@ -273,6 +308,13 @@ def _selector(reach: Reach, entry: RingEntry, view: RingView) -> Selector | None
         selector = Selector.not_in(view.shard_label, view.hashring.shards)
         return selector if len(str(selector)) <= MAX_SELECTOR else None
     return None
+
+
+def _namespaces(ring: Ring, kind: Kind) -> tuple[str, ...] | None:
+    """The namespaces that the ring names or selects, if these are few."""
+    if not kind.namespaced:
+        return None
+    return ring.named_and_selected() if ring.named else ring.selected(FEW_NAMESPACES, MANY_NAMESPACES)
 
 
 def _not_keyed(ring: Ring, entry: RingEntry, meta: ObjectMeta, reason: str) -> None:
