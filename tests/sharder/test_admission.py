@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +20,10 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import apply_json_patch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import SystemClock
+from kubeshard.sharder import admission
 from kubeshard.sharder.admission import POD_NAME_CLAIM, ShardAdmission
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Surroundings
+from kubeshard.sharder.ring import Ring, Surroundings
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding import (
     ControllerRing,
@@ -30,7 +33,7 @@ from kubeshard.sharding import (
     RingResource,
     RingResources,
 )
-from kubeshard.webhook.review import decode_review, encode_review
+from kubeshard.webhook.review import UserInfo, decode_review, encode_review
 
 SHARD_LABEL = "shard.alpha.sharding.timebertt.dev/operator"
 DRAIN_LABEL = "drain.alpha.sharding.timebertt.dev/operator"
@@ -580,6 +583,12 @@ REFUSED = {
     "without drain label, by the shard itself": {"pod": "z"},
     "without drain label, by a listed account": {"user": "op", "shard_users": {"op"}},
     "with drain label, by another shard's pod": {"pod": "a", "old": {DRAIN_LABEL: "true"}},
+    "with drain label, by another shard's pod with a listed account": {
+        "old": {DRAIN_LABEL: "true"},
+        "shard_users": {"op"},
+        "user": "op",
+        "pod": "a",
+    },
     "with drain label, by an account that is not listed": {
         "old": {DRAIN_LABEL: "true"},
         "shard_users": {"op"},
@@ -634,6 +643,64 @@ def test_where_a_shard_has_been_seen_as_the_pod_of_its_name_only_the_shards_pod_
     assert acknowledged(pod="z")
 
 
+OWN_NAME = {
+    "by its pod": {"pod": "z", "manager": "z"},
+    "by a listed account": {"user": "op", "shard_users": {"op"}, "manager": "z"},
+    "by a shard that signs": {"signing": "z", "manager": "z"},
+    "outside a pod, by a shard whose Lease says nothing": {"manager": "z"},
+}
+NOT_BY_THE_SHARD = {
+    "by another shard's pod under its name": {"pod": "a", "manager": "z"},
+    "by an account that is not listed, under its name": {"shard_users": {"op"}, "manager": "z"},
+    "by a tool that names itself": {"manager": "kubectl-edit"},
+    "by who says nothing": {},
+    "by the shard that has it": {"pod": "a", "manager": "a"},
+}
+
+
+@pytest.mark.parametrize("drained", [False, True])
+@pytest.mark.parametrize("options", OWN_NAME.values(), ids=OWN_NAME)
+def test_a_shard_may_put_its_own_name_back(options: dict[str, Any], drained: bool) -> None:
+    drain = {DRAIN_LABEL: "true"} if drained else {}
+    new = {SHARD_LABEL: "z", **drain}
+    response = update(alive(), old={SHARD_LABEL: "a"}, new=new, **options)
+    assert response["status"]["message"] == "object is already assigned"
+    assert "patch" not in response
+    assert "warnings" not in response
+
+
+@pytest.mark.parametrize("options", NOT_BY_THE_SHARD.values(), ids=NOT_BY_THE_SHARD)
+def test_nobody_else_may_put_a_shards_name_there(options: dict[str, Any]) -> None:
+    new = {SHARD_LABEL: "z", "app": "x"}
+    response = update(alive(), old={SHARD_LABEL: "a"}, new=new, **options)
+    assert response["status"]["message"] == "restoring shard label"
+    assert patched(response, new) == {SHARD_LABEL: "a", "app": "x"}
+
+
+def test_where_shards_are_pods_a_name_is_put_back_by_the_pod_of_that_name_only() -> None:
+    handler = ShardAdmission(alive().rings(), SystemClock())
+    ask(
+        object=config_map(owner()),
+        resource=CONFIG_MAPS,
+        handler=handler,
+        userInfo={"extra": {POD_NAME_CLAIM: ["a"]}},
+    )
+
+    def message(pod: str) -> str:
+        response = update(
+            alive(),
+            old={SHARD_LABEL: "a"},
+            new={SHARD_LABEL: "z"},
+            pod=pod,
+            manager="z",
+            handler=handler,
+        )
+        return str(response["status"]["message"])
+
+    assert message("z") == "object is already assigned"
+    assert message("") == message("other") == "restoring shard label"
+
+
 def test_a_sharder_may_move() -> None:
     assert update(alive(), new={}, user=SHARDER)["status"]["message"] == "assigning object"
 
@@ -656,6 +723,140 @@ def test_with_strict_parity_a_removed_label_is_hashed_as_usual() -> None:
 def test_an_update_of_an_object_that_had_no_shard_is_assigned() -> None:
     response = update(alive(), old={SHARD_LABEL: ""}, new={})
     assert response["status"]["message"] == "assigning object"
+
+
+IS_FROM, MAY_EXCHANGE = ShardAdmission._is_from, ShardAdmission._may_exchange
+
+
+def _seeing(**fields: Any) -> Callable[..., bool]:
+    """`_is_from` of a request with these fields."""
+    return lambda self, shard, ring, view, request: IS_FROM(
+        self, shard, ring, view, msgspec.structs.replace(request, **fields)
+    )
+
+
+def _knowing(**attributes: Any) -> Callable[..., bool]:
+    """`_is_from` of a handler with these attributes."""
+
+    def is_from(self: ShardAdmission, *args: Any) -> bool:
+        known = copy(self)
+        known.__dict__.update(attributes)
+        return IS_FROM(known, *args)
+
+    return is_from
+
+
+def _of_no_pods(self: ShardAdmission, shard: str, ring: Ring, *args: Any) -> bool:
+    ring.shards_are_pods = False
+    return IS_FROM(self, shard, ring, *args)
+
+
+def _as_if_drained(self: ShardAdmission, request: Any, ring: Ring, view: Any, old: ObjectMeta) -> bool:
+    labels = {**(old.labels or {}), DRAIN_LABEL: "true"}
+    return MAY_EXCHANGE(self, request, ring, view, msgspec.structs.replace(old, labels=labels))
+
+
+def _as_if_signed(self: ShardAdmission, request: Any, *args: Any) -> bool:
+    manager = request.object.metadata.label(SHARD_LABEL)
+    return MAY_EXCHANGE(self, msgspec.structs.replace(request, field_manager=manager), *args)
+
+
+def _refusing(case: str) -> Callable[[], None]:
+    return lambda: test_what_is_no_acknowledgement_is_put_back(REFUSED[case])
+
+
+def _keeping(new: dict[str, str] | None) -> Callable[[], None]:
+    return lambda: test_an_update_that_drops_more_than_the_two_labels_of_a_drained_object_gets_both_back(new)
+
+
+def _nobody_else(case: str) -> Callable[[], None]:
+    return lambda: test_nobody_else_may_put_a_shards_name_there(NOT_BY_THE_SHARD[case])
+
+
+GUARDS: dict[str, tuple[object, str, object, Callable[[], None]]] = {
+    "the drain was asked for": (
+        ShardAdmission,
+        "_may_exchange",
+        _as_if_drained,
+        _nobody_else("by the shard that has it"),
+    ),
+    "the caller is not the pod of another shard": (
+        ShardAdmission,
+        "_is_from",
+        _seeing(user=UserInfo(username="op")),
+        _refusing("with drain label, by another shard's pod with a listed account"),
+    ),
+    "the account is listed": (
+        ShardAdmission,
+        "_is_from",
+        _knowing(_shard_users={}),
+        _refusing("with drain label, by an account that is not listed"),
+    ),
+    "the shards are pods": (
+        ShardAdmission,
+        "_is_from",
+        _of_no_pods,
+        lambda: test_where_a_shard_has_been_seen_as_the_pod_of_its_name_only_the_shards_pod_acknowledges(""),
+    ),
+    "the client is no tool that names itself": (
+        ShardAdmission,
+        "_is_from",
+        _seeing(field_manager=""),
+        _refusing("with drain label, by a tool that names itself"),
+    ),
+    "the shard signs": (
+        ShardAdmission,
+        "_is_from",
+        _knowing(_signs=lambda ring, shard: False),
+        _refusing("with drain label, by anyone but a shard that signs"),
+    ),
+    "nothing else is changed": (
+        admission,
+        "_is_acknowledgement",
+        lambda request, view: True,
+        _keeping({"mine": "yes", "other": "no"}),
+    ),
+    "the shard is available": (
+        ShardAdmission,
+        "_must_keep",
+        lambda *_: False,
+        lambda: test_a_removed_shard_label_is_put_back_with_a_warning_and_a_count(None),
+    ),
+    "the view is fresh": (
+        View,
+        "fresh",
+        lambda self: True,
+        test_a_view_that_may_be_wrong_does_not_let_the_label_go,
+    ),
+    "only the shard puts its name back": (
+        ShardAdmission,
+        "_may_exchange",
+        lambda *_: True,
+        _nobody_else("by the shard that has it"),
+    ),
+    "it does so under its name": (
+        ShardAdmission,
+        "_may_exchange",
+        _as_if_signed,
+        _nobody_else("by who says nothing"),
+    ),
+    "who puts it back is the shard": (
+        ShardAdmission,
+        "_is_from",
+        lambda *_: True,
+        _nobody_else("by another shard's pod under its name"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("where", "name", "off", "test"), GUARDS.values(), ids=GUARDS)
+def test_without_one_of_the_guards_its_test_fails(
+    where: object, name: str, off: object, test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test()
+    monkeypatch.setattr(where, name, off)
+    with pytest.raises(AssertionError):
+        test()
 
 
 LABELS = st.none() | st.dictionaries(

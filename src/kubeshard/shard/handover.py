@@ -51,11 +51,6 @@ class Floors:
         floor = self._floors.get((kind, key))
         return floor is None or at_least(version, floor[0])
 
-    def floor(self, kind: GroupKind, key: Key) -> str:
-        """The oldest version that can be trusted; "" if any can."""
-        floor = self._floors.get((kind, key))
-        return "" if floor is None else floor[0]
-
     def lifted(self, kind: GroupKind, key: Key) -> float | None:
         """When the floor was last lifted (monotonic seconds); None if not recently."""
         floor = self._floors.get((kind, key))

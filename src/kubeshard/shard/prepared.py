@@ -53,7 +53,7 @@ class Prepared:
             metrics.acknowledged,
         )
         self.reclaiming = Reclaiming()
-        self.taking_back = TakingBack(shard, self.handovers.losses, client.world.clock)
+        self.taking_back = TakingBack(shard, resources, self.handovers.losses, client.world.clock)
         self.client = client
         self.objects = objects
         """The client of the cluster with the ring's objects."""

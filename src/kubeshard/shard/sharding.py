@@ -324,7 +324,9 @@ class Sharding:
             self._tenure = tenure
             if not tenure.returning:
                 prepared.reclaiming.reclaimed(prepared.kinds.keys())
-                taking_back = asyncio.create_task(self._take_back(prepared), name="taking back")
+                taking_back = asyncio.create_task(
+                    self._take_back(prepared, caches[self.objects_in]), name="taking back"
+                )
                 try:
                     yield tenure
                 finally:
@@ -337,10 +339,13 @@ class Sharding:
                 yield tenure
                 reclaiming.cancel()
 
-    async def _take_back(self, prepared: Prepared) -> None:
+    async def _take_back(self, prepared: Prepared, cache: Cache) -> None:
+        for kind in prepared.kinds.values():
+            for informer in cache.informers_of(kind):
+                prepared.handovers.losses.follow(informer, self.objects_in)
         objects = prepared.objects.with_timeout(self._timing.request_bound).checked(self._check)
         home = prepared.client if self._given is None else None
-        await prepared.taking_back.run(home, objects)
+        await prepared.taking_back.run(home, objects, cache)
 
     async def _reclaim(self, prepared: Prepared, tenure: ShardTenure, cache: Cache) -> None:
         """Runs if the name had been given up. Until it is done, what leaves may have been taken with good reason."""
@@ -349,7 +354,7 @@ class Sharding:
         prepared.reclaiming.reclaimed(prepared.kinds.keys() - {kind.group_kind for kind, _ in places})
         await prepared.reclaiming.reclaim(client, prepared.shard, places)
         tenure.objects_reclaimed()
-        await self._take_back(prepared)
+        await self._take_back(prepared, cache)
 
     @property
     def _ready(self) -> Prepared:

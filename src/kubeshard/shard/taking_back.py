@@ -1,9 +1,10 @@
 """Takes back objects that somebody else than the sharder took from this shard.
 
-While a shard holds its Lease, a sharder does not take a main object from it before the shard has released it. But a
-user may: with a PUT without labels, say, or with another shard's name in the label. Where a webhook is called, it
-stores such an update with the former label. Otherwise the object leaves the shard's cache like one that was deleted.
-So the shard reads what left, unless it has released it itself:
+While a shard holds its Lease, a sharder does not take a main object from it before the shard has released it, and no
+controlled object before its owner. But a user may: with a PUT without labels, say, or with another shard's name in the
+label. Where a webhook is called, it stores such an update with the former label. Otherwise the object leaves the
+shard's cache like one that was deleted. So the shard reads what left, unless it has released it itself, or it is a
+controlled object whose owner is not, or no longer, in a cache of this process:
 
 | what it finds | what it does |
 |---|---|
@@ -16,15 +17,19 @@ So the shard reads what left, unless it has released it itself:
 A drain label that the object had is put back too, so that the object changes hands as it would have. The field
 manager of what is put back is the shard, so two shards do not take an object from each other; and an object is taken
 back at most `OFTEN` times in `WITHIN` seconds, so nobody is fought. Nothing is taken back in a ring that is being
-deleted, or that does not select the object any more.
+deleted, or that does not select the object any more; nor within `SINCE_RESTORE` seconds after a restore of etcd was
+noticed, because objects are whose they were then.
 
 Guaranteed: the write takes effect only on the version that was read, and none starts without the Lease. A release by
 the shard itself reads and writes nothing. Not guaranteed: that nobody else works on the object before it is back. A
 sharder waits for `kubeshard.sharder.left.HESITATION` before it assigns an object that lost its shard; a shard whose
-name a user wrote into the label begins at once. Writes of the one that lost are refused as ever. Controlled objects
-are left to the sharder.
+name a user wrote into the label begins at once. Writes of the one that lost are refused as ever. A controlled object
+that lost its label together with its owner is left to the sharder.
 
-RBAC: get and patch on the main kinds; get on controllerrings, and on namespaces if the ring selects some, without
+Cost: a read for each object that is deleted, except for controlled ones that are deleted with their owner. It is a list
+of one name, which is as cheap as a get at the API server, and shards may list all kinds of the ring.
+
+RBAC: list and patch on the ring's kinds; get on controllerrings, and on namespaces if the ring selects some, without
 which the object counts as selected.
 """
 
@@ -32,10 +37,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
+from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta
 from kubeshard.cache.informer import Informer
 from kubeshard.client.client import Client
@@ -43,23 +49,24 @@ from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ApiError, Conflict, Forbidden, NotFound, NotOurs
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, field
+from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.patches import MergePatch
-from kubeshard.core.selectors import InvalidSelector, Selector
-from kubeshard.core.versions import precedes
+from kubeshard.core.selectors import FieldSelector, InvalidSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.shard.handover import Floors
+from kubeshard.shard.handover import KEPT
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER
 
 SOON = 0.1
-"""Seconds for which objects that left are collected: the response to an acknowledgement may arrive after its event."""
+"""Seconds for which objects that left are collected."""
 
 AT_A_TIME = 20
 TRIES, RETRY = 5, 0.2
 OFTEN, WITHIN = 3, 300.0
+SINCE_RESTORE = 60.0
 LOGGED_EVERY = 10.0
 
 _log = get_logger("kubeshard.shard")
@@ -74,15 +81,17 @@ class _Taken(KubeObject):
 
 
 class Losses:
-    """What left the caches of a process without having been released by it. `floors` know what it released."""
+    """What left the caches of a process without having been released by it. `drain`: the drain label."""
 
-    def __init__(self, floors: Floors) -> None:
+    def __init__(self, drain: str, clock: Clock) -> None:
         self.news = asyncio.Event()
-        self._floors = floors
+        self._drain = drain
+        self._clock = clock
         self._followed: set[Informer[Any]] = set()
-        self._lost: dict[tuple[Kind, Key], tuple[ObjectMeta, bool]] = {}
-        """Each object as it was, and whether that is the state with which it left."""
-        self._releasing: set[tuple[GroupKind, Key]] = set()
+        self._lost: dict[tuple[Kind, Key], ObjectMeta] = {}
+        """Each object as it was."""
+        self._released: OrderedDict[tuple[GroupKind, Key], float] = OrderedDict()
+        """When the shard acknowledged the drain of each object, the latest last."""
 
     def follow(self, informer: Informer[Any], cluster: str) -> None:
         """From now on, what leaves the store is considered."""
@@ -94,45 +103,50 @@ class Losses:
         def hear(delta: Delta[Any]) -> None:
             if isinstance(delta, Deleted):
                 key, meta = delta.object.key.at(cluster), delta.object.metadata
-                if not self._is_released(kind, key, meta, delta.final):
-                    self._lost[kind, key] = meta, delta.final
+                if not self._is_released(kind.group_kind, key, meta):
+                    self._lost[kind, key] = meta
                     self.news.set()
 
         informer.add_handler(hear, existing=False)
 
-    @contextmanager
-    def releasing(self, kind: GroupKind, key: Key) -> Iterator[None]:
-        """While an acknowledgement is in flight it is not known yet what made the object leave."""
-        self._releasing.add((kind, key))
-        try:
-            yield
-        finally:
-            self._releasing.discard((kind, key))
+    def has(self, kind: GroupKind, name: str, namespace: str) -> bool:
+        """Whether an object is in one of the caches, and so this shard's."""
+        return any(
+            informer.store.metadata(Key(namespace if its.namespaced else "", name)) is not None
+            for informer in self._followed
+            if (its := informer.form.kind).group_kind == kind
+        )
+
+    def released(self, kind: GroupKind, key: Key) -> None:
+        """An acknowledgement is about to be sent. Whatever becomes of it, nobody here works on the object from now on
+        while it has the drain label.
+        """
+        now = self._clock.monotonic()
+        self._released.pop((kind, key), None)
+        self._released[kind, key] = now
+        while next(iter(self._released.values())) < now - KEPT:
+            self._released.popitem(last=False)
+
+    def kept(self, kind: GroupKind, key: Key) -> None:
+        """The object is worked on, and is not being drained."""
+        self._released.pop((kind, key), None)
 
     def take(self) -> list[tuple[Kind, Key, ObjectMeta]]:
         """Everything that was lost, once."""
         self.news.clear()
         lost, self._lost = self._lost, {}
-        found = []
-        for (kind, key), (meta, final) in lost.items():
-            if (kind.group_kind, key) in self._releasing:
-                self._lost[kind, key] = meta, final
-                self.news.set()
-            elif not self._is_released(kind, key, meta, final):
-                found.append((kind, key, meta))
-        return found
+        return [(kind, key, meta) for (kind, key), meta in lost.items()]
 
-    def _is_released(self, kind: Kind, key: Key, meta: ObjectMeta, final: bool) -> bool:
-        """The floor is at the drained version before the acknowledgement, and at the acknowledgement's after it."""
-        floor, version = self._floors.floor(kind.group_kind, key), meta.resource_version
-        return floor != "" and (precedes(version, floor) or (final and floor == version))
+    def _is_released(self, kind: GroupKind, key: Key, meta: ObjectMeta) -> bool:
+        return (kind, key) in self._released and meta.has_label(self._drain)
 
 
 class TakingBack:
     """For one process and ring."""
 
-    def __init__(self, shard: ShardIdentity, losses: Losses, clock: Clock) -> None:
+    def __init__(self, shard: ShardIdentity, resources: RingResources, losses: Losses, clock: Clock) -> None:
         self._shard = shard
+        self._resources = resources
         self._losses = losses
         self._clock = clock
         self._declared = False
@@ -140,11 +154,14 @@ class TakingBack:
         self._done: OrderedDict[tuple[Kind, Key], list[float]] = OrderedDict()
         """When each object was taken back, the latest last."""
         self._told = float("-inf")
+        self._restores, self._restored = 0, float("-inf")
+        """How often etcd was restored, and when that was last noticed."""
 
-    async def run(self, home: Client | None, objects: Client) -> None:
+    async def run(self, home: Client | None, objects: Client, cache: Cache) -> None:
         """Runs until cancelled. `home`: the client for the ControllerRing; None if the resources are given.
-        `objects`: the one for objects, whose writes fail without the Lease.
+        `objects`: the one for objects, whose writes fail without the Lease. `cache`: that of the objects.
         """
+        self._restores = cache.restores
         if home is not None:
             with suppress(ApiError):
                 self._declared = await _ring(home, self._shard.ring) is None
@@ -161,7 +178,10 @@ class TakingBack:
             while True:
                 await self._losses.news.wait()
                 await asyncio.sleep(SOON)
-                for kind, key, meta in self._losses.take():
+                lost = self._losses.take()
+                if self._is_restored(cache):
+                    continue
+                for kind, key, meta in lost:
                     pending.setdefault(kind, {})[key] = meta
                     if workers[kind] < AT_A_TIME:
                         workers[kind] += 1
@@ -181,11 +201,17 @@ class TakingBack:
     async def _consider(
         self, home: Client | None, objects: Client, kind: Kind, key: Key, lost: ObjectMeta
     ) -> None:
+        if not self._follows_an_owner_of_ours(kind, lost):
+            return
         form = Form(kind, _Taken, metadata_only=True)
         for attempt in range(TRIES):
             try:
-                live = (await objects.get(form, key.name, key.namespace)).metadata
-                if not self._is_taken(live, lost) or not await self._is_selected(home, objects, kind, key):
+                live = await _read(objects, form, key)
+                if (
+                    live is None
+                    or not self._is_taken(live, lost)
+                    or not await self._is_selected(home, objects, kind, key)
+                ):
                     return
                 if self._is_fought(kind, key):
                     tell = _log.warning if self._loud() else _log.debug
@@ -204,9 +230,23 @@ class TakingBack:
                 self._taken_back(kind, key, live)
                 return
 
+    def _follows_an_owner_of_ours(self, kind: Kind, lost: ObjectMeta) -> bool:
+        """Whether the object is on this shard with good reason: the owner of a controlled one is, too."""
+        entry = self._resources.entry(kind.group_resource)
+        owner = controller_of(lost)
+        return entry.main or (
+            owner is not None and self._losses.has(group_kind_of(owner), owner.name, lost.namespace)
+        )
+
+    def _is_restored(self, cache: Cache) -> bool:
+        now = self._clock.monotonic()
+        if cache.restores != self._restores:
+            self._restores, self._restored = cache.restores, now
+        return now - self._restored < SINCE_RESTORE
+
     def _is_taken(self, live: _Metadata, lost: ObjectMeta) -> bool:
-        """Whether somebody took it who may not. After a restore of etcd, it is whose it was then."""
-        if live.uid != lost.uid or precedes(live.resource_version, lost.resource_version):
+        """Whether somebody took it who may not."""
+        if live.uid != lost.uid:
             return False
         owner = live.label(self._shard.label)
         if owner in ("", self._shard.name):
@@ -246,9 +286,7 @@ class TakingBack:
         labels = {self._shard.label: self._shard.name}
         if lost.has_label(self._shard.drain):
             labels[self._shard.drain] = lost.label(self._shard.drain)
-        return MergePatch(
-            {"metadata": {"uid": live.uid, "resourceVersion": live.resource_version, "labels": labels}}
-        )
+        return MergePatch({"metadata": {"resourceVersion": live.resource_version, "labels": labels}})
 
     def _taken_back(self, kind: Kind, key: Key, live: _Metadata) -> None:
         now = self._clock.monotonic()
@@ -261,6 +299,13 @@ class TakingBack:
             found=live.label(self._shard.label),
             set_by=", ".join(sorted(_managers(live, self._shard.label))),
         )
+
+
+async def _read(objects: Client, form: Form[_Taken], key: Key) -> _Metadata | None:
+    one = FieldSelector.equals("metadata.name", key.name)
+    async for obj in objects.list(form, key.namespace, field_selector=one):
+        return obj.metadata
+    return None
 
 
 async def _ring(client: Client, name: str) -> ControllerRing | None:

@@ -80,7 +80,7 @@ class Handovers:
         acknowledged: Callable[[GroupResource, float], None] = lambda resource, seconds: None,
     ) -> None:
         self.floors = Floors(clock)
-        self.losses = Losses(self.floors)
+        self.losses = Losses(drain, clock)
         self._clock = clock
         self._acknowledged = acknowledged
         self._asked: dict[tuple[GroupKind, Key], float] = {}
@@ -165,6 +165,7 @@ class _Sharded:
             return Result(requeue_after=COME_BACK)
         if handovers.draining(obj.metadata):
             return await self._acknowledge(ctx, obj)
+        handovers.losses.kept(kind, ctx.key)
         return await self._run(ctx, obj)
 
     def _undone(self, ctx: Context) -> bool:
@@ -220,7 +221,8 @@ class _Sharded:
                     await ctx._run.in_flight.idle(kind.group_kind, key)
                 if ctx._run.in_flight.sealed(kind.group_kind, key):
                     return Result(requeue_after=COME_BACK)  # another controller of the kind was faster
-                with ctx._run.sealing(), handovers.losses.releasing(kind.group_kind, key):
+                handovers.losses.released(kind.group_kind, key)
+                with ctx._run.sealing():
                     after = await self._give_away(ctx, obj, by_version=attempt < TRIES_BY_VERSION)
             except TimeoutError:
                 return Result(requeue_after=COME_BACK)
