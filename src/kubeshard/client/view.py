@@ -20,7 +20,7 @@ from kubeshard.client.writes import WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
 from kubeshard.core.errors import NotOurs, UnexpectedResponse
 from kubeshard.core.kinds import TypeMeta
-from kubeshard.core.objects import Form, KubeObject
+from kubeshard.core.objects import Form, KubeObject, ObjectMeta
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.transport import HttpRequest, Transport
@@ -102,6 +102,10 @@ class View:
         (`kubeshard.client.leaving`).
         """
         return self._view(_spares=True)
+
+    def saw(self, meta: ObjectMeta) -> None:
+        """Tells sparing views of an object that exists: things may be created in the namespace of a new one."""
+        self._leaving.saw(meta)
 
     def checked(self, check: Guard) -> Self:
         """`check` is called immediately before each attempt of a write is sent; if it raises, that is raised, and

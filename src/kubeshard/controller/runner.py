@@ -384,6 +384,8 @@ class ControllerRunner:
             obj, undecodable = self._read(key)
             if obj is None:
                 self._sets.forget(key)
+            else:
+                self._client.saw(obj.metadata)
             ctx = Context(
                 key=key,
                 form=self._form,
