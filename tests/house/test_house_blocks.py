@@ -24,6 +24,7 @@ from kubeshard.client import Client
 from kubeshard.core import ApiError
 from kubeshard.core.errors import KubeshardError
 from kubeshard.examples.webhosting import config as webhosting
+from kubeshard.experiment.measuring.queries import parse_queries
 from kubeshard.manager.config_file import parse_config
 from kubeshard.sharder import config as sharder
 from kubeshard.sharding.crd import controller_ring_crd
@@ -135,7 +136,10 @@ def make(words: list[str]) -> str:
 
 async def refused(text: str, client: Client) -> AsyncIterator[str]:
     for manifest in yaml.safe_load_all(text):
-        if not isinstance(manifest, dict) or not {"apiVersion", "kind"} <= manifest.keys():
+        if isinstance(manifest, dict) and "queries" in manifest:
+            for sentence in parse_queries([manifest], "the block").unknown:
+                yield sentence
+        elif not isinstance(manifest, dict) or not {"apiVersion", "kind"} <= manifest.keys():
             yield "neither an object nor a configuration"
         elif config := CONFIGS.get(manifest["kind"]):
             _, unknown = parse_config(

@@ -11,6 +11,7 @@ from kubeshard.cli.demo.command import demo
 from kubeshard.cli.ending import run_program
 from kubeshard.cli.init import init
 from kubeshard.cli.manifests import manifests
+from kubeshard.cli.measure import measure
 from kubeshard.cli.monitoring import monitoring
 from kubeshard.cli.options import version_option
 from kubeshard.cli.rbac import rbac
@@ -54,6 +55,7 @@ for _command in (
     rbac,
     release_finalizers,
     monitoring,
+    measure,
     operator,
     checksum_controller,
     samples,
