@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same to the interpreter
     from kubeshard import errors
+    from kubeshard.cache.scope import Scope
     from kubeshard.cache.waiting import wait_for
     from kubeshard.cache.watchers import watcher
     from kubeshard.client.client import Client
@@ -47,6 +48,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.core.namespaces import ALL
     from kubeshard.core.objects import Key, KubeObject, ObjectMeta, Struct, field, metadata_only
     from kubeshard.core.readiness import is_ready
+    from kubeshard.core.selectors import FieldSelector, Selector
     from kubeshard.manager.leader_election import LeaderElection
     from kubeshard.manager.manager import Manager
     from kubeshard.manager.running import run
@@ -68,6 +70,7 @@ __all__ = [
     "Daemon",
     "Ensured",
     "EveryKind",
+    "FieldSelector",
     "Finalizer",
     "Generator",
     "Index",
@@ -80,6 +83,8 @@ __all__ = [
     "Predicate",
     "Reconciler",
     "Result",
+    "Scope",
+    "Selector",
     "Sharding",
     "Struct",
     "Watch",
@@ -105,6 +110,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "cache.scope": ("Scope",),
     "cache.waiting": ("wait_for",),
     "cache.watchers": ("watcher",),
     "client.client": ("Client",),
@@ -138,6 +144,7 @@ _HOMES = {
     "core.namespaces": ("ALL",),
     "core.objects": ("Key", "KubeObject", "ObjectMeta", "Struct", "field", "metadata_only"),
     "core.readiness": ("is_ready",),
+    "core.selectors": ("FieldSelector", "Selector"),
     "manager.leader_election": ("LeaderElection",),
     "manager.manager": ("Manager",),
     "manager.running": ("run",),

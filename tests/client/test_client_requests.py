@@ -454,6 +454,20 @@ async def test_mistakes_are_refused_before_anything_is_sent(client):
         await client.apply_manifest({"apiVersion": "v1", "kind": "ConfigMap"})
 
 
+@pytest.mark.parametrize("method", ["list", "watch"])
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"label_selector": "a in b"}, r"label_selector='a in b': give Selector\.parse\('a in b'\)"),
+        ({"field_selector": "a=b"}, r"field_selector='a=b': give FieldSelector\.parse\('a=b'\)"),
+    ],
+)
+async def test_selectors_that_are_text_are_not_sent(server, client, method, given, says):
+    with pytest.raises(TypeError, match=says):
+        getattr(client, method)(ConfigMap, "n", **given)
+    assert not server.requests
+
+
 async def test_pages_follow_each_other_without_naming_a_version(server, client):
     server.answer(page("ab", "more"), page("c"))
     stream = client.list(

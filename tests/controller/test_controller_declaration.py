@@ -147,6 +147,25 @@ def test_methods_that_would_fail_in_every_run_or_do_nothing_are_refused_where_th
         controller(**wrong)
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "label_selector",
+            r'write scope=Scope\(labels=Selector\.parse\("app=web"\)\) .*, or when=label_selector',
+        ),
+        ("field_selector", "write scope=.*FieldSelector"),
+        ("namespaces", "write scope=.*frozenset"),
+        ("predicates", "write when="),
+        ("mapping", "write to="),
+    ],
+)
+def test_an_argument_of_another_function_says_what_to_write(name: str, says: str) -> None:
+    given: dict[str, Any] = {name: "app=web"}
+    with pytest.raises(TypeError, match=f"Watch has no {name}=: {says}"):
+        Watch(ConfigMap, **given)
+
+
 def test_a_class_in_maps_is_told_what_it_lacks() -> None:
     with pytest.raises(ValueError, match=r"ConfigMap.v1 in maps needs a map function"):
         controller(maps=[ConfigMap])

@@ -139,6 +139,8 @@ def test_a_predicate_that_python_would_ignore_is_refused(mistake: Callable[[], o
         (lambda: matching(True), r"matching\(True\): give a function of the object"),  # type: ignore[arg-type] # the mistake
         (lambda: Watch(Site, when=True), "when=True is not a predicate"),  # type: ignore[arg-type] # the mistake
         (lambda: Watch(Site, when=matching), "when=matching is not a predicate"),  # type: ignore[arg-type] # the mistake
+        (generation_changed, "generation_changed is a predicate: pass it without calling it"),
+        (generation_changed & labels_changed, r"pass it .* as in when=generation_changed & labels_changed$"),
     ],
 )
 def test_what_is_not_a_predicate_is_refused_where_it_is_declared(

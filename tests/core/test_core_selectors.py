@@ -94,5 +94,16 @@ def test_field_selectors_match_and_read_back():
     assert not selector.matches({"metadata.name": "x", "status.phase": "Failed"})
     awkward = FieldSelector.equals("a", "b,c=d\\e")
     assert FieldSelector.parse(str(awkward)) == awkward
+
+
+@pytest.mark.parametrize(
+    "text", ["metadata.name", "metadata name=x", "metadata..name=x", ".name=x", "name.=x", "=x"]
+)
+def test_a_field_selector_the_server_would_refuse_is_refused(text):
     with pytest.raises(InvalidSelector):
-        FieldSelector.parse("metadata.name")
+        FieldSelector.parse(text)
+
+
+def test_a_field_selector_has_the_path_of_a_field():
+    with pytest.raises(InvalidSelector, match=r"such as spec\.nodeName"):
+        FieldSelector.equals("spec.node name", "x")

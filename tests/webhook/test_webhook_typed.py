@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard import KubeObject, Struct, field
 from kubeshard.core.patches import apply_json_patch
-from kubeshard.core.selectors import LabelSelector
+from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.webhook import (
@@ -323,6 +323,13 @@ def test_a_url_that_no_api_server_can_call_is_refused(url: str) -> None:
         Webhooks("apps", [no_latest], url=url)
 
 
+def test_a_service_and_a_url_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"either a Service or a URL: give service='a' or url='https://b', not both"
+    ):
+        Webhooks("apps", [no_latest], service="a", url="https://b")
+
+
 @pytest.mark.parametrize(
     ("when", "says"),
     [
@@ -333,6 +340,18 @@ def test_a_url_that_no_api_server_can_call_is_refused(url: str) -> None:
         ({"operations": "DELETE"}, r"^@validates: operations='DELETE' are not some of CREATE, UPDATE, "),
         ({"failure_policy": "fail"}, r"^@validates: failure_policy='fail' is not Fail or Ignore$"),
         ({"operation": ("CREATE",)}, r"^@validates takes no operation$"),
+        (
+            {"objects": LabelSelector(match_labels={"a": "b c"})},
+            r"^@validates: objects: a: 'b c' is not a valid",
+        ),
+        (
+            {
+                "namespaces": LabelSelector(
+                    match_expressions=(LabelSelectorRequirement(key="a", operator="in"),)
+                )
+            },
+            r"^@validates: namespaces: matchExpressions\[0\]\.operator: 'in' is not an operator",
+        ),
     ],
 )
 def test_what_cannot_be_registered_is_refused_where_it_is_declared(when: Any, says: str) -> None:

@@ -17,7 +17,7 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from kubeshard.client.connection import Connection, broken
-from kubeshard.client.requests import accept_list, query
+from kubeshard.client.requests import accept_list, query, selectors
 from kubeshard.client.splitting import ListSplitter
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import Gone
@@ -57,10 +57,7 @@ class ListStream(Generic[T]):
         self._form = form
         self._path = path
         self._headers = {**headers, "Accept": accept_list(form)}
-        self._selectors = {
-            "labelSelector": str(label_selector or ""),
-            "fieldSelector": str(field_selector or ""),
-        }
+        self._selectors = selectors(label_selector, field_selector)
         self._page_size = page_size
         self._from_version = resource_version
         self._timeout = timeout

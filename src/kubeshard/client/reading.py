@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypedDict, TypeVar, Unpack
 
 from kubeshard.client.listing import ListStream
-from kubeshard.client.requests import accept, collection_path, object_path, query
+from kubeshard.client.requests import accept, collection_path, object_path, query, selectors
 from kubeshard.client.view import View
 from kubeshard.client.watching import WatchStream
 from kubeshard.core.namespaces import All
@@ -139,8 +139,7 @@ class Reads(View):
                 "watch": True,
                 "allowWatchBookmarks": True,
                 "resourceVersion": resource_version,
-                "labelSelector": str(label_selector or ""),
-                "fieldSelector": str(field_selector or ""),
+                **selectors(label_selector, field_selector),
                 "timeoutSeconds": max(1, int(seconds)),
                 "sendInitialEvents": send_initial_events,
                 "resourceVersionMatch": "NotOlderThan" if send_initial_events else None,

@@ -12,6 +12,7 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL, All, namespace_of, namespaces_of
 from kubeshard.core.objects import Form
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch
+from kubeshard.core.selectors import FieldSelector, Selector
 
 JSON = "application/json"
 _PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -67,6 +68,18 @@ def query(parameters: Mapping[str, str | int | float | bool | None]) -> str:
         if value is not None and value != "" and value is not False
     )
     return _encoded(given) if given else ""
+
+
+def selectors(labels: Selector | None, fields: FieldSelector | None) -> dict[str, str]:
+    """The parameters for these. Raises TypeError for text, which the API server would be the first to read."""
+    given: tuple[tuple[str, object, type], ...] = (
+        ("label_selector", labels, Selector),
+        ("field_selector", fields, FieldSelector),
+    )
+    for name, selector, wanted in given:
+        if selector is not None and not isinstance(selector, wanted):
+            raise TypeError(f"{name}={selector!r}: give {wanted.__name__}.parse({str(selector)!r})")
+    return {"labelSelector": str(labels or ""), "fieldSelector": str(fields or "")}
 
 
 def server_timeout(seconds: float | None) -> str | None:

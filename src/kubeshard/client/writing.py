@@ -19,6 +19,7 @@ from kubeshard.client.requests import (
     creation_path,
     object_path,
     patch_content_type,
+    selectors,
     server_timeout,
 )
 from kubeshard.client.view import View
@@ -292,8 +293,7 @@ class Writes(View):
             JSON,
             options.encode(),
             timeout=server_timeout(COLLECTION_TIMEOUT),
-            labelSelector=str(selector),
-            fieldSelector=str(field_selector or ""),
+            **selectors(selector, field_selector),
         )
         with self._entered(dry_run, COLLECTION_TIMEOUT):
             await self._connection.send(request._replace(timeout=COLLECTION_TIMEOUT), self._guard(unfenced))

@@ -53,8 +53,10 @@ class Predicate(Generic[T_contra]):
         self._name = name or f"Predicate({_called(test)})"
         self._binds = _ATOM
 
-    def __call__(self, delta: Delta[T_contra]) -> bool:
-        return self._test(delta)
+    def __call__(self, *delta: Delta[T_contra]) -> bool:
+        if not delta:
+            raise TypeError(f"{self} is a predicate: pass it without calling it, as in when={self}")
+        return self._test(*delta)
 
     @overload
     def __and__(self: Predicate[KubeObject], other: Predicate[T]) -> Predicate[T]: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.scope import Scope
@@ -32,6 +32,27 @@ class AnyWatch:
     """
 
     __slots__ = ()
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        for name in given.keys() & _INSTEAD.keys():
+            raise TypeError(f"Watch has no {name}=: write {_INSTEAD[name]}")
+        return super().__new__(cls)
+
+
+_LABELS = (
+    'scope=Scope(labels=Selector.parse("app=web")) to read only these objects, or when=label_selector("app=web") to '
+    "be triggered only by these"
+)
+_FIELDS = 'scope=Scope(fields=FieldSelector.parse("metadata.name=web"))'
+_NAMESPACES = 'scope=Scope(namespaces=frozenset({"default"}))'
+_INSTEAD = {
+    **dict.fromkeys(("label_selector", "labels", "selector"), _LABELS),
+    **dict.fromkeys(("field_selector", "fields"), _FIELDS),
+    **dict.fromkeys(("namespace", "namespaces"), _NAMESPACES),
+    **dict.fromkeys(("predicate", "predicates", "filter"), "when=generation_changed, or another predicate"),
+    **dict.fromkeys(("map", "mapping", "map_function"), "to=, in Controller.maps"),
+}
+"""Arguments that other libraries, or other functions of this one, have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ class FieldSelector:
 
     @classmethod
     def equals(cls, path: str, value: str) -> FieldSelector:
-        return cls((FieldRequirement(path, value),))
+        return cls((_field(path, value, negated=False),))
 
     @classmethod
     def parse(cls, text: str) -> FieldSelector:
@@ -185,7 +185,7 @@ class FieldSelector:
             term = _FIELD_TERM.fullmatch(part)
             if term is None:
                 raise InvalidSelector(f"field selector {text!r}: {part!r} is not path=value or path!=value")
-            requirements.add(FieldRequirement(term[1], re.sub(r"\\(.)", r"\1", term[3]), term[2] == "!="))
+            requirements.add(_field(term[1], re.sub(r"\\(.)", r"\1", term[3]), negated=term[2] == "!="))
         return cls(tuple(sorted(requirements)))
 
     def matches(self, fields: Mapping[str, str]) -> bool:
@@ -215,6 +215,7 @@ _TERM = re.compile(
         )\s*(?:,|$)""",
     re.VERBOSE,
 )
+_FIELD_PATH = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 _FIELD_COMMA = re.compile(r"(?<!\\),")
 _FIELD_TERM = re.compile(r"([^=!\\]+)(!=|==|=)((?:\\.|[^\\=])*)")
 
@@ -239,6 +240,12 @@ def _requirement(key: str, operator: str, values: Iterable[str] = ()) -> Require
         if not is_label_value(value):
             raise InvalidSelector(f"{key}: {value!r} is not a valid label value")
     return Requirement(key, operator, kept)
+
+
+def _field(path: str, value: str, *, negated: bool) -> FieldRequirement:
+    if not _FIELD_PATH.fullmatch(path):
+        raise InvalidSelector(f"field selector: {path!r} is not the path of a field, such as spec.nodeName")
+    return FieldRequirement(path, value, negated)
 
 
 def _compile(requirements: Iterable[Requirement]) -> Selector:

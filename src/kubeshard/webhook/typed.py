@@ -39,7 +39,7 @@ from kubeshard.core.encoding import encode
 from kubeshard.core.objects import KubeObject, form_of
 from kubeshard.core.overlay import spliced
 from kubeshard.core.patches import json_patch
-from kubeshard.core.selectors import LabelSelector
+from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionHandler, AdmissionRequest, UnexpectedObject
 
@@ -100,6 +100,11 @@ class Admits:
         policy = self.when.get("failure_policy", "Fail")
         if policy not in get_args(Policy):
             raise ValueError(f"{decorator}: failure_policy={policy!r} is not Fail or Ignore")
+        for name in ("namespaces", "objects"):
+            try:
+                Selector.from_label_selector(self.when.get(name) or LabelSelector())  # type: ignore[arg-type]
+            except InvalidSelector as error:
+                raise ValueError(f"{decorator}: {name}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,8 @@ class Webhooks:
     injects the authority (`cert-manager.io/inject-ca-from`), and no other authority is registered. `client_authority`:
     see `WebhookServer`. `register=False`: you apply `manifests` yourself.
 
-    Raises TypeError and ValueError for functions that cannot be served, ValueError for a `url` that cannot be called.
+    Raises TypeError and ValueError for functions that cannot be served, ValueError for a `url` that cannot be called,
+    or beside a `service`.
     """
 
     def __init__(
@@ -103,6 +104,11 @@ class Webhooks:
         self._namespace = namespace
         self._service = service or name
         self._url = _checked(url)
+        if url and service:
+            raise ValueError(
+                f"webhooks {name}: the API server calls either a Service or a URL: give service={service!r} or "
+                f"url={url!r}, not both"
+            )
         self._place = host, port
         self._given = certificates
         self._client_authority = client_authority
@@ -186,7 +192,8 @@ class Webhooks:
         namespace = self._namespace or world.host.pod_namespace()
         if not self._url and not namespace:
             raise ConfigurationError(
-                f"webhooks {self.name}: outside a pod, set the Service's namespace=, or the url= of this process"
+                f"webhooks {self.name}: outside a pod, set the Service's namespace=, or the url= of this process, "
+                'such as url="https://127.0.0.1" for an API server on this machine (`kubeshard run --embedded`)'
             )
         certificates = self._certificates(client, namespace)
         host, port = self._place
