@@ -1,19 +1,22 @@
-"""What many rings cost one sharder. Run: python benchmarks/many_rings.py [--rings 100 1000] [--kube]
+"""What many rings cost one sharder. Run: python benchmarks/many_rings.py [--rings 100 1000] [--kube] [--replicas]
 
 Starts an API server (`kubeshard apiserver`, or with --kube a real control plane without controllers) and the sharder,
 each in a process of its own. Every ring has two resources, Secrets and ConfigMaps, selects one namespace, and has two
 shards, whose Leases this program renews. In each namespace there is one object of both resources before the sharder
 starts, and one of both is created after all rings are served, which the webhook assigns. A ring is served when its
-status shows both shards as available and its objects have a shard.
+status shows both shards as available and its objects have a shard. With --replicas, a second replica is started then,
+the first one is stopped, the second takes over, and finally a third one starts after the second was stopped.
 
 | figure | meaning |
 |---|---|
-| served | seconds from the start of the process until every ring is served |
+| served | seconds from the start of the process until every ring is served; of a replica that takes over, from the \
+stop of the leader until it has looked at all objects of every ring |
 | turn | the longest time that the event loop was busy before it returned to its timers: CPU time of its thread, and \
 wall time, which includes what other processes took. Start-up is included, imports are not |
 | memory | peak resident memory |
 | connections | the most at the same time, to the API server |
-| scrape | the size of /metrics as Prometheus transfers it, compressed, when every ring is served; and its series |
+| scrape | the size of /metrics when every ring is served, as Prometheus transfers it, compressed; as plain text; and \
+its series |
 | CPU | seconds until every ring is served; then in thousandths of a core while Leases are renewed, and scraped |
 """
 
@@ -33,6 +36,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from fleet import Program, Results, cost_of, progress
 
@@ -68,7 +72,10 @@ LEASE_SECONDS, RENEW_EVERY = 60, 10.0
 """Longer than shards have it, so that a busy machine does not end shards."""
 CONCURRENT = 16
 SCRAPE_EVERY = 15.0
+LOOKS = b'controller_sharding_resync_duration_seconds_count{reach="all"}'
 PATIENCE = 900.0
+STANDBY = 20
+"""Seconds."""
 
 
 # In the sharder's process
@@ -186,10 +193,48 @@ async def renew(client: Client, rings: range) -> None:
             group.create_task(some())
 
 
-def start_sharder(kubeconfig: Path, folder: Path, webhook: int, metrics: int) -> Child:
+class Sharder:
+    """A replica, and what it cost."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, webhook: int, name: str) -> None:
+        server = next(line for line in kubeconfig.read_text().splitlines() if "server:" in line)
+        self.began = time.monotonic()
+        self.metrics = free_port()
+        self._turns = folder / f"{name}.turns"
+        self.child = start_sharder(kubeconfig, folder, webhook, self.metrics, self._turns, name)
+        self.connections = Connections(self.child, int(server.rpartition(":")[2].strip(' "/')))
+
+    def figures(self) -> dict[str, float]:
+        cpu, wall = (float(word) for word in self._turns.read_text().split())
+        return {
+            "turn (CPU)": cpu * 1000,
+            "turn (wall)": wall * 1000,
+            "memory": cost_of(self.child).peak_mib,
+            "connections": self.connections.most,
+        }
+
+    async def has_looked(self, looks: int) -> None:
+        """Waits until it has looked at all objects of so many resources of rings."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and self.child.running:
+            self.connections.note()
+            with suppress(OSError):  # it does not listen yet
+                if (await asyncio.to_thread(scrape, self.metrics)).looks >= looks:
+                    return
+            await asyncio.sleep(0.5)
+        raise RuntimeError(f"it has not looked at everything; running: {self.child.running}")
+
+
+def make_certificate(folder: Path) -> None:
     identity = renewed(None, ["127.0.0.1"], time.time())
     (folder / "tls.crt").write_bytes(identity.serving.certificate)
     (folder / "tls.key").write_bytes(identity.serving.private_key)
+    (folder / "ca.crt").write_bytes(identity.bundle)
+
+
+def start_sharder(
+    kubeconfig: Path, folder: Path, webhook: int, metrics: int, turns: Path, name: str
+) -> Child:
     document = {
         "apiVersion": sharder_config.API_VERSION,
         "kind": sharder_config.KIND,
@@ -197,19 +242,19 @@ def start_sharder(kubeconfig: Path, folder: Path, webhook: int, metrics: int) ->
         "metrics": {"bindAddress": f"127.0.0.1:{metrics}"},
         "insecureMetrics": True,
         "webhook": {
-            "server": {"certDir": str(folder), "bindAddress": f"127.0.0.1:{webhook}"},
+            "server": {"certDir": str(folder), "bindAddress": f"127.0.0.1:{webhook}", "reusePort": True},
             "config": {
                 "clientConfig": {
                     "url": f"https://127.0.0.1:{webhook}/",
-                    "caBundle": base64.b64encode(identity.bundle).decode(),
+                    "caBundle": base64.b64encode((folder / "ca.crt").read_bytes()).decode(),
                 }
             },
         },
     }
-    config = folder / "sharder.json"
+    config = folder / f"{name}.json"
     config.write_text(json.dumps(document))
-    command = [sys.executable, __file__, "--be-the-sharder", str(config), str(folder / "turns")]
-    return Child("sharder", command, folder / "sharder.log", {**os.environ, "KUBECONFIG": str(kubeconfig)})
+    command = [sys.executable, __file__, "--be-the-sharder", str(config), str(turns)]
+    return Child(name, command, folder / f"{name}.log", {**os.environ, "KUBECONFIG": str(kubeconfig)})
 
 
 async def all_served(client: Client, rings: range, sharder: Child, note: Callable[[], None]) -> None:
@@ -265,13 +310,23 @@ def _targets(folder: Path) -> Iterator[str]:
             yield os.readlink(each)
 
 
-def scrape(port: int) -> tuple[int, int]:
-    """Scrapes as Prometheus does. Returns the size of the answer, and the number of series."""
+class Scrape(NamedTuple):
+    compressed: int
+    plain: int
+    series: int
+    looks: int
+    """At all objects of a resource of a ring."""
+
+
+def scrape(port: int) -> Scrape:
+    """Scrapes as Prometheus does."""
     request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept-Encoding": "gzip"})
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - loopback
         body: bytes = answer.read()
     page = gzip.decompress(body)
-    return len(body), sum(not line.startswith(b"#") for line in page.splitlines())
+    series = [line for line in page.splitlines() if not line.startswith(b"#")]
+    looks = (line for line in series if line.startswith(LOOKS))
+    return Scrape(len(body), len(page), len(series), int(sum(float(line.split()[-1]) for line in looks)))
 
 
 async def holder(client: Client) -> tuple[str, int]:
@@ -279,7 +334,9 @@ async def holder(client: Client) -> tuple[str, int]:
     return lease.spec.holder_identity or "", lease.spec.lease_transitions or 0
 
 
-async def measure(rings: int, kube: bool, seconds: float, results: Results, keep: Path | None) -> None:
+async def measure(
+    rings: int, kube: bool, replicas: bool, seconds: float, results: Results, keep: Path | None
+) -> None:
     with TemporaryDirectory() as temporary:
         folder = keep / str(rings) if keep else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -298,63 +355,91 @@ async def measure(rings: int, kube: bool, seconds: float, results: Results, keep
                 await each(lambda number: make_ring(client, number), range(rings))
                 async with asyncio.TaskGroup() as group:
                     renewing = group.create_task(renew(client, range(rings)))
-                    await with_sharder(client, kubeconfig, folder, rings, seconds, servers, results)
+                    make_certificate(folder)
+                    webhook = free_port()
+                    first = Sharder(kubeconfig, folder, webhook, "sharder")
+                    try:
+                        await with_sharder(first, client, rings, seconds, servers, results)
+                        if replicas:
+                            await other_replicas(first, kubeconfig, folder, webhook, rings, results)
+                    finally:
+                        first.child.stop()
                     renewing.cancel()
 
 
 async def with_sharder(
+    replica: Sharder,
     client: Client,
-    kubeconfig: Path,
-    folder: Path,
     rings: int,
     seconds: float,
     servers: tuple[Child, ...],
     results: Results,
 ) -> None:
-    webhook, metrics = free_port(), free_port()
-    began, api = time.monotonic(), int(client.config.server.rpartition(":")[2])
-    sharder = start_sharder(kubeconfig, folder, webhook, metrics)
+    sharder, connections = replica.child, replica.connections
+    await all_served(client, range(rings), sharder, connections.note)
+    took, cost = time.monotonic() - replica.began, cost_of(sharder)
+    first = await holder(client)
+    progress(f"  all served after {took:.1f} s, {cost.cpu:.1f} s of CPU")
+    await each(lambda number: make_objects(client, number, "after"), range(rings))
+    await all_served(client, range(rings), sharder, connections.note)
+    await asyncio.sleep(5)
+    before, server = cost_of(sharder).cpu, [cost_of(child).cpu for child in servers]
+    idle, scraped = time.monotonic(), 0
+    page = await asyncio.to_thread(scrape, replica.metrics)
+    while time.monotonic() - idle < seconds:
+        await asyncio.sleep(1)
+        connections.note()
+        if (waited := time.monotonic() - idle) >= scraped * SCRAPE_EVERY:
+            scraped = int(waited // SCRAPE_EVERY) + 1
+            page = await asyncio.to_thread(scrape, replica.metrics)
+    idle = time.monotonic() - idle
+    cpu = (cost_of(sharder).cpu - before) / idle
+    api_cpu = sum(cost_of(child).cpu - then for child, then in zip(servers, server, strict=True)) / idle
+    if await holder(client) != first:
+        raise RuntimeError("the sharder has lost its Lease")
+    results.add(
+        f"{rings} rings",
+        Program("kubeshard"),
+        **replica.figures(),
+        **{
+            "served": took,
+            "CPU until then": cost.cpu,
+            "scrape": page.compressed / 1024,
+            "plain": page.plain / 1024,
+            "series": page.series,
+            "CPU at rest": cpu * 1000,
+            "server's CPU": api_cpu * 1000,
+        },
+    )
+
+
+async def other_replicas(
+    first: Sharder, kubeconfig: Path, folder: Path, webhook: int, rings: int, results: Results
+) -> None:
+    """The second replica stands by and takes over; the third starts when there is no other."""
+    second = Sharder(kubeconfig, folder, webhook, "second")
+    third: Sharder | None = None
     try:
-        connections = Connections(sharder, api)
-        await all_served(client, range(rings), sharder, connections.note)
-        took, cost = time.monotonic() - began, cost_of(sharder)
-        first = await holder(client)
-        progress(f"  all served after {took:.1f} s, {cost.cpu:.1f} s of CPU")
-        await each(lambda number: make_objects(client, number, "after"), range(rings))
-        await all_served(client, range(rings), sharder, connections.note)
-        await asyncio.sleep(5)
-        before, server = cost_of(sharder).cpu, [cost_of(child).cpu for child in servers]
-        idle, scraped, size, series = time.monotonic(), 0, 0, 0
-        while time.monotonic() - idle < seconds:
+        await second.has_looked(0)  # it answers
+        for _ in range(STANDBY):
             await asyncio.sleep(1)
-            connections.note()
-            if (waited := time.monotonic() - idle) >= scraped * SCRAPE_EVERY:
-                scraped = int(waited // SCRAPE_EVERY) + 1
-                size, series = await asyncio.to_thread(scrape, metrics)
-        idle = time.monotonic() - idle
-        cpu = (cost_of(sharder).cpu - before) / idle
-        api_cpu = sum(cost_of(child).cpu - then for child, then in zip(servers, server, strict=True)) / idle
-        turn_cpu, turn_wall = (float(word) for word in (folder / "turns").read_text().split())
-        if await holder(client) != first:
-            raise RuntimeError("the sharder has lost its Lease")
-        results.add(
-            f"{rings} rings",
-            Program("kubeshard"),
-            served=took,
-            **{
-                "CPU until then": cost.cpu,
-                "turn (CPU)": turn_cpu * 1000,
-                "turn (wall)": turn_wall * 1000,
-                "memory": cost_of(sharder).peak_mib,
-                "connections": connections.most,
-                "scrape": size / 1024,
-                "series": series,
-                "CPU at rest": cpu * 1000,
-                "server's CPU": api_cpu * 1000,
-            },
-        )
+            second.connections.note()
+        standby = cost_of(second.child).cpu
+        results.add(f"{rings} rings: stands by", Program("kubeshard"), **second.figures())
+        stopped = time.monotonic()
+        await asyncio.to_thread(first.child.stop)
+        await second.has_looked(2 * rings)
+        spent = {"served": time.monotonic() - stopped, "CPU until then": cost_of(second.child).cpu - standby}
+        results.add(f"{rings} rings: takes over", Program("kubeshard"), **second.figures(), **spent)
+        await asyncio.to_thread(second.child.stop)
+        third = Sharder(kubeconfig, folder, webhook, "third")
+        await third.has_looked(2 * rings)
+        spent = {"served": time.monotonic() - third.began, "CPU until then": cost_of(third.child).cpu}
+        results.add(f"{rings} rings: restarted", Program("kubeshard"), **third.figures(), **spent)
     finally:
-        sharder.stop()
+        for replica in (second, third):
+            if replica is not None:
+                replica.child.stop()
 
 
 UNITS = {
@@ -365,6 +450,7 @@ UNITS = {
     "memory": "MiB",
     "connections": "",
     "scrape": "KiB",
+    "plain": "KiB",
     "series": "",
     "CPU at rest": "m",
     "server's CPU": "m",
@@ -374,7 +460,7 @@ UNITS = {
 async def main(given: argparse.Namespace) -> None:
     with Results(UNITS) as results:
         for rings in given.rings:
-            await measure(rings, given.kube, given.seconds, results, given.keep)
+            await measure(rings, given.kube, given.replicas, given.seconds, results, given.keep)
 
 
 if __name__ == "__main__":
@@ -385,5 +471,6 @@ if __name__ == "__main__":
         parser.add_argument("--rings", type=int, nargs="+", default=[100, 1000])
         parser.add_argument("--seconds", type=float, default=20.0)
         parser.add_argument("--kube", action="store_true")
+        parser.add_argument("--replicas", action="store_true")
         parser.add_argument("--keep", type=Path, help="a folder for logs and configuration")
         asyncio.run(main(parser.parse_args()))

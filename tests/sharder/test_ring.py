@@ -13,12 +13,12 @@ import pytest
 from prometheus_client import generate_latest
 from small_ring import SmallRing
 
-from kubeshard.cache import Deleted, Updated
+from kubeshard.cache import Added, Deleted, Updated
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta
-from kubeshard.core.selectors import LabelSelector
+from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.repairs import Repairs, failures
@@ -76,6 +76,59 @@ def test_a_view_is_the_same_object_until_what_it_is_made_of_changes() -> None:
     small.become(SECRETS)
     assert small.view is not fourth
     assert small.view.hashring is fourth.hashring
+
+
+def test_a_namespace_is_the_business_of_the_rings_that_may_select_it_only() -> None:
+    """With a thousand rings that have a namespace each, its change must not cost a thousand views."""
+    small = SmallRing("a", resources=(SECRETS,), selector=LabelSelector(match_labels={"space": "0"}))
+    for number in range(1, 100):
+        small.add(f"ring-{number}", SECRETS, selector=LabelSelector(match_labels={"space": str(number)}))
+    either = LabelSelectorRequirement(key="space", operator="In", values=("7", "8"))
+    small.add("either", SECRETS, selector=LabelSelector(match_expressions=(either,)))
+    small.add("another", SECRETS, selector=LabelSelector(match_labels={"zone": "7", "space": "200"}))
+    small.add("all", SECRETS)
+    handlers: dict[Any, Any] = {}
+    cache: Any = SimpleNamespace(
+        declare=lambda kind: SimpleNamespace(add_handler=lambda handler: handlers.update({kind: handler}))
+    )
+    small.rings.declare(cache)
+    seven = Namespace(metadata=ObjectMeta(name="seven", labels={"space": "7"}))
+    nine = Namespace(metadata=ObjectMeta(name="seven", labels={"space": "9"}))
+
+    def affected(delta: Any) -> set[str]:
+        before = {ring.name: ring.view for ring in small.rings}
+        handlers[Namespace](delta)
+        return {ring.name for ring in small.rings if ring.view is not before[ring.name]}
+
+    assert affected(Added(seven)) == {"ring-7", "either", "all"}
+    assert affected(Updated(seven, nine)) == {"ring-7", "ring-9", "either", "all"}
+    ring_9 = small.rings.get("ring-9")
+    assert ring_9 is not None
+    spec = msgspec.structs.replace(ring_9.resource.spec, namespace_selector=LabelSelector())
+    small.rings.heard(Updated(ring_9.resource, msgspec.structs.replace(ring_9.resource, spec=spec)))
+    small.rings.heard(Deleted(small.rings.get("either").resource))  # type: ignore[union-attr]
+    assert affected(Deleted(nine)) == {"ring-9", "all"}
+    assert affected(Added(seven)) == {"ring-7", "ring-9", "all"}
+
+
+@pytest.mark.parametrize("few", [1, 5])
+def test_the_few_namespaces_of_a_ring_are_found_anew_when_one_of_them_changed(few: int) -> None:
+    small = SmallRing("a", resources=(SECRETS,), selector=LabelSelector(match_labels={"space": "mine"}))
+    small.knows_all = True
+    small.namespaces = {f"ns-{number}": {"space": "mine"} for number in range(few)}
+    assert small.ring.selected(5, 10) is None, "there are too few others"
+    small.namespaces |= {f"other-{number}": {} for number in range(20)}
+    assert small.ring.selected(5, 10) == tuple(sorted(f"ns-{number}" for number in range(few)))
+    small.namespaces["more"] = {"space": "mine"}
+    handlers: dict[Any, Any] = {}
+    cache: Any = SimpleNamespace(
+        declare=lambda kind: SimpleNamespace(add_handler=lambda handler: handlers.update({kind: handler}))
+    )
+    small.rings.declare(cache)
+    handlers[Namespace](Added(Namespace(metadata=ObjectMeta(name="more", labels={"space": "mine"}))))
+    assert small.ring.selected(5, 10) == (None if few == 5 else ("more", "ns-0"))
+    small.become(SECRETS, selector=LabelSelector(match_labels={"space": "of-nobody"}))
+    assert small.ring.selected(5, 10) == ()
 
 
 def test_a_changed_spec_is_looked_at_in_full_and_a_changed_status_is_not() -> None:

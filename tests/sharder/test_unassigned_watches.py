@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from small_ring import SmallRing
 
+from kubeshard.cache import Updated
 from kubeshard.client.watching import Changed
 from kubeshard.core.errors import ApiError, Forbidden, Gone, NotFound, Throttled, Timeout, Unavailable
 from kubeshard.core.kinds import GroupResource, Kind
@@ -19,9 +21,10 @@ from kubeshard.core.selectors import LabelSelector, Selector
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.ring import Lane
 from kubeshard.sharder.schedule import Reach, Track
-from kubeshard.sharder.unassigned import APART, UnassignedWatches
+from kubeshard.sharder.unassigned import APART, LANES_A_TURN, UnassignedWatches
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.planner import RingView
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 
@@ -101,15 +104,20 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_look(
 
 
 class Many:
-    """Rings with the resource `secrets`, each of which selects the namespace that has its name; and what they watch."""
+    """Rings with the resource `secrets`, each of which selects the namespace that has its name, or every one; and what
+    they watch.
+    """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, everywhere: bool = False) -> None:
         clock = VirtualClock()
-        self.small = SmallRing("a", clock=clock, name="ring-0", selector=_own("ring-0"))
+
+        def selector(name: str) -> LabelSelector:
+            return LabelSelector() if everywhere else LabelSelector(match_labels={"for": name})
+
+        self.small = SmallRing("a", clock=clock, name="ring-0", selector=selector("ring-0"))
         for number in range(1, count):
-            self.small.add(
-                f"ring-{number}", RingResource(resource="secrets"), selector=_own(f"ring-{number}")
-            )
+            name = f"ring-{number}"
+            self.small.add(name, RingResource(resource="secrets"), selector=selector(name))
         self.small.namespaces = {f"ring-{number}": {"for": f"ring-{number}"} for number in range(count)}
         self.events: list[asyncio.Queue[Any]] = []
         """Those of each open watch."""
@@ -177,10 +185,6 @@ class Many:
 
 
 SECRETS = GroupResource("", "secrets")
-
-
-def _own(name: str) -> LabelSelector:
-    return LabelSelector(match_labels={"for": name})
 
 
 @virtual_time
@@ -271,3 +275,59 @@ async def test_a_ring_on_which_decisions_crash_costs_the_other_rings_of_a_shared
         assert many.moved == [("ring-8", "y")]
         for task in tasks:
             task.cancel()
+
+
+@virtual_time
+async def test_an_object_that_concerns_a_thousand_rings_leaves_the_loop_to_other_tasks_in_between() -> None:
+    many = Many(1000, everywhere=True)
+    considered, most, total = 0, 0, 0
+    done = asyncio.Event()
+
+    async def note(*_: object) -> None:
+        nonlocal considered, total
+        considered, total = considered + 1, total + 1
+        if total == 1000:
+            done.set()
+
+    async def others() -> None:
+        nonlocal considered, most
+        while True:
+            most, considered = max(most, considered), 0
+            await asyncio.sleep(0)
+
+    many.watches._consider = note  # type: ignore[method-assign]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        await asyncio.sleep(1.0)
+        other = asyncio.create_task(others())
+        many.appears("ring-0", "x")
+        await done.wait()
+        for task in [other, *tasks]:
+            task.cancel()
+    assert 0 < most <= LANES_A_TURN
+
+
+@virtual_time
+async def test_what_is_known_of_the_rings_of_a_namespace_outlasts_a_status_and_other_namespaces() -> None:
+    many = Many(50)
+    asked = Counter[str]()
+    selects = RingView.selects
+
+    def note(view: RingView, namespace: str) -> bool:
+        asked[namespace] += 1
+        return selects(view, namespace)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        await asyncio.sleep(1.0)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(RingView, "selects", note)
+            for _ in range(20):
+                many.appears("ring-7", "x", **{shard_label("ring-7"): "a"})
+                many.small.namespaces[f"more-{len(asked)}"] = {}
+                many.small.rings.heard(Updated(many.small.resource, many.small.resource))
+                await asyncio.sleep(0.1)
+        for task in tasks:
+            task.cancel()
+    # One ring may select it: it is asked once, and twice for the decision about each change of the object.
+    assert asked["ring-7"] <= 1 + 2 * 20

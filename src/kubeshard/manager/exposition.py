@@ -1,9 +1,9 @@
 """Renders metrics in Prometheus' text format, in short turns of the event loop.
 
 A process with many series (a sharder of a thousand rings has 25 000) would else block its loop for a quarter of a
-second with every scrape. Guaranteed: the text is that of `prometheus_client.generate_latest`; other tasks run after
-each `SAMPLES` lines. Not guaranteed: that all families are of the same instant, and short turns if a collector takes
-long to return one family.
+second with every scrape. So the samples of a family are read one by one, and may be made only then. Guaranteed: the
+text is that of `prometheus_client.generate_latest`; other tasks run after each `SAMPLES` lines. Not guaranteed: that
+all samples are of the same instant, and short turns if a collector takes long to return one family.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 
-SAMPLES = 500
+SAMPLES = 200
 LEVEL = 1
 """Of compression: a page becomes about twenty times smaller, for a few milliseconds."""
 _HEADER = 2
@@ -29,13 +30,14 @@ async def render(families: Iterable[Metric], *, gzip: bool = False) -> bytes:
     parts: list[bytes] = []
     lines = 0
     for family in families:
-        samples = family.samples
-        for start in range(0, max(len(samples), 1), SAMPLES):
-            family.samples = samples[start : start + SAMPLES]
+        samples, header = iter(family.samples), True
+        while (piece := list(islice(samples, SAMPLES))) or header:
+            family.samples = piece
             text = generate_latest(_Single(family))
-            part = text.split(b"\n", _HEADER)[_HEADER] if start else text
+            part = text if header else text.split(b"\n", _HEADER)[_HEADER]
+            header = False
             parts.append(compressor.compress(part) if compressor else part)
-            lines += len(family.samples) + 1
+            lines += len(piece) + 1
             if lines >= SAMPLES:
                 lines = 0
                 await asyncio.sleep(0)

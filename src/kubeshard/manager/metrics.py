@@ -408,7 +408,8 @@ class _Shown:
 
 def _without_created(registry: CollectorRegistry) -> Iterator[Metric]:
     for metric in registry.collect():
-        metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+        if isinstance(metric.samples, list):  # others are our own
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
         yield metric
 
 
@@ -421,7 +422,10 @@ def _add(metric: Metric, more: Metric) -> None:
     """Adds the series that the metric lacks. One of another type is another metric of that name: it is left out."""
     if more is not metric and more.type == metric.type:
         known = {_series(sample) for sample in metric.samples}
-        metric.samples += [sample for sample in more.samples if _series(sample) not in known]
+        metric.samples = [
+            *metric.samples,
+            *(sample for sample in more.samples if _series(sample) not in known),
+        ]
 
 
 def _series(sample: Sample) -> tuple[str, frozenset[tuple[str, str]]]:

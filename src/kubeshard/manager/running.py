@@ -14,7 +14,6 @@ SIGUSR1 writes what the process is doing to standard error (`kubeshard.manager.d
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -27,7 +26,7 @@ from kubeshard.core.errors import KubeshardError
 from kubeshard.manager.debug_page import as_text
 from kubeshard.manager.ending import ending_of
 from kubeshard.manager.manager import Manager
-from kubeshard.runtime.collector import COLLECT_AFTER
+from kubeshard.runtime.collector import spare_the_collector
 from kubeshard.runtime.heap import heap_trimming
 from kubeshard.runtime.init_process import leave_init_to_a_parent
 from kubeshard.runtime.logs import get_logger, setup
@@ -58,7 +57,7 @@ def run(manager: Manager | AbstractAsyncContextManager[Manager], *, blocked_afte
     leave_init_to_a_parent()
     if not logging.getLogger().handlers:
         setup()
-    _spare_the_collector()
+    spare_the_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(_main(manager, blocked_after))
     if code:
@@ -71,17 +70,6 @@ def _check_no_loop() -> None:
     except RuntimeError:
         return
     raise RuntimeError("run() creates its own event loop: in a coroutine, use `await manager.run()`")
-
-
-def _spare_the_collector() -> None:
-    """Tunes the garbage collector. Caches contain many long-lived objects without cycles, and with default settings the
-    collector spends a fifth of a restart on them and on modules. A program that already collects as rarely, or never,
-    keeps its settings.
-    """
-    youngest, *older = gc.get_threshold()
-    if gc.isenabled() and youngest <= COLLECT_AFTER:
-        gc.freeze()
-        gc.set_threshold(COLLECT_AFTER, *older)
 
 
 async def _main(source: Manager | AbstractAsyncContextManager[Manager], blocked_after: float) -> int:

@@ -2,17 +2,19 @@
 
 Families for a `CollectorRegistry` whose series are plain numbers. prometheus_client takes a lock per observation, and
 searches the buckets of a histogram linearly; here an observation is an addition, and the rest is done on a scrape.
-Series may only be used in the event loop's thread.
+Series may only be used in the event loop's thread. The samples of a family are made when they are read, so that many of
+them need not be made in one turn.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 
@@ -22,7 +24,7 @@ class Number:
     __slots__ = ("value",)
 
     def __init__(self) -> None:
-        self.value = 0
+        self.value = 0.0
 
 
 class Histogram:
@@ -57,34 +59,55 @@ class _Family(Collector, Generic[S]):
             self._series[labels] = self._new()
         return self._series[labels]
 
+    def remove(self, *labels: str) -> None:
+        """The series with these label values is not exposed any more."""
+        self._series.pop(labels, None)
+
     def _new(self) -> S:
         raise NotImplementedError
 
 
-class Levels(_Family[Number]):
+class _Samples:
+    """The samples of a family."""
+
+    def __init__(self, made: Callable[[], Iterator[Sample]]) -> None:
+        self._made = made
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self._made()
+
+
+F = TypeVar("F", bound=Metric)
+
+
+def with_samples(family: F, made: Callable[[], Iterator[Sample]]) -> F:
+    """The family with samples that are made anew whenever they are read, one by one."""
+    samples: Any = _Samples(made)
+    family.samples = samples
+    return family
+
+
+class _Numbers(_Family[Number]):
+    def _new(self) -> Number:
+        return Number()
+
+    def _samples(self) -> Iterator[Sample]:
+        for labels, series in tuple(self._series.items()):  # it may change while they are read
+            yield Sample(self._name, dict(zip(self._labels, labels, strict=True)), series.value)
+
+
+class Levels(_Numbers):
     """A gauge."""
 
-    def _new(self) -> Number:
-        return Number()
-
     def collect(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(self._name, self._about, labels=self._labels)
-        for labels, series in self._series.items():
-            family.add_metric(labels, series.value)
-        yield family
+        yield with_samples(GaugeMetricFamily(self._name, self._about, labels=self._labels), self._samples)
 
 
-class Counts(_Family[Number]):
+class Counts(_Numbers):
     """A counter; its name ends with `_total`."""
 
-    def _new(self) -> Number:
-        return Number()
-
     def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(self._name, self._about, labels=self._labels)
-        for labels, series in self._series.items():
-            family.add_metric(labels, series.value)
-        yield family
+        yield with_samples(CounterMetricFamily(self._name, self._about, labels=self._labels), self._samples)
 
 
 class Durations(_Family[Histogram]):

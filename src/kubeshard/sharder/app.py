@@ -67,7 +67,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
             default_selector=config.webhook.config.namespace_selector,
             strict=config.strict,
             system_namespaces=config.system_namespaces,
-            namespaces=lambda: namespaces.store.objects() if namespaces.has_synced else None,
+            namespaces=lambda: tuple(namespaces.store.objects()) if namespaces.has_synced else None,
             confine=observer.confine,
         )
     )

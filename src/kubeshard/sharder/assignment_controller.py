@@ -137,8 +137,7 @@ class Assignments(Reconciler[ControllerRing]):
 
         def shards_changed(change: Change) -> None:
             if change.rewound:
-                for ring in self._rings:
-                    ring.request(Reach.ALL)
+                self._lanes.look_at_everything()
             if change.availability or change.presence or len(change.rings) > 1:
                 for name in sorted(change.rings):
                     if (known := self._rings.get(name)) is not None:
@@ -154,7 +153,9 @@ class Assignments(Reconciler[ControllerRing]):
             if isinstance(delta, Added):
                 self._unassigned.namespace_appeared(delta.object.metadata.name)
             elif isinstance(delta, Updated) and delta.old.metadata.labels != delta.new.metadata.labels:
-                for ring in self._rings:
+                for ring in self._rings.perhaps_selecting(
+                    delta.old.metadata.labels, delta.new.metadata.labels
+                ):
                     before, now = (ring.selects(seen.metadata.labels) for seen in (delta.old, delta.new))
                     if now != before:
                         ring.request(Reach.ALL)

@@ -80,10 +80,12 @@ class Lanes:
             lambda: Places(OF_A_RESOURCE, PATIENCE_WITH_A_RESOURCE)
         )
         self._relisting: asyncio.Task[bool] | None = None
+        self._all_outdated = asyncio.Event()
 
     async def run(self) -> None:
         """Runs until cancelled. Starts with a look at everything."""
         async with asyncio.TaskGroup() as self._group:
+            self._group.create_task(self._request_all(), name="looks at everything")
             try:
                 for ring in self._rings:
                     self.follow(ring)
@@ -93,6 +95,18 @@ class Lanes:
                 self._group = self._relisting = None
                 for ring in self._rings:
                     ring.rest()
+
+    def look_at_everything(self) -> None:
+        """The labels of all objects may be old."""
+        self._all_outdated.set()
+
+    async def _request_all(self) -> None:
+        while True:
+            await self._all_outdated.wait()
+            self._all_outdated.clear()
+            for ring in self._rings:
+                ring.request(Reach.ALL)
+                await asyncio.sleep(0)  # each has several tasks, which now wake
 
     def follow(self, ring: Ring) -> None:
         """Opens a lane for each new resource of the ring. All its objects are looked at."""

@@ -53,6 +53,8 @@ LABEL_PATIENCE = 3.0
 RELABEL, RELABEL_CHANGED = 10.0, 0.5
 """Seconds until a refused label is tried again, and one of a Lease that had changed meanwhile."""
 LONGEST_RETRY, JITTER = 8.0, 0.25
+KEYS_A_TURN = 100
+"""Leases that are enqueued before other tasks get their turn."""
 
 
 def lease_controller(rings: Rings, observer: LeaseObserver, clock: Clock) -> Controller[Lease]:
@@ -86,8 +88,10 @@ class StateChanges:
                 enqueue(shard.key, "ring changed")
 
         with self._observer.subscribed(heard), self._rings.subscribed(ring_changed):
-            for key in sorted(self._observer.book.keys()):
+            for number, key in enumerate(sorted(self._observer.book.keys()), 1):
                 enqueue(key, "start")
+                if number % KEYS_A_TURN == 0:
+                    await asyncio.sleep(0)
             await asyncio.get_running_loop().create_future()
 
 

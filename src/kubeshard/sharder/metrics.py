@@ -31,27 +31,32 @@ re-create it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeAlias, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.errors import CacheBehind, UndeclaredKind
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
+from kubeshard.manager.series import Counts, Durations, Levels, Number, with_samples
 from kubeshard.sharder.lease_observer import SHARD_LEASES
-from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.api import ControllerRing, ControllerRingStatus
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 from kubeshard.sharding.states import ShardState
 
 PREFIX = "controller_sharding"
 
-M = TypeVar("M", Counter, Gauge, Histogram)
+RESYNC_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
+
+M = TypeVar("M", Counts, Levels)
+_Metric: TypeAlias = Counts | Levels
 
 
 class SharderMetrics:
@@ -60,77 +65,79 @@ class SharderMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         ring, resource = ["controllerring"], ["controllerring", "group", "resource"]
 
-        def make(kind: type[M], name: str, text: str, labels: list[str], **options: Any) -> M:
-            return kind(f"{PREFIX}_{name}", text, labels, registry=registry, **options)
+        def make(kind: type[M], name: str, text: str, labels: list[str]) -> M:
+            metric = kind(f"{PREFIX}_{name}", text, labels)
+            registry.register(metric)
+            return metric
 
         self.movements = make(
-            Counter, "movements", "Objects whose shard label the sharder changed.", resource
+            Counts, "movements_total", "Objects whose shard label the sharder changed.", resource
         )
         self.drains = make(
-            Counter, "drains", "Objects that the sharder asked their shard to drain.", resource
+            Counts, "drains_total", "Objects that the sharder asked their shard to drain.", resource
         )
         self.late_assignments = make(
-            Counter,
-            "late_assignments",
+            Counts,
+            "late_assignments_total",
             "Objects missed by the webhook that the sharder found unassigned and assigned to a shard.",
             resource,
         )
         self.takeovers = make(
-            Counter, "takeovers", "Leases taken over from shards that did not renew them.", ring
+            Counts, "takeovers_total", "Leases taken over from shards that did not renew them.", ring
         )
-        self.calculations = make(Counter, "ring_calculations", "Hash rings calculated.", ring)
+        self.calculations = make(Counts, "ring_calculations_total", "Hash rings calculated.", ring)
         self.failures = make(
-            Counter,
-            "move_failures",
+            Counts,
+            "move_failures_total",
             "Movements and drains that failed for one object.",
             [*resource, "reason"],
         )
         self.crashes = make(
-            Counter,
-            "crashes",
+            Counts,
+            "crashes_total",
             "Unexpected exceptions (bugs) of a part of the sharder, which started again.",
             [*resource, "part"],
         )
         self.drains_pending = make(
-            Gauge, "drains_pending", "Objects with the drain label, as of the last resync.", resource
+            Levels, "drains_pending", "Objects with the drain label, as of the last resync.", resource
         )
         self.oldest_drain = make(
-            Gauge, "oldest_drain_seconds", "Age of the oldest pending drain, as of the last resync.", ring
+            Levels, "oldest_drain_seconds", "Age of the oldest pending drain, as of the last resync.", ring
         )
         self.objects_unassigned = make(
-            Gauge,
+            Levels,
             "objects_unassigned",
             "Objects without an available shard that could not be assigned one, as of the last resync.",
             resource,
         )
         self.oldest_unassigned = make(
-            Gauge,
+            Levels,
             "oldest_unassigned_seconds",
             "Time since the first of these objects was found unassigned, as of the last resync.",
             ring,
         )
-        self.resyncs = make(
-            Histogram,
-            "resync_duration_seconds",
+        self.resyncs = Durations(
+            f"{PREFIX}_resync_duration_seconds",
             "Duration of resyncs of one resource of a ring.",
             ["reach"],
-            buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300),
+            RESYNC_BUCKETS,
         )
+        registry.register(self.resyncs)
         self.assignments = make(
-            Counter, "assignments", "Objects assigned to a shard by the webhook.", resource
+            Counts, "assignments_total", "Objects assigned to a shard by the webhook.", resource
         )
         self.webhook_unassigned = make(
-            Counter,
-            "webhook_unassigned",
+            Counts,
+            "webhook_unassigned_total",
             "Objects that the webhook let through without a shard although they may need one.",
             [*ring, "reason"],
         )
         self.webhook_restored = make(
-            Counter, "webhook_restored", "Shard labels that the webhook restored.", ring
+            Counts, "webhook_restored_total", "Shard labels that the webhook restored.", ring
         )
 
         self.webhook_unreached = make(
-            Gauge,
+            Levels,
             "webhook_unreached",
             "Whether dry runs show that the API server does not call the ring's webhook.",
             ring,
@@ -138,7 +145,7 @@ class SharderMetrics:
 
     def crashed(self, part: str) -> None:
         """A part that serves all rings crashed."""
-        self.crashes.labels("", "", "", part).inc()
+        self.crashes.series("", "", "", part).value += 1
 
     def of(self, ring: str) -> RingMetrics:
         """The metrics of a ring. "" is for all names that do not belong to a ring."""
@@ -151,30 +158,30 @@ class RingMetrics:
     def __init__(self, metrics: SharderMetrics, ring: str) -> None:
         self._metrics = metrics
         self._ring = ring
-        self._series: dict[tuple[Any, GroupResource | None, str], Any] = {}
+        self._series: dict[tuple[_Metric, GroupResource | None, str], Number] = {}
         self._resources: Collection[GroupResource] = ()
         self._ended = False
 
     def moved(self, resource: GroupResource) -> None:
-        self._of(self._metrics.movements, resource).inc()
+        self._of(self._metrics.movements, resource).value += 1
 
     def assigned_late(self, resource: GroupResource) -> None:
-        self._of(self._metrics.late_assignments, resource).inc()
+        self._of(self._metrics.late_assignments, resource).value += 1
 
     def taken_over(self) -> None:
-        self._of(self._metrics.takeovers).inc()
+        self._of(self._metrics.takeovers).value += 1
 
     def drained(self, resource: GroupResource) -> None:
-        self._of(self._metrics.drains, resource).inc()
+        self._of(self._metrics.drains, resource).value += 1
 
     def failed(self, resource: GroupResource, reason: str) -> None:
-        self._of(self._metrics.failures, resource, reason).inc()
+        self._of(self._metrics.failures, resource, reason).value += 1
 
     def crashed(self, resource: GroupResource, part: str) -> None:
-        self._of(self._metrics.crashes, resource, part).inc()
+        self._of(self._metrics.crashes, resource, part).value += 1
 
     def calculated(self) -> None:
-        self._of(self._metrics.calculations).inc()
+        self._of(self._metrics.calculations).value += 1
 
     def pending(self, resource: GroupResource, count: int) -> None:
         self._set(self._metrics.drains_pending, count, resource)
@@ -189,63 +196,52 @@ class RingMetrics:
         self._set(self._metrics.oldest_unassigned, seconds)
 
     def resynced(self, reach: str, seconds: float) -> None:
-        self._metrics.resyncs.labels(reach).observe(seconds)
+        self._metrics.resyncs.series(reach).observe(seconds)
 
     def assigned(self, resource: GroupResource) -> None:
-        self._of(self._metrics.assignments, resource).inc()
+        self._of(self._metrics.assignments, resource).value += 1
 
     def left_unassigned(self, reason: str) -> None:
-        self._of(self._metrics.webhook_unassigned, None, reason).inc()
+        self._of(self._metrics.webhook_unassigned, None, reason).value += 1
 
     def restored(self) -> None:
-        self._of(self._metrics.webhook_restored).inc()
+        self._of(self._metrics.webhook_restored).value += 1
 
     def webhook_unreached(self, unreached: bool) -> None:
-        self._of(self._metrics.webhook_unreached).set(unreached)
+        self._of(self._metrics.webhook_unreached).value = float(unreached)
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """Sets the ring's resources: series of other resources are removed."""
         self._resources = resources
         self._remove([key for key in self._series if key[1] is not None and key[1] not in resources])
-        # A counter that first appears with its first count hides that count from rates.
+        # A counter that first appears with its first count hides that count from rates, and there is an alert on this.
         self._of(self._metrics.takeovers)
-        for resource in resources:
-            self._of(self._metrics.late_assignments, resource)
 
     def end(self) -> None:
         """The ring was deleted: removes its series."""
         self._ended = True
         self._remove(list(self._series))
 
-    def _set(self, metric: Gauge, value: float, resource: GroupResource | None = None) -> None:
+    def _set(self, metric: Levels, value: float, resource: GroupResource | None = None) -> None:
         if value or (metric, resource, "") in self._series:
-            self._of(metric, resource).set(value)
+            self._of(metric, resource).value = value
 
-    def _of(self, metric: M, resource: GroupResource | None = None, more: str = "") -> M:
-        series: M | None = self._series.get((metric, resource, more))
+    def _of(self, metric: _Metric, resource: GroupResource | None = None, more: str = "") -> Number:
+        series = self._series.get((metric, resource, more))
         if series is not None:
             return series
         if self._ended or (resource is not None and resource not in self._resources):
-            return _NOWHERE  # type: ignore[no-any-return]
-        self._series[metric, resource, more] = series = metric.labels(*self._values(resource, more))
+            return Number()  # which is not exposed
+        self._series[metric, resource, more] = series = metric.series(*self._values(resource, more))
         return series
 
     def _values(self, resource: GroupResource | None, more: str) -> tuple[str, ...]:
         return (self._ring, *(resource or ()), *((more,) if more else ()))
 
-    def _remove(self, some: Iterable[tuple[Any, GroupResource | None, str]]) -> None:
+    def _remove(self, some: Iterable[tuple[_Metric, GroupResource | None, str]]) -> None:
         for metric, resource, more in some:
             del self._series[metric, resource, more]
-            with suppress(KeyError):
-                metric.remove(*self._values(resource, more))
-
-
-class _Nowhere:
-    def inc(self) -> None: ...
-    def set(self, value: float) -> None: ...
-
-
-_NOWHERE: Any = _Nowhere()
+            metric.remove(*self._values(resource, more))
 
 
 class StateCollector(Collector):
@@ -254,7 +250,7 @@ class StateCollector(Collector):
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         rings: Sequence[ControllerRing] = ()
         leases: Sequence[Lease] = ()
         # The page has other metrics, above all those that show why the caches have not synced.
@@ -265,38 +261,54 @@ class StateCollector(Collector):
         yield from _ring_metrics(rings)
         yield from _shard_metrics(leases)
 
-    def describe(self) -> Iterator[GaugeMetricFamily]:
+    def describe(self) -> Iterator[Metric]:
         """Returns the names without reading the caches."""
         yield from _ring_metrics(())
         yield from _shard_metrics(())
 
 
-def _ring_metrics(rings: Iterable[ControllerRing]) -> Iterator[GaugeMetricFamily]:
-    prefix, labels = f"{PREFIX}_controllerring", ["controllerring", "uid"]
-    generation = GaugeMetricFamily(f"{prefix}_metadata_generation", "The ring's generation.", labels=labels)
-    observed = GaugeMetricFamily(
-        f"{prefix}_observed_generation", "Generation last reconciled.", labels=labels
+def _ring_metrics(rings: Iterable[ControllerRing]) -> Iterator[Metric]:
+    none = ControllerRingStatus()
+
+    def gauge(name: str, text: str, value: Callable[[ControllerRing], float]) -> Metric:
+        full = f"{PREFIX}_controllerring_{name}"
+
+        def samples() -> Iterator[Sample]:
+            for ring in rings:
+                labels = {"controllerring": ring.metadata.name, "uid": ring.metadata.uid}
+                yield Sample(full, labels, value(ring))
+
+        return with_samples(GaugeMetricFamily(full, text), samples)
+
+    yield gauge("metadata_generation", "The ring's generation.", lambda ring: ring.metadata.generation)
+    yield gauge(
+        "observed_generation",
+        "Generation last reconciled.",
+        lambda ring: (ring.status or none).observed_generation,
     )
-    shards = GaugeMetricFamily(f"{prefix}_status_shards", "Shards of the ring.", labels=labels)
-    available = GaugeMetricFamily(f"{prefix}_status_available_shards", "Available shards.", labels=labels)
-    for ring in rings:
-        values = [ring.metadata.name, ring.metadata.uid]
-        generation.add_metric(values, ring.metadata.generation)
-        observed.add_metric(values, ring.status.observed_generation if ring.status else 0)
-        shards.add_metric(values, ring.status.shards if ring.status else 0)
-        available.add_metric(values, ring.status.available_shards if ring.status else 0)
-    yield from (generation, observed, shards, available)
+    yield gauge("status_shards", "Shards of the ring.", lambda ring: (ring.status or none).shards)
+    yield gauge(
+        "status_available_shards", "Available shards.", lambda ring: (ring.status or none).available_shards
+    )
 
 
-def _shard_metrics(leases: Iterable[Lease]) -> Iterator[GaugeMetricFamily]:
-    labels = ["namespace", "shard", "controllerring"]
-    info = GaugeMetricFamily(f"{PREFIX}_shard_info", "Information about a shard.", labels=[*labels, "uid"])
-    state = GaugeMetricFamily(f"{PREFIX}_shard_state", "The shard's state label.", labels=[*labels, "state"])
-    for lease in leases:
-        meta = lease.metadata
-        values = [meta.namespace, meta.name, meta.label(RING_LABEL)]
-        info.add_metric([*values, meta.uid], 1)
-        current = ShardState.parse(meta.label(STATE_LABEL))
-        for known in ShardState:
-            state.add_metric([*values, str(known)], known is current)
-    yield from (info, state)
+def _shard_metrics(leases: Iterable[Lease]) -> Iterator[Metric]:
+    info, state = f"{PREFIX}_shard_info", f"{PREFIX}_shard_state"
+
+    def infos() -> Iterator[Sample]:
+        for lease in leases:
+            yield Sample(info, {**_place(lease), "uid": lease.metadata.uid}, 1)
+
+    def states() -> Iterator[Sample]:
+        for lease in leases:
+            place, current = _place(lease), ShardState.parse(lease.metadata.label(STATE_LABEL))
+            for known in ShardState:
+                yield Sample(state, {**place, "state": str(known)}, known is current)
+
+    yield with_samples(GaugeMetricFamily(info, "Information about a shard."), infos)
+    yield with_samples(GaugeMetricFamily(state, "The shard's state label."), states)
+
+
+def _place(lease: Lease) -> dict[str, str]:
+    meta = lease.metadata
+    return {"namespace": meta.namespace, "shard": meta.name, "controllerring": meta.label(RING_LABEL)}

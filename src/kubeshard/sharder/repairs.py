@@ -62,26 +62,32 @@ class Repairs:
         own = ItemExponential(1.0, LONGEST / (1 + JITTER), jitter=JITTER, rng=rng)
         self._limiter = MaxOf(own, overall)
         self._queue: WorkQueue[_Place] | None = None
+        self._running = False
         self._jobs: dict[_Place, Job] = {}
         self._needed = asyncio.Event()
-        """Most lanes never have anything to retry: the workers start with the first rejection."""
+        """Most lanes never have anything to retry: the queue and its workers start with the first rejection."""
         self._more: dict[Reach, float] = {}
         """When the looks were requested for that will find the objects that were not remembered."""
         self._woken = float("-inf")
 
     def add(self, job: Job, error: Exception) -> None:
         place = _Place(job.kind, job.key)
-        if self._queue is None:
+        if not self._running:
             return
         if place not in self._jobs and len(self._jobs) >= REMEMBERED:
             self._ask_for_more(Reach.ALL if job.decision.source in job.ring.available else Reach.MISPLACED)
             return
         self._jobs[place] = job
         retry_after = error.retry_after if isinstance(error, ApiError) else None
-        self._needed.set()
-        self._queue.add_after(
+        self._begun().add_after(
             place, max(self._limiter.when(place), min(retry_after or 0.0, LONGEST_RETRY_AFTER))
         )
+        self._needed.set()
+
+    def _begun(self) -> WorkQueue[_Place]:
+        if self._queue is None:
+            self._queue = WorkQueue("sharder-repairs", clock=self._clock, limiter=self._limiter)
+        return self._queue
 
     def _ask_for_more(self, reach: Reach) -> None:
         now = self._clock.monotonic()
@@ -92,16 +98,16 @@ class Repairs:
 
     async def run(self, mover: Mover) -> None:
         """Runs until cancelled."""
-        self._queue = WorkQueue("sharder-repairs", clock=self._clock, limiter=self._limiter)
+        self._running = True
         for place in self._jobs:  # of a run that crashed
-            self._queue.add_after(place, self._limiter.when(place))
+            self._begun().add_after(place, self._limiter.when(place))
         try:
             await self._needed.wait()
             async with asyncio.TaskGroup() as group:
                 for _ in range(WORKERS):
-                    group.create_task(self._work(mover, self._queue), name="repairs")
+                    group.create_task(self._work(mover, self._begun()), name="repairs")
         finally:
-            self._queue = None
+            self._running, self._queue = False, None
 
     async def _work(self, mover: Mover, queue: WorkQueue[_Place]) -> None:
         while True:

@@ -17,7 +17,7 @@ effect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -81,7 +81,7 @@ class Surroundings:
     """The strict parity switch."""
     system_namespaces: tuple[str, ...] = ()
     """Namespaces that have to be confirmed."""
-    namespaces: Callable[[], Iterable[Namespace] | None] = lambda: None
+    namespaces: Callable[[], Collection[Namespace] | None] = lambda: None
     """All namespaces; None if it is not known whether these are all."""
     confine: Callable[[str, frozenset[str] | None], None] = lambda ring, namespaces: None
     """Called with the namespaces of a ring's shards; None: anywhere."""
@@ -129,6 +129,8 @@ class Ring:
         """The few namespaces that it names."""
         self._views: tuple[RingView, RingView] | None = None
         """The views with the selected namespaces, and with all but system namespaces that are not confirmed."""
+        self._few: tuple[int, tuple[str, ...] | None] | None = None
+        """The last result of `_few_selected`, and what it was asked for."""
         self._learned = -1
         """The value of `learned` when the views were made."""
         self.metrics.keep(self._listed())
@@ -185,21 +187,37 @@ class Ring:
         view = self.view
         return tuple(name for name in self.named if view is not None and view.selects(name))
 
+    @property
+    def required_labels(self) -> tuple[tuple[str, str] | None, ...]:
+        """Labels of which every selected namespace has one; None: it may have any."""
+        if (selector := self._present_selector()) is None:
+            return ()
+        for key, operator, values in selector.requirements:
+            if operator == "in":
+                return tuple((key, value) for value in values)
+        return (None,)
+
     def selected(self, most: int, of: int) -> tuple[str, ...] | None:
         """The names of the namespaces that the ring selects, if they are at most `most`, out of at least `of`. None if
         not, or if there may be others.
         """
-        selector, namespaces, found = self._present_selector(), self._around.namespaces(), list[str]()
-        if namespaces is None or selector is None or not selector:
+        namespaces = self._around.namespaces()
+        if namespaces is None or len(namespaces) < of:
             return None
-        known = 0
+        if self._few is None or self._few[0] != most:
+            self._few = most, self._few_selected(namespaces, most)
+        return self._few[1]
+
+    def _few_selected(self, namespaces: Iterable[Namespace], most: int) -> tuple[str, ...] | None:
+        selector, found = self._present_selector(), list[str]()
+        if not selector:
+            return None
         for namespace in namespaces:
-            known += 1
             if selector.matches(namespace.metadata.labels):
                 if len(found) == most:
                     return None
                 found.append(namespace.metadata.name)
-        return tuple(sorted(found)) if known >= of else None
+        return tuple(sorted(found))
 
     def knows_namespace(self, namespace: str) -> bool:
         """Whether the labels of the namespace are known; "" is for cluster-scoped objects."""
@@ -207,23 +225,27 @@ class Ring:
 
     # Events
 
-    def update(self, resource: ControllerRing) -> None:
-        """Updates the ring. Lanes of resources that it no longer lists end."""
+    def update(self, resource: ControllerRing) -> bool:
+        """Updates the ring. Lanes of resources that it no longer lists end. Returns whether something but its status
+        has changed.
+        """
         unconfirmed, spec = self._unconfirmed(), self.resource.spec
         self.resource = resource
         # Not the generation: after a restore of etcd it may come again.
-        if resource.spec != spec or unconfirmed != self._unconfirmed():
-            self.request(Reach.ALL)
+        if resource.spec == spec and unconfirmed == self._unconfirmed():
+            return False
+        self.request(Reach.ALL)
         self.resources = RingResources(resource.spec.resources)
-        self._views = None
+        self._views = self._few = None
         for lane in [lane for lane in self.lanes.values() if lane.entry not in self.resources.entries]:
             self._close(lane)
         self.metrics.keep(self._listed())
         self.report.keep(self._listed())
+        return True
 
     def namespace_changed(self, name: str) -> None:
         """It may select the namespace now, or may not any longer."""
-        self._views = None
+        self._views = self._few = None
         if name in self.named:
             for lane in self.lanes.values():
                 lane.tell()

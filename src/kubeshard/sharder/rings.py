@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from kubeshard.cache.cache import Cache
@@ -18,10 +18,12 @@ class Rings:
     def __init__(self, surroundings: Surroundings) -> None:
         self.surroundings = surroundings
         self._rings: dict[str, Ring] = {}
+        self._by_label: dict[tuple[str, str] | None, dict[str, Ring]] = {}
+        """The same, by the labels of which a namespace must have one to be selected; None: it may have any."""
         self._listener: Callable[[Ring], None] = _nobody
         self._subscribers: dict[object, Callable[[str], None]] = {}
         self.selections = 0
-        """Increases whenever the namespaces that a ring selects may have changed."""
+        """Increases whenever a ring was added or ended, or selects namespaces with other labels."""
 
     def declare(self, cache: Cache) -> None:
         """Call it before the cache runs, and before other handlers are added: they rely on the rings being updated."""
@@ -37,6 +39,16 @@ class Rings:
 
     def __iter__(self) -> Iterator[Ring]:
         return iter(tuple(self._rings.values()))
+
+    def perhaps_selecting(self, *labels: Mapping[str, str] | None) -> list[Ring]:
+        """The rings that may select a namespace with these labels, or with these. Rings with a label for each namespace
+        are found by it, so that what concerns one namespace costs the same however many there are.
+        """
+        places = {pair: None for each in labels for pair in (each or {}).items()}
+        found = dict(self._by_label.get(None, {}))
+        for place in places:
+            found.update(self._by_label.get(place, {}))
+        return list(found.values())
 
     def listen(self, changed: Callable[[Ring], None] | None) -> None:
         """`changed` is called with a ring when its conditions may be out of date."""
@@ -55,7 +67,6 @@ class Rings:
             del self._subscribers[token]
 
     def heard(self, delta: Delta[ControllerRing]) -> None:
-        self.selections += 1
         resource = delta.new if isinstance(delta, Updated) else delta.object
         known = self._rings.get(resource.name)
         same = known is not None and known.resource.metadata.uid == resource.metadata.uid
@@ -66,30 +77,46 @@ class Rings:
             self.surroundings.confine(resource.name, None)
         elif known is not None and same:
             before = known.resource.spec
-            known.update(resource)
+            self._file(known, remove=True)
+            self.selections += known.update(resource)
+            self._file(known)
             self.surroundings.confine(resource.name, resource.shard_namespaces)
             if before == resource.spec:
                 return
         else:
             self._end(resource.name)
             self.surroundings.confine(resource.name, resource.shard_namespaces)
-            self._rings[resource.name] = Ring(resource, self.surroundings, self._changed)
+            self._rings[resource.name] = ring = Ring(resource, self.surroundings, self._changed)
+            self._file(ring)
+            self.selections += 1
         for subscriber in tuple(self._subscribers.values()):
             subscriber(resource.name)
 
     def _end(self, name: str) -> None:
         if (ring := self._rings.pop(name, None)) is not None:
+            self._file(ring, remove=True)
+            self.selections += 1
             ring.end()
+
+    def _file(self, ring: Ring, *, remove: bool = False) -> None:
+        """Adds the ring to `_by_label`, or removes it before its selector changes."""
+        for label in ring.required_labels:
+            if not remove:
+                self._by_label.setdefault(label, {})[ring.name] = ring
+            elif filed := self._by_label.get(label):
+                filed.pop(ring.name, None)
+                if not filed:
+                    del self._by_label[label]
 
     def _changed(self, ring: Ring) -> None:
         self._listener(ring)
 
     def _namespace_changed(self, delta: Delta[Namespace]) -> None:
-        if not isinstance(delta, Updated) or delta.old.metadata.labels != delta.new.metadata.labels:
-            self.selections += 1
-            namespace = delta.new if isinstance(delta, Updated) else delta.object
-            for ring in self:
-                ring.namespace_changed(namespace.metadata.name)
+        seen = (delta.old, delta.new) if isinstance(delta, Updated) else (delta.object,)
+        labels = [namespace.metadata.labels for namespace in seen]
+        if len(labels) == 1 or labels[0] != labels[1]:
+            for ring in self.perhaps_selecting(*labels):
+                ring.namespace_changed(seen[0].metadata.name)
 
 
 def _nobody(ring: Ring) -> None: ...

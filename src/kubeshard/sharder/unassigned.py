@@ -29,7 +29,7 @@ RBAC: list, watch on every main and controlled resource.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -209,7 +209,7 @@ class UnassignedWatches:
         """A namespace has become known: looks for objects in it that were skipped."""
         for resource in self._resources.values():
             skipped = resource.passed_over.take(namespace)
-            for lane in resource.lanes:
+            for lane in self._perhaps_selecting(resource.name, resource.lanes, namespace):
                 view = lane.ring.view if skipped or lane.narrow else None
                 if view is not None and view.selects(namespace):
                     self.look_for(lane, namespace)
@@ -289,8 +289,13 @@ class UnassignedWatches:
                 if not (heard and self._is_left(lane, kind, meta)):
                     await self._consider(lane, kind, meta, crew)
             return
-        lanes = self._selecting(watch, meta.namespace)
-        for lane in lanes:
+        for lane in self._selecting(watch, meta.namespace):
+            watch.worked += 1
+            if watch.worked >= LANES_A_TURN:
+                watch.worked = 0
+                await asyncio.sleep(0)
+            if not lane.open:
+                continue
             if heard and self._is_left(lane, kind, meta):
                 continue
             if crew.full or self._will_be_read(lane):
@@ -302,10 +307,6 @@ class UnassignedWatches:
                     await self._consider(lane, kind, meta, crew)
                 except Exception as error:  # of this ring; the others depend on the watch too
                     self._crashed(lane, error)
-        watch.worked += len(lanes)
-        if watch.worked >= LANES_A_TURN:
-            watch.worked = 0
-            await asyncio.sleep(0)
 
     def _crashed(self, lane: Lane, error: Exception) -> None:
         ring, resource = lane.ring, lane.entry.resource
@@ -324,17 +325,33 @@ class UnassignedWatches:
         """The lanes whose ring selects the namespace."""
         if watch.selections != self._rings.selections or watch.remembered > REMEMBERED:
             watch.forget(self._rings.selections)
+        labels = self._labels_of(namespace)
+        if namespace and labels is None:
+            for lane in watch.lanes:
+                lane.passed_over.add(namespace)
+                break  # all lanes have the same
+            return ()
         known = watch.by_namespace.get(namespace)
-        if known is None:
-            lanes = tuple(watch.lanes)
-            if lanes and not lanes[0].ring.knows_namespace(namespace):
-                lanes[0].passed_over.add(namespace)  # all lanes have the same
-                return ()
+        if known is None or known[0] != labels:
+            lanes = self._perhaps_selecting(watch.resource, watch.lanes, namespace)
             views = ((lane, lane.ring.view) for lane in lanes)
-            known = tuple(lane for lane, view in views if view is not None and view.selects(namespace))
+            selecting = tuple(lane for lane, view in views if view is not None and view.selects(namespace))
             watch.worked += len(lanes) // 10
-            watch.remember(namespace, known)
-        return known
+            known = watch.remember(namespace, labels, selecting)
+        return known[1]
+
+    def _labels_of(self, namespace: str) -> Mapping[str, str] | None:
+        """Those of a known namespace; None for another one, and for ""."""
+        known = self._rings.surroundings.namespace(namespace) if namespace else None
+        return None if known is None else known.metadata.labels or {}
+
+    def _perhaps_selecting(
+        self, resource: GroupResource, lanes: Container[Lane], namespace: str
+    ) -> Sequence[Lane]:
+        """Those of the lanes whose ring may select the namespace."""
+        rings = self._rings.perhaps_selecting(self._labels_of(namespace)) if namespace else self._rings
+        found = (ring.lanes.get(resource) for ring in rings)
+        return [lane for lane in found if lane is not None and lane in lanes]
 
     def _is_left(self, lane: Lane, kind: Kind, meta: ObjectMeta) -> bool:
         """Whether the object's shard may still want it back: then it is assigned a moment later (`left`)."""
@@ -424,8 +441,8 @@ class _Watch:
         self.place = place
         self.worked = 0
         """How many lanes were considered since other tasks had their turn."""
-        self.by_namespace: dict[str, Sequence[Lane]] = {}
-        """The lanes whose ring selects a namespace, for a shared watch."""
+        self.by_namespace: dict[str, tuple[Mapping[str, str] | None, Sequence[Lane]]] = {}
+        """The lanes whose ring selects a namespace with these labels, for a shared watch."""
         self.remembered = 0
         """The number of these lanes, in total."""
         self.selections = -1
@@ -442,15 +459,19 @@ class _Watch:
         self.by_namespace.clear()
         self.remembered, self.selections = 0, selections
 
-    def remember(self, namespace: str, lanes: Sequence[Lane]) -> None:
-        self.by_namespace[namespace] = lanes
+    def remember(
+        self, namespace: str, labels: Mapping[str, str] | None, lanes: Sequence[Lane]
+    ) -> tuple[Mapping[str, str] | None, Sequence[Lane]]:
+        self.by_namespace[namespace] = known = labels, lanes
         self.remembered += len(lanes) + 1
+        return known
 
 
 class _Resource:
     """The lanes of one resource, and how they watch."""
 
     def __init__(self, resource: GroupResource) -> None:
+        self.name = resource
         self.lanes: dict[Lane, None] = {}
         self.passed_over = Namespaces()
         self.crowded = False
