@@ -9,6 +9,7 @@ from kubeshard.cli.checksum import checksum_controller
 from kubeshard.cli.crd import crd
 from kubeshard.cli.demo.command import demo
 from kubeshard.cli.ending import run_program
+from kubeshard.cli.experiment import experiment
 from kubeshard.cli.init import init
 from kubeshard.cli.manifests import manifests
 from kubeshard.cli.measure import measure
@@ -55,6 +56,7 @@ for _command in (
     rbac,
     release_finalizers,
     monitoring,
+    experiment,
     measure,
     operator,
     checksum_controller,

@@ -8,7 +8,21 @@
 | `events.csv` | thing that happened: `Event` |
 | `processes.csv` | process and second: `Usage` |
 | `gauges.csv` | value that was read off at some time: `Gauge` |
+| `scrapes.txt` | line of metrics, as exposed, in blocks that begin with `# scrape <unix time> <process> <role>` |
 | `metrics.txt` | metrics of all processes with their times, as OpenMetrics, once the run has ended |
+
+The gauges, once a second:
+
+| name | subject | value |
+|---|---|---|
+| `rate-wanted`, `rate-reached` | | requests that were due, and that were answered with success, in that second |
+| `late` | | seconds by which the last request was sent late |
+| `in-flight` | | requests without an answer yet |
+| `unready` | | generations that are not ready yet |
+| `objects` | | objects that the watch knows |
+| `objects-of-shard` | shard, or empty | its objects; those without a shard |
+| `moves` | | objects that went from one shard to another, since the start |
+| `probe` | | seconds that a small read took; infinite without an answer |
 
 Guaranteed: lines are written as they happen and flushed at least once a second, so a run that is killed leaves all but
 its last second; `read` ignores an incomplete last line. All times are Unix time in seconds. Not guaranteed: that lines

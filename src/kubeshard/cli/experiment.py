@@ -1,0 +1,320 @@
+"""The command `kubeshard experiment`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kubeshard.cli.options import Command
+from kubeshard.core.errors import ConfigurationError, KubeshardError
+from kubeshard.experiment.scenarios import SCENARIOS, scaled
+from kubeshard.manager.config_file import Duration
+from kubeshard.version import how_to_install
+
+if TYPE_CHECKING:
+    from kubeshard.experiment.recording import Run
+    from kubeshard.experiment.running import Asked, Experiment
+    from kubeshard.experiment.servers import Place
+
+INVALID = 3
+"""The exit code of a run that is not valid."""
+INTERRUPTED = 130
+_LOCAL_SCALE = 0.1
+_INSTANCES = 3
+_WORKERS, _SINGLETON_WORKERS = 15, 50
+
+
+class _Duration(click.ParamType):  # type: ignore[type-arg] # generic in stubs only
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value) if isinstance(value, int | float) else float(Duration.parse(str(value)))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if seconds <= 0:
+            self.fail("is not positive", param, ctx)
+        return seconds
+
+
+def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        width = max(map(len, SCENARIOS))
+        for name, scenario in SCENARIOS.items():
+            click.echo(f"{name:{width}}  {scenario.summary}")
+        context.exit()
+
+
+@click.command(
+    cls=Command,
+    short_help="Measure how much a set-up of operator and sharder carries.",
+    environment={
+        "KUBESHARD_GO_SHARDER": "the Go project's sharder, for --program go",
+        "KUBESHARD_GO_WEBHOSTING_OPERATOR": "the Go project's operator, for --program go",
+        "KUBEBUILDER_ASSETS": "the control plane, for --on real (default: what `make kube` built)",
+    },
+    examples=(
+        "kubeshard experiment basic",
+        "kubeshard experiment basic --scale 0.05 --duration 2m",
+        "# the same load on one instance, and without a sharder service",
+        "kubeshard experiment basic --setup singleton",
+        "kubeshard experiment basic --setup in-manager",
+        "kubeshard experiment --list",
+    ),
+)
+@click.argument("scenario", metavar="SCENARIO", type=click.Choice(list(SCENARIOS)))
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_scenarios,
+    help="List the scenarios.",
+)
+@click.option(
+    "--setup",
+    "setup_kind",
+    type=click.Choice(("singleton", "in-manager", "external")),
+    default="external",
+    show_default=True,
+    help="One instance; instances one of which is the sharder; or instances and two sharders.",
+)
+@click.option(
+    "--on",
+    "server",
+    type=click.Choice(("embedded", "real")),
+    default="embedded",
+    show_default=True,
+    help="kubeshard's own API server, or etcd and kube-apiserver, both started for this run.",
+)
+@click.option(
+    "--scale",
+    metavar="FACTOR",
+    type=click.FloatRange(0, min_open=True),
+    default=_LOCAL_SCALE,
+    show_default=True,
+    help="Times the scenario's rates and numbers.",
+)
+@click.option(
+    "--duration",
+    metavar="DURATION",
+    type=_Duration(),
+    help="Of the load, such as 90s or 15m (default: the scenario's, which is 15m).",
+)
+@click.option(
+    "--seed", metavar="NUMBER", type=int, default=1, show_default=True, help="The same seed is the same load."
+)
+@click.option(
+    "--instances", metavar="NUMBER", type=click.IntRange(1, 50), help="Of the operator (default: 3)."
+)
+@click.option(
+    "--workers",
+    metavar="NUMBER",
+    type=click.IntRange(1),
+    help="Of each instance (default: 15, a singleton's 50).",
+)
+@click.option(
+    "--program",
+    type=click.Choice(("kubeshard", "go")),
+    default="kubeshard",
+    show_default=True,
+    help="Whose programs.",
+)
+@click.option(
+    "--operator-program", type=click.Choice(("kubeshard", "go")), help="Whose operator, if another."
+)
+@click.option("--sharder-program", type=click.Choice(("kubeshard", "go")), help="Whose sharder, if another.")
+@click.option(
+    "--go-operator",
+    metavar="FILE",
+    envvar="KUBESHARD_GO_WEBHOSTING_OPERATOR",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The Go project's operator.",
+)
+@click.option(
+    "--go-sharder",
+    metavar="FILE",
+    envvar="KUBESHARD_GO_SHARDER",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The Go project's sharder.",
+)
+@click.option(
+    "--parallel",
+    metavar="NUMBER",
+    type=click.IntRange(10),
+    default=256,
+    show_default=True,
+    help="How many requests may be unanswered at a time.",
+)
+@click.option(
+    "--pin", is_flag=True, help="Pin server and tool to one half of the cores, the rest to the other."
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A new folder for the run (default: experiments/TIME-SCENARIO-SETUP).",
+)
+def experiment(
+    scenario: str,
+    setup_kind: str,
+    server: str,
+    scale: float,
+    duration: float | None,
+    seed: int,
+    instances: int | None,
+    workers: int | None,
+    program: str,
+    operator_program: str | None,
+    sharder_program: str | None,
+    go_operator: Path | None,
+    go_sharder: Path | None,
+    parallel: int,
+    pin: bool,
+    output: Path | None,
+) -> None:
+    """Load the webhosting operator on this machine, and measure what its users wait for.
+
+    Starts an API server, sharders and instances of the operator, each in a process of its own; creates, changes and
+    deletes Websites at the scenario's rates, whether or not they keep up; and writes all that was measured to a folder.
+    The first Ctrl-C ends the load and keeps what was measured; the second ends everything at once.
+
+    Exit code: 0 if all service levels were kept, 1 if one was missed or the run broke off, 3 if the run is not valid:
+    because the machine, the API server or this tool was the limit, so that its figures say nothing about controllers.
+    """
+    try:
+        from kubeshard.experiment.processes import layout
+        from kubeshard.experiment.running import Asked
+        from kubeshard.experiment.setups import Setup
+        from kubeshard.runtime.loop import loop_factory
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0].replace("_", "-")
+        raise ConfigurationError(
+            f"experiments need the package {missing}: {how_to_install('experiment')}"
+        ) from None
+
+    setup = Setup(
+        setup_kind,  # type: ignore[arg-type] # a Choice
+        instances or (1 if setup_kind == "singleton" else _INSTANCES),
+        workers or (_SINGLETON_WORKERS if setup_kind == "singleton" else _WORKERS),
+        _program(operator_program or program, go_operator, "operator"),
+        _program(sharder_program or program, go_sharder, "sharder") if setup_kind == "external" else None,
+    )
+    setup.check()
+    asked = Asked(
+        scaled(SCENARIOS[scenario], scale, duration),
+        setup,
+        server,
+        scale,
+        seed,
+        parallel,
+        layout(sorted(os.sched_getaffinity(0))) if pin else {},
+    )
+    folder = _new_folder(output, scenario, setup_kind)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        run, interrupted = runner.run(_conducted(asked, folder))
+    if run.invalid:
+        raise SystemExit(INVALID)
+    if interrupted:
+        raise SystemExit(INTERRUPTED)
+    if any(not level.kept for level in run.levels):
+        raise SystemExit(1)
+
+
+def _program(whose: str, go: Path | None, role: str) -> Path | None:
+    if whose == "kubeshard":
+        return None
+    if go is None:
+        variable = "KUBESHARD_GO_SHARDER" if role == "sharder" else "KUBESHARD_GO_WEBHOSTING_OPERATOR"
+        raise ConfigurationError(f"name the Go project's {role} with --go-{role} or {variable}")
+    return go.absolute()
+
+
+def _new_folder(given: Path | None, scenario: str, setup: str) -> Path:
+    from datetime import UTC, datetime
+
+    from kubeshard.runtime.world import REAL_WORLD
+
+    if given is None:
+        time = datetime.fromtimestamp(REAL_WORLD.clock.wall(), UTC)
+        given = Path("experiments", f"{time:%Y-%m-%dT%H-%M-%S}-{scenario}-{setup}")
+    try:
+        given.mkdir(parents=True, exist_ok=True)
+        used = any(given.iterdir())
+    except OSError as error:
+        raise ConfigurationError(f"--output {given}: {error.strerror}") from None
+    if used:
+        raise ConfigurationError(f"--output {given}: the folder is not empty; name a new one")
+    return given.absolute()
+
+
+async def _conducted(asked: Asked, folder: Path) -> tuple[Run, bool]:
+    from rich.console import Console
+
+    from kubeshard.experiment.running import Experiment
+    from kubeshard.experiment.screen import Screen
+    from kubeshard.runtime.world import REAL_WORLD
+    from kubeshard.testing.virtual_world import SeededRng
+
+    screen = Screen(Console(highlight=False))
+    environment = dict(os.environ)
+    conducted = Experiment(
+        asked, folder, REAL_WORLD, lambda part: SeededRng(asked.seed * 2 + part), environment, screen
+    )
+    screen.say(f"{conducted.run.title}; the run is recorded in {folder}")
+    interrupted = _stop_at_interrupt(conducted)
+    try:
+        await conducted.conduct(_serving(asked, folder, environment))
+    except KubeshardError:
+        _judged(folder)
+        raise
+    return _judged(folder), interrupted.is_set()
+
+
+def _serving(asked: Asked, folder: Path, environment: dict[str, str]) -> AbstractAsyncContextManager[Place]:
+    from kubeshard.experiment import servers
+
+    if asked.server == "real":
+        return servers.real(folder / "logs" / "control-plane")
+    return servers.embedded(folder / "logs", environment)
+
+
+def _stop_at_interrupt(conducted: Experiment) -> asyncio.Event:
+    """The first SIGINT or SIGTERM ends the load, the second the process; the kernel then kills its children."""
+    loop, interrupted = asyncio.get_running_loop(), asyncio.Event()
+
+    def interrupt() -> None:
+        if interrupted.is_set():
+            os._exit(INTERRUPTED)
+        interrupted.set()
+        conducted.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupt)
+    return interrupted
+
+
+def _judged(folder: Path) -> Run:
+    """Judges the run, writes what is made of its recording, and says how it went."""
+    from kubeshard.experiment import levels, openmetrics
+    from kubeshard.experiment.recording import read_run
+
+    levels.judge(folder)
+    openmetrics.write(folder)
+    run = read_run(folder)
+    for note in run.notes:
+        click.echo(note)
+    for level in run.levels:
+        worst = "nothing was measured" if level.worst is None else f"{level.worst:.3f} s"
+        click.echo(f"{'kept' if level.kept else 'MISSED'}: {level.name}: {worst} (at most {level.limit:g} s)")
+    for sentence in run.invalid:
+        click.echo(f"NOT VALID: {sentence}", err=True)
+    click.echo(f"recorded in {folder}")
+    return run

@@ -1,0 +1,205 @@
+"""What is measured: which programs run, as how many processes, with which configuration.
+
+| set-up | processes |
+|---|---|
+| `singleton` | one instance of the webhosting operator, elected, without sharding |
+| `in-manager` | instances of the operator, one of which is elected to be the sharder as well |
+| `external` | instances of the operator, and two sharders |
+
+Either role can be taken by the Go project's program. Its operator takes its name from the host and its namespace from a
+pod's service account, so it runs in namespaces (of Linux) that fake both; its sharder listens on a fixed port, so there
+is only one.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.examples.webhosting import config as operator_config
+from kubeshard.examples.webhosting.manifests import NAMESPACE
+from kubeshard.experiment.processes import Launch
+from kubeshard.runtime.clock import Clock
+from kubeshard.sharder import config as sharder_config
+from kubeshard.testing.control_plane import free_port
+from kubeshard.webhook.selfsigned import renewed
+
+Kind = Literal["singleton", "in-manager", "external"]
+KINDS: tuple[Kind, ...] = ("singleton", "in-manager", "external")
+
+GO_WEBHOOK_PORT = 9443
+_SHARDERS = 2
+_MODES: Mapping[Kind, str] = {"singleton": "off", "in-manager": "both", "external": "shard"}
+
+_AS_POD = """
+mount -t tmpfs none "$(readlink -f /var/run)"
+mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
+printf %s "$2" > /var/run/secrets/kubernetes.io/serviceaccount/namespace
+printf %s "$1" > /proc/sys/kernel/hostname
+shift 2
+exec "$@"
+"""
+
+
+class Setup(NamedTuple):
+    kind: Kind
+    instances: int
+    workers: int
+    operator: Path | None = None
+    """The Go project's program; None is kubeshard's."""
+    sharder: Path | None = None
+
+    @property
+    def program(self) -> str:
+        """For people: kubeshard, go, or sharder and operator apart."""
+        operator = "go" if self.operator else "kubeshard"
+        sharder = "go" if self.sharder else "kubeshard"
+        return operator if self.kind != "external" or operator == sharder else f"{sharder}+{operator}"
+
+    def check(self) -> None:
+        """Raises ConfigurationError if it cannot be run."""
+        if self.kind == "singleton" and self.instances != 1:
+            raise ConfigurationError("--setup singleton has one instance: leave out --instances")
+        if self.kind == "in-manager" and self.operator:
+            raise ConfigurationError(
+                "--setup in-manager needs kubeshard's operator: the Go project's has no sharder any more"
+            )
+        for program in (self.operator, self.sharder):
+            if program and not program.is_file():
+                raise ConfigurationError(f"{program} does not exist")
+        if self.operator and self.kind != "singleton" and shutil.which("unshare") is None:
+            raise ConfigurationError(
+                "the Go operator takes its shard's name from the host: install unshare(1)"
+            )
+
+
+class Programs:
+    """Makes the processes' launches; each operator gets a name of its own, as a pod does."""
+
+    def __init__(
+        self, setup: Setup, kubeconfig: Path, folder: Path, lease_seconds: float, clock: Clock
+    ) -> None:
+        self.setup = setup
+        self._folder = folder
+        self._kubeconfig = kubeconfig
+        self._numbers = itertools.count(1)
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._webhook_port = GO_WEBHOOK_PORT if setup.sharder else free_port()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def operators(self) -> Sequence[Launch]:
+        return [self.operator() for _ in range(self.setup.instances)]
+
+    def operator(self) -> Launch:
+        """One instance more."""
+        name = f"operator-{next(self._numbers)}"
+        setup, port = self.setup, free_port()
+        document = {
+            "apiVersion": operator_config.API_VERSION,
+            "kind": operator_config.KIND,
+            **self._common(port, name, setup.operator),
+        }
+        config = self._config(name, document)
+        environment = {"WEBSITE_CONCURRENT_SYNCS": str(setup.workers)}
+        if setup.operator is None:
+            command = [*_KUBESHARD, "webhosting-operator", "--config", config, "--shard-name", name]
+            command += ["--sharding", _MODES[setup.kind]]
+        elif setup.kind == "singleton":
+            command = [str(setup.operator), "--config", config]
+        else:
+            command = [*_AS_A_POD, name, NAMESPACE, str(setup.operator), "--config", config]
+            environment["ENABLE_SHARDING"] = "true"
+        return self._launch(name, "operator", command, environment, port, setup.operator)
+
+    def sharders(self) -> Sequence[Launch]:
+        """Those that the set-up has."""
+        if self.setup.kind != "external":
+            return []
+        program = self.setup.sharder
+        return [self._sharder(f"sharder-{number + 1}") for number in range(1 if program else _SHARDERS)]
+
+    def _sharder(self, name: str) -> Launch:
+        program, port = self.setup.sharder, free_port()
+        address = f"127.0.0.1:{self._webhook_port}"
+        if program:
+            server, client = self._certificate(address)
+        else:
+            # All of them share the port, as replicas behind a Service share its address.
+            server, client = {"bindAddress": address, "reusePort": True}, {"url": f"https://{address}/"}
+        document = {
+            "apiVersion": sharder_config.API_VERSION,
+            "kind": sharder_config.KIND,
+            **self._common(port, name, program),
+            "webhook": {"server": server, "config": {"clientConfig": client}},
+        }
+        command = [str(program)] if program else [*_KUBESHARD, "sharder"]
+        command += ["--config", self._config(name, document)]
+        return self._launch(name, "sharder", command, {}, port, program)
+
+    def _certificate(self, address: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """The parts of the configuration with a certificate of our own, which the Go program does not make."""
+        identity = renewed(None, ["127.0.0.1"], self._clock.wall())
+        folder = self._folder / "certificates"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / "tls.crt").write_bytes(identity.serving.certificate)
+        (folder / "tls.key").write_bytes(identity.serving.private_key)
+        authority = base64.b64encode(identity.bundle).decode()
+        return (
+            {"certDir": str(folder), "bindAddress": address},
+            {"url": f"https://{address}/", "caBundle": authority},
+        )
+
+    def _common(self, port: int, name: str, program: Path | None) -> Mapping[str, Any]:
+        seconds = self._lease_seconds
+        election = {
+            "leaseDuration": f"{seconds:g}s",
+            "renewDeadline": f"{seconds * 2 / 3:g}s",
+            "retryPeriod": f"{seconds * 2 / 15:g}s",
+        }
+        common = {
+            "health": {"bindAddress": "0"},
+            "metrics": {"bindAddress": f"127.0.0.1:{port}"},
+            "leaderElection": election,
+        }
+        if program is None:
+            return {**common, "insecureMetrics": True, "leaderElection": {**election, "instance": name}}
+        return common
+
+    def _config(self, name: str, document: Mapping[str, Any]) -> str:
+        file = self._folder / f"{name}.json"
+        file.write_text(json.dumps(document, indent=1))
+        return str(file)
+
+    def _launch(
+        self,
+        name: str,
+        role: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        port: int,
+        program: Path | None,
+    ) -> Launch:
+        return Launch(
+            name,
+            role,
+            command,
+            {
+                "KUBECONFIG": str(self._kubeconfig),
+                "PYTHONUNBUFFERED": "1",
+                "DISABLE_HTTP2": "true",
+                **environment,
+            },
+            f"{'https' if program else 'http'}://127.0.0.1:{port}/metrics",
+        )
+
+
+_KUBESHARD = (sys.executable, "-m", "kubeshard")
+_AS_A_POD = ("unshare", "--map-root-user", "--uts", "--mount", "sh", "-ec", _AS_POD, "sh")
