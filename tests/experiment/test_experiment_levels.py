@@ -236,17 +236,22 @@ def test_the_last_line_of_a_run_that_was_killed_is_no_scrape(recorded: Recorded)
         path.read_text() + "# scrape 5 operator-1 operator\nworkqueue_queue_duration_seconds_bucket{na"
     )
     scrapes = list(read_scrapes(recorded.folder))
-    assert [(scrape.time, len(scrape.families)) for scrape in scrapes] == [(recorded.began, 1), (5.0, 0)]
+    assert [(scrape.time, len(scrape.parts())) for scrape in scrapes] == [(recorded.began, 1), (5.0, 0)]
 
 
 @pytest.mark.parametrize(
-    "text", ["# scrape soon operator-1 operator\n", "# scrape 5 operator\n", "# scrape 5 a b\nx y\n"]
+    "text",
+    [
+        "# scrape soon operator-1 operator\n",
+        "# scrape 5 operator\n",
+        "# scrape 5 operator-1 operator\n# TYPE workqueue_queue_duration_seconds histogram\nx y\n",
+    ],
 )
 def test_a_block_that_is_none_is_an_error_with_its_place(text: str, recorded: Recorded) -> None:
     recorded.close()
     (recorded.folder / "scrapes.txt").write_text("\n" + text)
     with pytest.raises(ValueError, match=r"scrapes\.txt, block in line 2: "):
-        list(read_scrapes(recorded.folder))
+        Measured.read(recorded.folder)
 
 
 def test_a_run_without_scrapes_has_none(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from recorded import BEGAN, Recorded
 
 from kubeshard.experiment.openmetrics import write
-from kubeshard.experiment.recording import Generation, Request, Usage
+from kubeshard.experiment.recording import Gauge, Generation, Request, Usage
 
 
 @pytest.fixture
@@ -157,6 +157,25 @@ def test_an_experiment_whose_own_metrics_were_scraped_is_not_told_twice(recorded
     name = "experiment_website_reconciliation_duration_seconds"
     ((point,),) = series(families(recorded)[name], f"{name}_count").values()
     assert point == (0, 5)
+
+
+def test_what_operators_and_the_experiment_count_is_one_family(recorded: Recorded) -> None:
+    recorded.add(Request("create", "ns", "a", BEGAN, BEGAN, BEGAN + 1, "ok"))
+    page = (
+        "# TYPE controller_runtime_reconcile_total counter\n"
+        'controller_runtime_reconcile_total{controller="website",result="success"} 5\n'
+    )
+    recorded.page(0, "operator-1", "operator", page)
+    found = families(recorded)["controller_runtime_reconcile"]
+    jobs = {dict(labels)["job"] for labels in series(found, "controller_runtime_reconcile_total")}
+    assert jobs == {"webhosting-operator", "experiment"}
+
+
+def test_gauges_are_there_with_what_they_are_of(recorded: Recorded) -> None:
+    recorded.add(Gauge(BEGAN, "objects-of-shard", "shard-a", 5))
+    found = families(recorded)["experiment_objects_of_shard"]
+    ((labels, points),) = series(found, "experiment_objects_of_shard").items()
+    assert (dict(labels)["subject"], points) == ("shard-a", [(0, 5)])
 
 
 def test_what_processes_used_is_there(recorded: Recorded) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import msgspec
+from prometheus_client import Metric
 
 from kubeshard.experiment.objectives import CONTROLLER, QUANTILE, RECONCILE, Objective, objectives
 from kubeshard.experiment.quantiles import increase, of_buckets, of_samples
@@ -154,14 +155,20 @@ class _Buckets:
 
     def take(self, scrape: Scrape) -> None:
         self.last = max(self.last, scrape.time)
-        for family in scrape.families:
-            for objective in self._objectives:
-                if (objective.role, objective.histogram) == (scrape.role, family.name):
-                    for sample in family.samples:
-                        if sample.name == objective.bucket and objective.covers(sample.labels):
-                            series = self._found(objective, scrape.process, sample.labels)
-                            series.times.append(scrape.time)
-                            series.values.append(sample.value)
+        wanted = {each.histogram for each in self._objectives if each.role == scrape.role}
+        for name, part in scrape.parts().items():
+            if name in wanted:
+                for family in scrape.parsed(part):
+                    self._take(scrape, family)
+
+    def _take(self, scrape: Scrape, family: Metric) -> None:
+        for objective in self._objectives:
+            if (objective.role, objective.histogram) == (scrape.role, family.name):
+                for sample in family.samples:
+                    if sample.name == objective.bucket and objective.covers(sample.labels):
+                        series = self._found(objective, scrape.process, sample.labels)
+                        series.times.append(scrape.time)
+                        series.values.append(sample.value)
 
     def _found(self, objective: Objective, process: str, labels: Mapping[str, str]) -> _Series:
         known, key = self._series[objective.name], (process, *sorted(labels.items()))

@@ -12,6 +12,7 @@ the names that its metrics have in a cluster:
 | `experiment_website_backfilled_generations_total` | likewise |
 | `controller_runtime_reconcile_total` | requests; `controller` is `website-generator`, `-mutator` or `-deleter` |
 | `experiment_process_*` | CPU, memory and network of each process |
+| `experiment_*` | gauges, such as `experiment_objects_of_shard`; what it is of is `subject` |
 
 Guaranteed: each series is in the order of its times. Left out: what OpenMetrics cannot say, which is histograms without
 the bucket of infinity, and families that processes give different types.
@@ -34,8 +35,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from kubeshard.experiment.objectives import JOBS, RECONCILE
-from kubeshard.experiment.recording import METRICS, Generation, Request, Usage, read
-from kubeshard.experiment.scrapes import read_scrapes
+from kubeshard.experiment.recording import METRICS, Gauge, Generation, Request, Usage, read
+from kubeshard.experiment.scrapes import Scrape, read_scrapes
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Of the histogram of reconciles, as the Go project's experiment has them."""
@@ -43,25 +44,46 @@ INTERVAL = 5.0
 """Seconds between the samples of what the experiment itself recorded."""
 CONTROLLERS = {"create": "website-generator", "patch": "website-mutator", "delete": "website-deleter"}
 TOOL = "experiment"
+_END = b"# EOF\n"
 
 
 def write(folder: Path) -> Path:
     """Writes the run's `metrics.txt`, and replaces it if there is one. Raises FileNotFoundError, ValueError."""
-    families, told = _Families(), set[str]()
+    scraped = defaultdict[str, list[tuple[Scrape, str]]](list)
     for scrape in read_scrapes(folder):
-        for family in scrape.families:
-            families.add(family, {"instance": scrape.process, "job": _job(scrape.role)}, scrape.time)
-        if scrape.role == "tool":
-            told.update(family.name for family in scrape.families)
-    for family in (*_reconciles(read(folder, Generation)), *_requests(read(folder, Request))):
-        if family.name not in told:
-            families.add(family, {"instance": TOOL, "job": _job("tool")})
-    for family in _usage(read(folder, Usage)):
-        families.add(family)
+        for name, part in scrape.parts().items():
+            scraped[name].append((scrape, part))
+    own = {_name(family): (family, target) for family, target in _own(folder)}
     path, fresh = folder / METRICS, folder / f".{METRICS}"
-    fresh.write_bytes(generate_latest(families))  # type: ignore[no-untyped-call]
+    with fresh.open("wb") as file:
+        for name in dict.fromkeys((*scraped, *own)):
+            families = _Families()
+            for scrape, part in scraped.get(name, ()):
+                for family in scrape.parsed(part):
+                    families.add(family, {"instance": scrape.process, "job": _job(scrape.role)}, scrape.time)
+            if name in own and not any(scrape.role == "tool" for scrape, _ in scraped.get(name, ())):
+                families.add(*own[name])
+            file.write(families.text())
+        file.write(_END)
     os.replace(fresh, path)
     return path
+
+
+def _own(folder: Path) -> Iterator[tuple[Metric, Mapping[str, str]]]:
+    """What the experiment recorded, and the labels of its target."""
+    tool = {"instance": TOOL, "job": _job("tool")}
+    for families in (
+        _reconciles(read(folder, Generation)),
+        _requests(read(folder, Request)),
+        _gauges(read(folder, Gauge)),
+    ):
+        yield from ((family, tool) for family in families)
+    yield from ((family, {}) for family in _usage(read(folder, Usage)))
+
+
+def _name(family: Metric) -> str:
+    """As the text format has it."""
+    return f"{family.name}_total" if family.type == "counter" else family.name
 
 
 def _job(role: str) -> str:
@@ -75,7 +97,7 @@ class _Families(Collector):
         self._metrics: dict[str, Metric] = {}
         self._groups: dict[str, dict[tuple[Any, ...], list[Any]]] = defaultdict(lambda: defaultdict(list))
 
-    def add(self, family: Metric, target: Mapping[str, str] | None = None, time: float | None = None) -> None:
+    def add(self, family: Metric, target: Mapping[str, str], time: float | None = None) -> None:
         """`time` is for samples that have none."""
         if family.type == "gauge" and family.name.endswith("_created"):
             return  # of a counter or histogram, as the text format has it
@@ -85,7 +107,7 @@ class _Families(Collector):
         groups = defaultdict[tuple[Any, ...], list[Any]](list)
         for sample in family.samples:
             labels = {_label(name, target): _value(name, value) for name, value in sample.labels.items()}
-            labels |= target or {}
+            labels |= target
             at: Any = sample.timestamp if time is None else time
             of = tuple(
                 sorted((name, value) for name, value in labels.items() if name not in ("le", "quantile"))
@@ -94,6 +116,10 @@ class _Families(Collector):
         for of, samples in groups.items():
             if family.type != "histogram" or any(sample.labels.get("le") == "+Inf" for sample in samples):
                 self._groups[family.name][of] += samples
+
+    def text(self) -> bytes:
+        """Without the end."""
+        return bytes(generate_latest(self)).removesuffix(_END)  # type: ignore[no-untyped-call]
 
     def collect(self) -> Iterator[Metric]:
         for name, metric in self._metrics.items():
@@ -106,9 +132,9 @@ class _Families(Collector):
                 yield metric
 
 
-def _label(name: str, target: Mapping[str, str] | None) -> str:
+def _label(name: str, target: Mapping[str, str]) -> str:
     """As a Prometheus names a label that the target has too."""
-    return f"exported_{name}" if target and name in target else name
+    return f"exported_{name}" if name in target else name
 
 
 def _value(name: str, value: str) -> str:
@@ -165,6 +191,16 @@ def _ticks(rows: Sequence[Any], times: Sequence[float]) -> Iterator[tuple[float,
         ended = bisect_left(times, tick)
         yield tick, rows[begun:ended]
         begun, tick = ended, tick + INTERVAL
+
+
+def _gauges(rows: Iterable[Gauge]) -> Iterator[Metric]:
+    families: dict[str, GaugeMetricFamily] = {}
+    for row in rows:
+        name = f"experiment_{row.name.replace('-', '_')}"
+        if name not in families:
+            families[name] = GaugeMetricFamily(name, f"{row.name}, by what it is of.", labels=["subject"])
+        families[name].add_metric([row.subject], row.value, timestamp=row.time)
+    yield from families.values()
 
 
 def _usage(rows: Iterable[Usage]) -> Iterator[Metric]:

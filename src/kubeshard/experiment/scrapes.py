@@ -1,12 +1,14 @@
 """What the processes of a run said in their metrics, read back from `scrapes.txt`.
 
 The file consists of blocks: a line `# scrape TIME PROCESS ROLE`, and the process's metrics in the text format of
-Prometheus, or a selection of them with their `# HELP` and `# TYPE`. An incomplete last line is ignored.
+Prometheus, or a selection of them with their `# HELP` and `# TYPE`. An incomplete last line is ignored. A block is only
+parsed where it is asked for: a run has half a million lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +17,32 @@ from prometheus_client.parser import text_string_to_metric_families
 
 SCRAPES = "scrapes.txt"
 HEAD = "# scrape "
+_ABOUT = re.compile(r"^# (?:HELP|TYPE) (\S+)", re.M)
 
 
 class Scrape(NamedTuple):
     time: float
     process: str
     role: str
-    families: Sequence[Metric]
+    text: str
+    place: str
+    """For messages."""
+
+    def parts(self) -> dict[str, str]:
+        """The text of each family, by the name in its `# TYPE`."""
+        found: dict[str, str] = {}
+        heads = list(_ABOUT.finditer(self.text))
+        ends = [*(head.start() for head in heads), len(self.text)][1:]
+        for head, end in zip(heads, ends, strict=True):
+            found[head[1]] = found.get(head[1], "") + self.text[head.start() : end]
+        return found
+
+    def parsed(self, part: str) -> list[Metric]:
+        """The families of a part. Raises ValueError with file and line of the block if they are none."""
+        try:
+            return list(text_string_to_metric_families(part))
+        except ValueError as error:
+            raise ValueError(f"{self.place}: {error}") from None
 
 
 def read_scrapes(folder: Path) -> Iterator[Scrape]:
@@ -33,11 +54,12 @@ def read_scrapes(folder: Path) -> Iterator[Scrape]:
         return
     with path.open(encoding="utf-8") as file:
         for number, head, body in _blocks(file):
+            place = f"{path}, block in line {number}"
             try:
                 time, process, role = head.removeprefix(HEAD).split()
-                yield Scrape(float(time), process, role, [*text_string_to_metric_families(body)])
+                yield Scrape(float(time), process, role, body, place)
             except ValueError as error:
-                raise ValueError(f"{path}, block in line {number}: {error}") from None
+                raise ValueError(f"{place}: {error}") from None
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:

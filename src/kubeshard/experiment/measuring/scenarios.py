@@ -48,7 +48,7 @@ def _load() -> Iterator[Query]:
         Matcher("result", "!=", "error"),
         Matcher("controller", "=~", "website-(generator|mutator|deleter)"),
     )
-    yield Query("website-count", "sum(kube_website_info)", optional=True)
+    yield Query("website-count", "sum(kube_website_info) or sum(experiment_objects_of_shard)", optional=True)
     yield Query("website-churn", f"sum by (controller) (rate({reconciles}[{WINDOW}]))")
 
 
