@@ -13,15 +13,19 @@ import msgspec
 import pytest
 from processes import Process
 from test_regression_in_manager import SHARDS, Team, working
+from test_regression_restore import Late
 from world import Thing, World
 
 from kubeshard.client import Client
 from kubeshard.core import ApiError, ConfigMap, KubeObject, MergePatch, NotOurs, ObjectMeta
+from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.shard import taking_back
 from kubeshard.shard.shard_lease import ShardTenure
 from kubeshard.shard.taking_back import Losses, TakingBack
 from kubeshard.sharder import left
+from kubeshard.sharder.config import SharderConfig
+from kubeshard.sharder.left import HESITATION
 from kubeshard.sharding import ControllerRing, drain_label, shard_label
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -53,6 +57,33 @@ class Reads:
 
 def _is_sharders(request: HttpRequest) -> bool:
     return request.headers.get("User-Agent", "").endswith("/sharder")
+
+
+class Owners:
+    """The shards of each object of a resource, one after the other."""
+
+    def __init__(self, world: World, resource: GroupResource) -> None:
+        self.of: dict[str, list[str]] = {}
+        self.without: dict[str, float] = {}
+        """For how long each object had no shard, the last time."""
+        self._since: dict[str, float] = {}
+        self._now = world.loop.time
+        self._store, self._resource = world.server.store, resource
+        for key, obj in world.objects(*resource).items():
+            self.of[key.name] = [obj["metadata"].get("labels", {}).get(LABEL, "")]
+        self._store.subscribe(self._see)
+
+    def _see(self, resource: GroupResource) -> None:
+        if resource == self._resource:
+            event = self._store.history(resource).after(self._store.revision - 1)[-1]
+            owner = (event.new or event.old)["metadata"].get("labels", {}).get(LABEL, "")
+            before = self.of.setdefault(event.key.name, [])
+            if before[-1:] != [owner]:
+                before.append(owner)
+                if not owner:
+                    self._since[event.key.name] = self._now()
+                elif event.key.name in self._since:
+                    self.without[event.key.name] = self._now() - self._since.pop(event.key.name)
 
 
 async def relabel(
@@ -215,6 +246,31 @@ async def test_what_a_sharder_moves_stays_where_it_is() -> None:
         assert reads.patches[shard] == 0
 
 
+@pytest.mark.parametrize("webhook", [True, False])
+@virtual_time
+async def test_an_object_that_changes_hands_has_no_shard_for_a_second_and_at_no_time_with_a_webhook(
+    webhook: bool,
+) -> None:
+    async with World() as world:
+        team = Team(world)
+        await world.install()
+        await world.make_ring()
+        world.sharder("x0", webhook=webhook)
+        for name in SHARDS:
+            team.shard(name, mode="shard")
+        await asyncio.sleep(30)
+        await world.make_things(60)
+        await team.until_settled(*SHARDS)
+        await asyncio.sleep(20)
+        things = Owners(world, GroupResource("sim.example", "things"))
+        team.shard("s3", mode="shard")
+        await team.until_settled(*SHARDS, "s3")
+        moved = {name for name, owner in world.owners().items() if owner == "s3"}
+        assert len(moved) > 5
+        assert things.without.keys() == (set() if webhook else moved)
+        assert all(HESITATION < seconds < HESITATION + 0.2 for seconds in things.without.values())
+
+
 @virtual_time
 async def test_an_object_that_was_deleted_and_created_again_is_not_taken_back() -> None:
     async with working() as team:
@@ -262,6 +318,67 @@ async def test_a_shard_that_does_not_learn_in_time_that_it_released_an_object_le
         await team.until_settled(*SHARDS, "s3")
         assert "s3" in world.owners().values()
         assert [reads.reads[name] for name in SHARDS] == [0, 0, 0]
+
+
+@virtual_time
+async def test_a_shard_that_learns_late_that_an_object_left_and_came_back_lets_go_of_it_once() -> None:
+    """It hears of both, and of a drain, together."""
+    async with World() as world:
+        team = Team(world)
+        await world.install()
+        await world.make_ring()
+        world.sharder("x0")
+        for name in ("s0", "s1"):
+            team.shard(name, mode="shard")
+        await asyncio.sleep(30)
+        await world.make_things(30)
+        await team.until_settled("s0", "s1")
+        await asyncio.sleep(20)
+        before, things = world.owners(), Owners(world, GroupResource("sim.example", "things"))
+        let = asyncio.Event()
+        for network in world.processes["s0"].networks:
+            network.through = lambda request, stream: Late(stream, let)
+            network.abort()
+        await asyncio.sleep(5)
+        for owner in ("s1", "s0"):
+            for name in before:
+                if before[name] == "s0":
+                    await relabel(world, name, {LABEL: owner}, by="sharder")
+        team.shard("s2", mode="shard")
+        await world.until(world.draining, within=20)
+        await asyncio.sleep(2)
+        let.set()
+        await world.until(lambda: team.settled("s0", "s1", "s2"), within=30)
+        await asyncio.sleep(5)
+        taken = [owners for owners in things.of.values() if "s0" in owners and "s2" in owners]
+        assert taken
+        assert {tuple(owners) for owners in taken} == {("s0", "s1", "s0", "s2")}
+
+
+@virtual_time
+async def test_a_controlled_object_that_a_webhook_gave_to_another_shard_is_that_shards() -> None:
+    """The Go sharder moves it by removing the label, and its webhook adds another one, which then has no field manager.
+    The shard may not yet know that it has no longer the owner.
+    """
+    async with World() as world:
+        team = Team(world)
+        await world.install()
+        await world.make_ring()
+        world.sharder("x0", SharderConfig(compat="strict"))
+        for name in SHARDS:
+            team.shard(name, mode="shard")
+        await asyncio.sleep(30)
+        await world.make_things(30)
+        await team.until_settled(*SHARDS)
+        await asyncio.sleep(20)
+        children = Owners(world, GroupResource("", "configmaps"))
+        with pytest.MonkeyPatch.context() as patching:
+            patching.setattr(Losses, "has", lambda *_: True)
+            team.shard("s3", mode="shard")
+            await team.until_settled(*SHARDS, "s3")
+            await asyncio.sleep(5)
+        assert "s3" in world.owners("", "configmaps").values()
+        assert max(map(len, children.of.values())) == 2
 
 
 @virtual_time
@@ -395,8 +512,8 @@ def _unchanged(self: object, *args: object) -> object:
 
 
 def _another_uid(now: Callable[..., bool]) -> Callable[..., bool]:
-    def is_taken(self: TakingBack, live: ObjectMeta, lost: ObjectMeta) -> bool:
-        return now(self, live, msgspec.structs.replace(lost, uid=live.uid))
+    def is_taken(self: TakingBack, kind: Kind, live: ObjectMeta, lost: ObjectMeta) -> bool:
+        return now(self, kind, live, msgspec.structs.replace(lost, uid=live.uid))
 
     return is_taken
 
@@ -426,8 +543,8 @@ GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
     ),
     "the shard has not released it": (
         Losses,
-        "_is_released",
-        lambda self, kind, key, meta: False,
+        "is_released",
+        lambda self, kind, key: False,
         partial(
             test_a_shard_that_does_not_learn_in_time_that_it_released_an_object_leaves_it_to_the_next,
             True,

@@ -12,6 +12,7 @@ controlled object whose owner is not, or no longer, in a cache of this process:
 | its own name | nothing |
 | no shard's name | puts its name back |
 | another name, set by a sharder, or by the shard of that name (the field manager of the label) | nothing |
+| another name on a controlled object, set by a webhook (the label has no field manager) | nothing |
 | another name, set by anybody else | puts its name back |
 
 A drain label that the object had is put back too, so that the object changes hands as it would have. The field
@@ -81,11 +82,10 @@ class _Taken(KubeObject):
 
 
 class Losses:
-    """What left the caches of a process without having been released by it. `drain`: the drain label."""
+    """What left the caches of a process without having been released by it."""
 
-    def __init__(self, drain: str, clock: Clock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.news = asyncio.Event()
-        self._drain = drain
         self._clock = clock
         self._followed: set[Informer[Any]] = set()
         self._lost: dict[tuple[Kind, Key], ObjectMeta] = {}
@@ -103,7 +103,7 @@ class Losses:
         def hear(delta: Delta[Any]) -> None:
             if isinstance(delta, Deleted):
                 key, meta = delta.object.key.at(cluster), delta.object.metadata
-                if not self._is_released(kind.group_kind, key, meta):
+                if not self.is_released(kind, key):
                     self._lost[kind, key] = meta
                     self.news.set()
 
@@ -118,8 +118,8 @@ class Losses:
         )
 
     def released(self, kind: GroupKind, key: Key) -> None:
-        """An acknowledgement is about to be sent. Whatever becomes of it, nobody here works on the object from now on
-        while it has the drain label.
+        """An acknowledgement is about to be sent. Whatever becomes of it, nobody here works on the object until it is
+        `kept`.
         """
         now = self._clock.monotonic()
         self._released.pop((kind, key), None)
@@ -128,7 +128,7 @@ class Losses:
             self._released.popitem(last=False)
 
     def kept(self, kind: GroupKind, key: Key) -> None:
-        """The object is worked on, and is not being drained."""
+        """Work on the object begins: it is this shard's and not being drained."""
         self._released.pop((kind, key), None)
 
     def take(self) -> list[tuple[Kind, Key, ObjectMeta]]:
@@ -137,8 +137,8 @@ class Losses:
         lost, self._lost = self._lost, {}
         return [(kind, key, meta) for (kind, key), meta in lost.items()]
 
-    def _is_released(self, kind: GroupKind, key: Key, meta: ObjectMeta) -> bool:
-        return (kind, key) in self._released and meta.has_label(self._drain)
+    def is_released(self, kind: Kind, key: Key) -> bool:
+        return (kind.group_kind, key) in self._released
 
 
 class TakingBack:
@@ -207,9 +207,11 @@ class TakingBack:
         for attempt in range(TRIES):
             try:
                 live = await _read(objects, form, key)
+                # It may have come back and been released meanwhile, if the watch is late.
                 if (
                     live is None
-                    or not self._is_taken(live, lost)
+                    or self._losses.is_released(kind, key)
+                    or not self._is_taken(kind, live, lost)
                     or not await self._is_selected(home, objects, kind, key)
                 ):
                     return
@@ -244,14 +246,19 @@ class TakingBack:
             self._restores, self._restored = cache.restores, now
         return now - self._restored < SINCE_RESTORE
 
-    def _is_taken(self, live: _Metadata, lost: ObjectMeta) -> bool:
-        """Whether somebody took it who may not."""
+    def _is_taken(self, kind: Kind, live: _Metadata, lost: ObjectMeta) -> bool:
+        """Whether somebody took it who may not. The Go sharder moves a controlled object by removing the label, for
+        which its webhook sets another one.
+        """
         if live.uid != lost.uid:
             return False
         owner = live.label(self._shard.label)
         if owner in ("", self._shard.name):
             return not owner
-        return not _managers(live, self._shard.label) & {SHARDER_FIELD_MANAGER, owner, self._shard.name}
+        managers = _managers(live, self._shard.label)
+        if not managers and not self._resources.entry(kind.group_resource).main:
+            return False
+        return not managers & {SHARDER_FIELD_MANAGER, owner, self._shard.name}
 
     async def _is_selected(self, home: Client | None, objects: Client, kind: Kind, key: Key) -> bool:
         if home is None:

@@ -80,7 +80,7 @@ class Handovers:
         acknowledged: Callable[[GroupResource, float], None] = lambda resource, seconds: None,
     ) -> None:
         self.floors = Floors(clock)
-        self.losses = Losses(drain, clock)
+        self.losses = Losses(clock)
         self._clock = clock
         self._acknowledged = acknowledged
         self._asked: dict[tuple[GroupKind, Key], float] = {}
