@@ -71,6 +71,16 @@ def test_an_operator_has_its_own_definitions_rights_and_services() -> None:
     }
 
 
+def test_webhooks_of_another_namespace_than_that_of_the_manifests_are_refused() -> None:
+    """Their Service is in that of the manifests."""
+    elsewhere = manager(servers=[Webhooks("pages", [titled], namespace="web")])
+    with pytest.raises(
+        ConfigurationError, match=r"called in namespace web.* are for pages: .* value namespace=web"
+    ):
+        made(elsewhere)
+    assert ("Service", "pages") in made(elsewhere, "namespace=web")
+
+
 def test_an_operator_that_takes_no_turns_runs_alone_and_never_twice() -> None:
     found = made(manager())
     spec = found["Deployment", "pages"]["spec"]
@@ -126,7 +136,7 @@ def test_a_definition_has_the_conversion_that_the_operator_declares_but_for_its_
         (Webhooks("pages", [up, down]), "pages"),
         (Webhooks("pages", [up, down], namespace="elsewhere"), "elsewhere"),
     ):
-        found = made(Manager([sheets], servers=[webhooks]))
+        found = made(Manager([sheets], servers=[webhooks]), f"namespace={namespace}")
         service = {
             "namespace": namespace,
             "name": "pages",

@@ -18,8 +18,8 @@ class Surface(NamedTuple):
     metrics: int
     metrics_secure: bool
     """Whether metrics are served over HTTPS."""
-    services: Sequence[tuple[str, int]]
-    """The required Services, each with the process's port behind its port 443."""
+    services: Sequence[tuple[str, int, str | None]]
+    """The required Services, each with the process's port behind its port 443, and its namespace if that is decided."""
     conversions: Mapping[str, Converting]
     """The servers that convert between the versions of a kind, by the name of its definition."""
 
@@ -29,8 +29,10 @@ class BehindService(Protocol):
     """A server that is called through a Service."""
 
     @property
-    def behind(self) -> tuple[str, int] | None:
-        """The Service's name and the port of the process; None if it is not called through a Service."""
+    def behind(self) -> tuple[str, int, str | None] | None:
+        """The Service's name, the port of the process, and the Service's namespace unless it is the pod's; None if it
+        is not called through a Service.
+        """
         ...
 
 

@@ -108,7 +108,7 @@ class _Operator:
         self._labels = dict(labels)
         self._surface = surface = manager.surface()
         pages = {"health": surface.health, "metrics": surface.metrics}
-        webhooks = {_webhook(number): port for number, (_, port) in enumerate(surface.services)}
+        webhooks = {_webhook(number): port for number, (_, port, _) in enumerate(surface.services)}
         self.ports = {name: port for name, port in {**pages, **webhooks}.items() if port}
 
     @property
@@ -124,7 +124,13 @@ class _Operator:
 
     def services(self) -> Iterator[Manifest]:
         """A Service for each webhook server and one for metrics."""
-        for number, (service, _) in enumerate(self._surface.services):
+        for number, (service, _, namespace) in enumerate(self._surface.services):
+            if namespace not in (None, self._namespace):
+                raise ConfigurationError(
+                    f"webhooks: the Service {service} would be called in namespace {namespace}, but the manifests are "
+                    f"for {self._namespace}: leave out Webhooks(namespace=), which is then the pod's, or set the value "
+                    f"namespace={namespace}"
+                )
             yield self._service(service, [_service_port("webhook", 443, _webhook(number))])
         if "metrics" in self.ports:
             yield self._service(

@@ -6,7 +6,7 @@
 | a condition that reports a problem | follow its message |
 | no shard | start one that names the ring |
 | a webhook that is missing or not trusted | check the sharder's log and the certificate |
-| objects without a shard although there are shards | wait for the periodic resync |
+| objects without a shard although there are shards | the sharder assigns them |
 | objects on shards that are gone | the sharder moves them |
 | drains without acknowledgement | check the shard's log |
 | objects that are not where the hash ring puts them | the next resync drains them or, for children, moves them |
@@ -172,7 +172,7 @@ def _objects(ring: SeenRing, counted: Sequence[Counts], oldest_drain: float | No
         if counts.unassigned.count and ring.view.available:
             yield Trouble(
                 f"{counts.resource} without a shard: {_some(counts.unassigned)}",
-                "the sharder's next resync assigns them; if they remain, it lacks a right: check its log",
+                "the sharder assigns them within seconds; if they remain, it lacks a right: check its log",
             )
         if counts.stranded.count and ring.view.available:
             yield Trouble(

@@ -193,6 +193,7 @@ def _why(
     if source == target:
         return "Placed", f"{source} is the shard that the hash ring assigns it to", ""
     if not source:
+        remedy = blocked or "the sharder does that within seconds; if not, it lacks a right: check its log"
         return "Unassigned", f"it has no shard, and {target} should get it", remedy
     if source not in ring.view.available:
         gone = state_of(ring, source)

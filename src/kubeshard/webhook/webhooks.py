@@ -130,9 +130,9 @@ class Webhooks:
         return self._server.registry if self._server else None
 
     @property
-    def behind(self) -> tuple[str, int] | None:
-        """The Service whose port 443 leads to this port; None with a `url`."""
-        return None if self._url else (self._service, self._place[1])
+    def behind(self) -> tuple[str, int, str | None] | None:
+        """The Service whose port 443 leads to this port, and its namespace if it was given; None with a `url`."""
+        return None if self._url else (self._service, self._place[1], self._namespace)
 
     def unready(self) -> str | None:
         """Why API servers cannot call, or None; a manager adds it as a readiness check."""
