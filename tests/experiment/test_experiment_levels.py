@@ -133,6 +133,19 @@ def test_a_minute_that_misses_a_level_is_seen_though_the_run_keeps_it(recorded: 
     )
 
 
+def test_a_percentile_of_everything_since_the_load_began_takes_longer_to_rise(recorded: Recorded) -> None:
+    """From 60 s on one of two keys waits for more than a second; those are 1 % of all a second later."""
+    for second in range(0, 121, 5):
+        late = max(second - 60, 0) * 50
+        recorded.scrape(
+            second, "operator-1", queue={0.1: 100 * second - late, 1: 100 * second - late, 5: 100 * second}
+        )
+    measured = recorded.measured()
+    points = measured.over_time(measured.objectives[0], window=math.inf, step=5)
+    assert [point.time - measured.run.began for point in points] == list(range(5, 121, 5))
+    assert next(point.time - measured.run.began for point in points if point.seconds > 1) == 65
+
+
 def test_reconciles_are_measured_by_the_trackers_samples_and_by_buckets(recorded: Recorded) -> None:
     recorded.generations(*(0.25 for _ in range(98)), 4.0, 4.5)
     recorded.scrape(0, "experiment", "tool", reconcile={1: 0, 5: 0})

@@ -39,6 +39,11 @@ class Browser:
         """Returns the result of a script in the page."""
         return self._post("/execute/sync", {"script": script, "args": []})
 
+    def prefer(self, scheme: str) -> None:
+        """As if the user had chosen `light` or `dark` for all pages."""
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self._post("/goog/cdp/execute", {"cmd": "Emulation.setEmulatedMedia", "params": media})
+
     def until(self, condition: str, within: float = 20.0) -> None:
         deadline = time.monotonic() + within
         while not self.run(f"return Boolean({condition})"):

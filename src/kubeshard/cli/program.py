@@ -17,6 +17,7 @@ from kubeshard.cli.monitoring import monitoring
 from kubeshard.cli.options import version_option
 from kubeshard.cli.rbac import rbac
 from kubeshard.cli.release_finalizers import release_finalizers
+from kubeshard.cli.report import report
 from kubeshard.cli.run import run
 from kubeshard.cli.sharder import sharder
 from kubeshard.cli.types import types_command
@@ -58,6 +59,7 @@ for _command in (
     monitoring,
     experiment,
     measure,
+    report,
     operator,
     checksum_controller,
     samples,

@@ -90,14 +90,17 @@ class Measured:
         ]
 
     def over_time(self, objective: Objective, window: float = WINDOW, step: float = STEP) -> list[Point]:
-        """The highest percentile of all groups in a sliding window, without windows in which nothing was counted."""
+        """The highest percentile of all groups in a sliding window, without windows in which nothing was counted. An
+        infinite window begins when the load did.
+        """
         if math.isnan(self.run.began):
             return []
         found = []
-        end = self.run.began + window
+        end = self.run.began + (window if math.isfinite(window) else step)
         last = min(self._end, self._buckets.last)
         while end <= last:
-            worst = _worst(self._buckets.quantiles(objective, end - window, end))
+            begin = max(end - window, self.run.began)
+            worst = _worst(self._buckets.quantiles(objective, begin, end))
             if worst is not None:
                 found.append(Point(end, worst[0]))
             end += step
