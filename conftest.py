@@ -5,6 +5,7 @@ that needs it and serves the whole session.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -75,6 +76,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         _may_start_programs = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Takes what collection leaves behind, half a million objects that stay, out of every garbage collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

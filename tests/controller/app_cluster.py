@@ -20,6 +20,9 @@ from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.testing.memory import MemoryApi
 
+RESYNC = 3600.0
+"""For tests that wait for a resync: ten hours of an idle process, the default, take seconds of a processor."""
+
 
 class AppSpec(Struct):
     size: int = 0

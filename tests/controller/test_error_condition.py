@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from app_cluster import App, AppCluster, AppStatus, app, app_cluster
+from app_cluster import RESYNC, App, AppCluster, AppStatus, app, app_cluster
 from test_finalizers import BUCKET, Outside
 
 from kubeshard import Condition, Context, Controller, KubeObject, Result, Watch, errors, generation_changed
@@ -39,7 +39,7 @@ class Acting:
         return result
 
     def controller(self, **options: Any) -> Controller[App]:
-        options = {"primary": App, "error_condition": "Ready", **options}
+        options = {"primary": Watch(App, resync=RESYNC), "error_condition": "Ready", **options}
         return Controller(name="app", reconciler=self, **options)
 
 
@@ -73,7 +73,7 @@ async def test_an_error_is_told_once_and_gone_with_the_next_success() -> None:
             assert done is not None
             assert done.last_transition_time > failed.last_transition_time
             assert cluster.sent == ["GET a", "PATCH status"]
-            await asyncio.sleep(36_000 * 1.2)
+            await asyncio.sleep(RESYNC * 1.2)
             assert cluster.sent == []
 
 
@@ -96,7 +96,7 @@ async def test_what_the_controller_states_otherwise_stays_through_an_error_and_a
             status = await cluster.status()
             assert (status.url, status.size, (await ready(cluster))[0]) == ("v", None, "True")
             cluster.sent  # noqa: B018 - forgets what was sent
-            await asyncio.sleep(36_000 * 1.2)
+            await asyncio.sleep(RESYNC * 1.2)
             assert cluster.sent == []
 
 

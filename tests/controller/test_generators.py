@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
-from app_cluster import App, AppCluster, AppStatus, app, app_cluster
+from app_cluster import RESYNC, App, AppCluster, AppStatus, app, app_cluster
 
-from kubeshard import ALL, ConfigMap, Context, Controller, Generator, KubeObject, ObjectMeta
+from kubeshard import ALL, ConfigMap, Context, Controller, Generator, KubeObject, ObjectMeta, Watch
 from kubeshard.controller import Applied
 from kubeshard.core import MergePatch, Namespace
 from kubeshard.testing.virtual_time import virtual_time
@@ -40,7 +40,8 @@ class Sized:
 
 
 def controller(generator: Generator[App], **options: Any) -> Controller[App]:
-    return Controller(name="app", reconciler=generator, primary=App, applies=[ConfigMap], **options)
+    primary = Watch(App, resync=RESYNC)
+    return Controller(name="app", reconciler=generator, primary=primary, applies=[ConfigMap], **options)
 
 
 async def configs(cluster: AppCluster) -> dict[str, str]:
@@ -158,7 +159,7 @@ async def test_what_is_as_generated_costs_no_request() -> None:
             await resize(cluster, 3)
             runs = sized.runs
             before = len(cluster.recording.requests)
-            await asyncio.sleep(36_000 * 1.2)
+            await asyncio.sleep(RESYNC * 1.2)
             assert sized.runs > runs
             assert not [each for each in cluster.recording.requests[before:] if each.method != "GET"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from app_cluster import App, AppCluster, AppStatus, app, app_cluster, definition
+from app_cluster import RESYNC, App, AppCluster, AppStatus, app, app_cluster, definition
 
 from kubeshard import (
     Condition,
@@ -45,7 +45,7 @@ class Stating(Reconciler[App]):
 
     @property
     def controller(self) -> Controller[App]:
-        return Controller(name="app", reconciler=self, primary=App)
+        return Controller(name="app", reconciler=self, primary=Watch(App, resync=RESYNC))
 
 
 def ready(status: str = "True", **more: Any) -> Condition:
@@ -77,7 +77,7 @@ async def test_a_status_is_written_once_and_again_only_when_it_changes() -> None
             status = await cluster.status()
             assert (status.url, status.size, status.observed_generation) == ("u", 0, 1)
             assert [each.observed_generation for each in status.conditions] == [1]
-            await asyncio.sleep(36_000 * 1.2)  # a resync
+            await asyncio.sleep(RESYNC * 1.2)
             assert stating.runs == 3
             assert cluster.sent == []
             await resize(cluster, 2)

@@ -58,7 +58,9 @@ def installed(path: Path) -> str:
     return str(next(path.relative_to(package.parent) for package in PACKAGES if path.is_relative_to(package)))
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
+    """Returns the tree of a module, which is not to be changed. `conftest.py` clears the cache after each file."""
     return ast.parse(path.read_text(), str(path))
 
 

@@ -50,6 +50,7 @@ def test_a_table_in_a_docstring_has_one_row_per_line() -> None:
     broken = [
         f"{name(path)}: {line}"
         for path in sources(ROOT)
+        if re.search(r"^\s*\||\|$", path.read_text(), re.M)  # most modules have no such line to look at
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         for line in (ast.get_docstring(node) or "").splitlines()

@@ -91,8 +91,7 @@ def fresh_starts(tree: ast.Module) -> Iterator[tuple[int, str]]:
     known = _imported(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            first, _, rest = ast.unparse(node.func).partition(".")
-            dotted = ".".join(part for part in (known.get(first, ""), rest) if part)
+            dotted = _resolved(node.func, known)
             if dotted in HANDED_ON and HANDED_ON[dotted].isdisjoint(word.arg or "" for word in node.keywords):
                 yield node.lineno, dotted
 
@@ -158,8 +157,7 @@ class Defaults(ast.NodeVisitor):
                 self._note(node, self.left_out, names)
 
     def _note(self, node: ast.expr, where: list[tuple[int, str, str]], names: set[str]) -> None:
-        first, _, rest = ast.unparse(node).partition(".")
-        dotted = ".".join(part for part in (self._known.get(first, ""), rest) if part)
+        dotted = _resolved(node, self._known)
         if dotted in names:
             where.append((node.lineno, ".".join(self._inside), dotted))
 
@@ -175,10 +173,19 @@ def uses(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
             for alias in node.names:
                 yield from _matches(node.lineno, f"{node.module}.{alias.name}")
         if isinstance(node, ast.Attribute):
-            first, _, rest = ast.unparse(node).partition(".")
-            yield from _matches(node.lineno, f"{known.get(first, '')}.{rest}")
+            yield from _matches(node.lineno, _resolved(node, known))
             if node.attr in METHODS:
                 yield node.lineno, node.attr, METHODS[node.attr]
+
+
+def _resolved(node: ast.expr, known: dict[str, str]) -> str:
+    """Returns the full name that `imported.name` stands for; empty for anything else."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    first = known.get(node.id) if isinstance(node, ast.Name) else None
+    return ".".join((first, *reversed(names))) if first else ""
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:

@@ -154,7 +154,7 @@ async def settle() -> None:
     await loop.settle()
 
 
-class _IdleSelector(selectors.SelectSelector):
+class _IdleSelector(selectors.DefaultSelector):
     """Never blocks. Where a selector would, it reports that nothing can run."""
 
     def __init__(self, idle: Callable[[float | None], None]) -> None:

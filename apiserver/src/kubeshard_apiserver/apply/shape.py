@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from kubeshard_apiserver.schema.decoding import (
@@ -152,8 +152,9 @@ def _readable(element: str) -> str:
 _canonical = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
+@cache
 def shape_of_type(type_: Struct) -> Shape:
-    """Derives the shape from a Go type. A recursive type has a recursive shape."""
+    """Derives the shape from a Go type. A recursive type has a recursive shape. All servers of a process share it."""
     return _of(type_, {})
 
 

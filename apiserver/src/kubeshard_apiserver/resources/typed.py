@@ -41,14 +41,13 @@ class Typed(Strategy):
     def __init__(self, kind: Kind, stored: Stored) -> None:
         self.stored = stored
         super().__init__(kind, {}, subresources=frozenset(served(kind).subresources))
-        self.create_on_update = kind.group_kind in traits.CREATED_BY_REPLACE
-        self.unconditional_update = kind.group_kind not in traits.VERSION_NEEDED
-        self.counts_generations = kind.group_kind in traits.COUNTED
-        self.qualified_finalizers = (
-            self.qualified_finalizers and kind.group_kind not in traits.FREE_FINALIZERS
-        )
-        self.shown_when_deleted = kind.group_kind in traits.SHOWN_WHEN_DELETED
-        self.default_propagation = traits.DEFAULT_PROPAGATION.get(kind.group_kind, "Background")
+        group_kind = kind.group_kind
+        self.create_on_update = group_kind in traits.CREATED_BY_REPLACE
+        self.unconditional_update = group_kind not in traits.VERSION_NEEDED
+        self.counts_generations = group_kind in traits.COUNTED
+        self.qualified_finalizers = self.qualified_finalizers and group_kind not in traits.FREE_FINALIZERS
+        self.shown_when_deleted = group_kind in traits.SHOWN_WHEN_DELETED
+        self.default_propagation = traits.DEFAULT_PROPAGATION.get(group_kind, "Background")
 
     @cached_property
     def type(self) -> Struct:
