@@ -179,9 +179,9 @@ class Resync:
         else:
             async with asyncio.TaskGroup() as together:
                 for name in names:
-                    together.create_task(
-                        self._apart(look, name, reading(name, PATIENCE if len(names) > 1 else None))
-                    )
+                    patience = PATIENCE if len(names) > 1 else None
+                    one = self._apart(look, name, reading(name, patience))
+                    together.create_task(one, name=f"look at {entry.resource} in {name}")
         if look.tells_drains and lane.pending.end(view.hashring, frozenset(look.unread)):
             ring.released(entry.resource)
 
