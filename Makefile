@@ -27,7 +27,7 @@ SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-re
 test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (two and a half minutes)
 	$(BIN)/pytest -m "$(QUICK)" $(SPREAD) $(ARGS)
 
-test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server (six minutes)
+test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server (eight minutes)
 	$(BIN)/pytest -m "$(SYSTEM)" $(ARGS)
 
 test-all: export HYPOTHESIS_PROFILE = ci

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from processes import Process
+from tiers import further
 from world import MAIN, Touch, World, definition
 
 from kubeshard.core.times import micro_time
@@ -63,13 +64,14 @@ async def failover(world: World) -> float:
     return await world.until(lambda: "s0" not in world.owners().values(), within=200)
 
 
+@pytest.mark.parametrize("others", [10, *further(50)])
 @virtual_time
-async def test_a_ring_fails_over_in_time_beside_fifty_whose_lists_hang() -> None:
+async def test_a_ring_fails_over_in_time_beside_others_whose_lists_hang(others: int) -> None:
     async with World() as world:
         await world.install(definition("others", "Other"))
         await world.make_ring()
         sharder = world.sharder("x0")
-        bad = [f"bad{number}" for number in range(50)]
+        bad = [f"bad{number}" for number in range(others)]
         for name in bad:
             await world.make_ring(name, [OTHERS])
         for number in range(3):

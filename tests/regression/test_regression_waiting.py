@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from processes import Process, refusal
+from tiers import further
 from world import Thing, Touch, World
 
 from kubeshard.client import Client
@@ -67,7 +68,7 @@ async def delete_lease(client: Client) -> None:
     await client.raw("DELETE", "/apis/coordination.k8s.io/v1/namespaces/ops/leases/s0")
 
 
-@pytest.mark.parametrize("refused_for", [40.0, 100.0, 400.0])
+@pytest.mark.parametrize("refused_for", [40.0, *further(100.0, 400.0)])
 @virtual_time
 async def test_a_deleted_lease_that_cannot_be_created_again_for_a_while(refused_for: float) -> None:
     """Nobody looked at the objects when it was created at last: its shard was not available before either."""
