@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kubeshard import Client, ConfigMap, Controller, LeaderElection, Manager, Sharding, Watch, changed
-from kubeshard.cache.scope import Scope
+from kubeshard import Client, ConfigMap, Controller, LeaderElection, Manager, Scope, Sharding, Watch, changed
 from kubeshard.core.builtin import Secret
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.examples.checksum.reconciler import SecretChecksums

@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable
 from typing import NamedTuple
 
-from kubeshard import Client, ObjectMeta
+from kubeshard import Client, ObjectMeta, Selector
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ConfigurationError, NotFound
-from kubeshard.core.selectors import Selector
 from kubeshard.examples.webhosting.api import PROJECT_LABEL, SKIP_WORKLOAD_LABEL, Theme, Website, WebsiteSpec
 from kubeshard.runtime.rng import Rng
 
