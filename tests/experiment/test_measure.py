@@ -388,7 +388,7 @@ async def test_an_unknown_field_is_ignored_and_said(server: FakePrometheus, quer
 async def test_a_name_that_is_neither_file_nor_scenario_is_refused_with_the_scenarios() -> None:
     done = await run("basics")
     assert isinstance(done.exception, ConfigurationError)
-    assert "basics: neither a file nor a scenario: those are base, basic, " in str(done.exception)
+    assert "basics: neither a file nor a scenario: those are basic, scale-out, " in str(done.exception)
 
 
 @pytest.mark.parametrize("scenario", ["basic", "scale-out"])

@@ -112,7 +112,8 @@ def measure(
 
 def _queries(source: str) -> list[Query]:
     from kubeshard.experiment.measuring.queries import parse_queries
-    from kubeshard.experiment.measuring.scenarios import SCENARIOS, queries_of
+    from kubeshard.experiment.measuring.scenarios import queries_of
+    from kubeshard.experiment.scenarios import SCENARIOS
 
     path = Path(source)
     if source in SCENARIOS and not path.exists():

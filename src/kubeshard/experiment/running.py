@@ -203,6 +203,7 @@ class Experiment:
                 await self._until(
                     lambda: self._tracker.ready_objects >= len(plan.existing), "the existing objects: ready"
                 )
+            await self._scrape_all()  # what was counted until now does not count
             self._begin()
             if scenario.cold:
                 for launch in (*programs.sharders(), *programs.operators()):
@@ -386,12 +387,15 @@ class Experiment:
         loop = asyncio.get_running_loop()
         due, rounds = loop.time(), 0
         while True:
-            await asyncio.gather(*(self._scrape_one(launch) for launch in self._launches()))
-            if rounds % _SERVER_SCRAPE_EVERY == 0:
-                await self._scrape_server()
+            await self._scrape_all(server=rounds % _SERVER_SCRAPE_EVERY == 0)
             rounds += 1
             due = max(due + SCRAPE_EVERY, loop.time())
             await asyncio.sleep(due - loop.time())
+
+    async def _scrape_all(self, *, server: bool = True) -> None:
+        await asyncio.gather(*(self._scrape_one(launch) for launch in self._launches()))
+        if server:
+            await self._scrape_server()
 
     async def _scrape_one(self, launch: Launch) -> None:
         text = await self._scraper.read(launch.metrics)

@@ -13,18 +13,8 @@ import msgspec
 
 from kubeshard.experiment.measuring.queries import RANGE, Query
 from kubeshard.experiment.objectives import JOBS, QUANTILE, Matcher, Objective, objectives
+from kubeshard.experiment.scenarios import SCENARIOS
 
-SCENARIOS = (
-    "base",
-    "basic",
-    "scale-out",
-    "chaos",
-    "rolling-update",
-    "storm",
-    "cold-start",
-    "webhook-outage",
-    "flapping",
-)
 CUMULATIVE = {"scale-out"}
 WINDOW = "1m"
 
