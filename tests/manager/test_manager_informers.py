@@ -12,15 +12,19 @@ import pytest
 from manager_bench import Item
 
 from kubeshard.cache import Cache, Interrupted, Scope
-from kubeshard.client import Client
+from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Watch, never
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.manager import Manager
 from kubeshard.manager.http import pages_app
 from kubeshard.runtime.asgi import AsgiApp
+from kubeshard.runtime.transport import HttpRequest
 from kubeshard.testing.virtual_time import settle, virtual_time
 from kubeshard.testing.virtual_world import virtual_world
-from kubeshard_apiserver import ApiServer
+from kubeshard_apiserver import ApiServer, InMemoryTransport
+from kubeshard_apiserver.front.gate import UNKNOWN, Peer
+from kubeshard_apiserver.front.handlers import Front
+from kubeshard_apiserver.front.replies import Reply
 from kubeshard_apiserver.testing.memory import MemoryApi
 
 
@@ -144,6 +148,46 @@ async def test_lists_and_watches_that_fail_are_counted_by_class_named_by_health_
         assert line in await process.metrics()
         assert set(told) == {(kind, "NotFound")}
         assert len(told) > 5
+
+
+class Troubled(Front):
+    """Items cannot be read: the API server answers with this code, or it crashes in this process (0)."""
+
+    code = 500
+
+    async def reply(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply:
+        if "/items" not in request.target:
+            return await super().reply(request, peer)
+        if not self.code:
+            raise ZeroDivisionError("a bug")
+        return Reply(self.code, {"content-type": "application/json"}, b'{"kind": "Status"}')
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("code", "cause", "ready"), [(500, "unavailable", True), (403, "forbidden", False), (0, "crashed", False)]
+)
+@virtual_time
+async def test_a_kind_for_which_the_api_server_fails_keeps_nobody_from_being_called_and_a_mistake_of_the_process_does(
+    code: int, cause: str, ready: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a conversion webhook that is served by the process itself could never be called: nobody calls a process that
+    is not ready, and without conversion the kind cannot be read.
+    """
+    server = ApiServer(world=virtual_world())
+    front = Troubled(server)
+    front.code = code
+    client = Client(ClusterConfig("http://in-memory"), transport=InMemoryTransport(front), world=server.world)
+    controller = Controller(name="items", reconciler=Seen(), primary=Item)  # type: ignore[arg-type]
+    others = Controller(name="maps", reconciler=Seen(), primary=ConfigMap)
+    async with client, running(client, controller, others) as process:
+        await asyncio.sleep(10)
+        assert "[-]cache-sync" in await process.ready()
+        await asyncio.sleep(60)
+        assert ("readyz check passed" in await process.ready()) is ready
+        assert f"warn: controller items waits for Item.v1.example.com ({cause})\n" in await process.ready()
+    (told,) = [each for each in caplog.records if each.message.startswith("A kind cannot be read")]
+    assert told.__dict__["fields"]["cause"] == cause
 
 
 @virtual_time

@@ -20,6 +20,7 @@ from typing import Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 import msgspec
 
+from kubeshard.cache.errors import ReadingCrashed
 from kubeshard.cache.listwatch import (
     LONGEST_WATCH,
     SHORTEST_WATCH,
@@ -178,7 +179,7 @@ class Reflector(Generic[T]):
         """`run` raised it. Treats it like any failure, and returns when it may be run again. It proves nothing about
         the server: a process that hears about no kind because of bugs must not count as fit.
         """
-        failure = ApiError(f"reading it crashed, the log has the stack trace: {type(error).__name__}")
+        failure = ReadingCrashed(f"reading it crashed, the log has the stack trace: {type(error).__name__}")
         if str(failure) != self._reported:
             self._log.crash("Reading a kind crashed; it starts again", error)
         seconds = self._machine.crashed(failure, self._clock.monotonic())

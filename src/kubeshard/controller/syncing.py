@@ -9,6 +9,7 @@ An informer is live when it has been filled and is connected to the server. Othe
 | `forbidden` | a permission is missing |
 | `refused` | the credentials are missing or not accepted |
 | `rejected` | the server rejects the request itself: the scope of a watch cannot work |
+| `crashed` | reading it raised an unexpected exception in this process |
 | `unavailable` | no usable response: an outage, a timeout, an overloaded server, an error about this kind |
 
 An informer that was filled counts as live until its store has not followed the server for SILENCE seconds, unless its
@@ -26,6 +27,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, NoReturn
 
+from kubeshard.cache.errors import ReadingCrashed
 from kubeshard.cache.informer import Informer
 from kubeshard.core.errors import (
     ANONYMOUS,
@@ -48,7 +50,7 @@ CHECK = 1.0
 CHECK_LIVE = 5.0
 """Seconds between two checks while all informers are live."""
 
-Cause = Literal["unanswered", "not served", "forbidden", "refused", "rejected", "unavailable"]
+Cause = Literal["unanswered", "not served", "forbidden", "refused", "rejected", "crashed", "unavailable"]
 
 
 class KindsMissing(KubeshardError):
@@ -180,6 +182,8 @@ def explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
                 f"correct the scope of the watch ({scope}): as field selectors, the server supports metadata.name, "
                 "metadata.namespace and few others, which for a custom resource are its `selectableFields`",
             )
+        case ReadingCrashed():
+            return Trouble("crashed", error, "a bug: the log has its stack trace; trying again")
         case None if not informer.has_synced:
             return Trouble("unanswered", None, "the server has not answered yet")
         case ApiError(code=code) if code >= 500:

@@ -147,11 +147,22 @@ class Kinds:
     # For the pages.
 
     def unfilled(self) -> str | None:
-        """For readiness: the kinds that the process has not read yet although the server serves them."""
+        """For readiness: the kinds that the process has not read yet although the server serves them. START_PATIENCE
+        seconds after the first try, those do not count for which the server fails: it may be because nobody calls a
+        process that is not ready, such as one that serves the conversion webhook of the kind.
+        """
         if self._cache() is None:
             return "not started"
-        behind = [str(each) for each in self.informers() if not each.has_synced and is_served(each)]
+        behind = [str(each) for each in self.informers() if not each.has_synced and self._hinders(each)]
         return f"not synced: {', '.join(behind)}" if behind else None
+
+    def _hinders(self, informer: Informer[Any]) -> bool:
+        since = self._since.get(informer)
+        if not is_served(informer):
+            return False
+        if since is None or self._clock.monotonic() - since < START_PATIENCE:
+            return True
+        return explained(informer, informer.last_error).cause != "unavailable"
 
     def notes(self) -> Iterator[str]:
         """Details of readiness: what does not work although the process is ready."""
