@@ -194,15 +194,14 @@ async def renew(client: Client, rings: range) -> None:
 
 
 class Sharder:
-    """A replica, and what it cost."""
+    """A replica, and what it cost. `server`: the port of the API server."""
 
-    def __init__(self, kubeconfig: Path, folder: Path, webhook: int, name: str) -> None:
-        server = next(line for line in kubeconfig.read_text().splitlines() if "server:" in line)
+    def __init__(self, kubeconfig: Path, server: int, folder: Path, webhook: int, name: str) -> None:
         self.began = time.monotonic()
         self.metrics = free_port()
         self._turns = folder / f"{name}.turns"
         self.child = start_sharder(kubeconfig, folder, webhook, self.metrics, self._turns, name)
-        self.connections = Connections(self.child, int(server.rpartition(":")[2].strip(' "/')))
+        self.connections = Connections(self.child, server)
 
     def figures(self) -> dict[str, float]:
         cpu, wall = (float(word) for word in self._turns.read_text().split())
@@ -357,11 +356,12 @@ async def measure(
                     renewing = group.create_task(renew(client, range(rings)))
                     make_certificate(folder)
                     webhook = free_port()
-                    first = Sharder(kubeconfig, folder, webhook, "sharder")
+                    server = int(config.server.rpartition(":")[2])
+                    first = Sharder(kubeconfig, server, folder, webhook, "sharder")
                     try:
                         await with_sharder(first, client, rings, seconds, servers, results)
                         if replicas:
-                            await other_replicas(first, kubeconfig, folder, webhook, rings, results)
+                            await other_replicas(first, kubeconfig, server, folder, webhook, rings, results)
                     finally:
                         first.child.stop()
                     renewing.cancel()
@@ -414,10 +414,16 @@ async def with_sharder(
 
 
 async def other_replicas(
-    first: Sharder, kubeconfig: Path, folder: Path, webhook: int, rings: int, results: Results
+    first: Sharder,
+    kubeconfig: Path,
+    server: int,
+    folder: Path,
+    webhook: int,
+    rings: int,
+    results: Results,
 ) -> None:
     """The second replica stands by and takes over; the third starts when there is no other."""
-    second = Sharder(kubeconfig, folder, webhook, "second")
+    second = Sharder(kubeconfig, server, folder, webhook, "second")
     third: Sharder | None = None
     try:
         await second.has_looked(0)  # it answers
@@ -432,7 +438,7 @@ async def other_replicas(
         spent = {"served": time.monotonic() - stopped, "CPU until then": cost_of(second.child).cpu - standby}
         results.add(f"{rings} rings: takes over", Program("kubeshard"), **second.figures(), **spent)
         await asyncio.to_thread(second.child.stop)
-        third = Sharder(kubeconfig, folder, webhook, "third")
+        third = Sharder(kubeconfig, server, folder, webhook, "third")
         await third.has_looked(2 * rings)
         spent = {"served": time.monotonic() - third.began, "CPU until then": cost_of(third.child).cpu}
         results.add(f"{rings} rings: restarted", Program("kubeshard"), **third.figures(), **spent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +15,11 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
-from kubeshard.sharder.lanes import Lanes
+from kubeshard.sharder.lanes import RINGS_A_TURN, Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.ring import Lane
-from kubeshard.sharder.schedule import Found, Reach
-from kubeshard.sharding import RING_LABEL
+from kubeshard.sharder.schedule import Found, Reach, Track
+from kubeshard.sharding import RING_LABEL, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng, virtual_world
 
@@ -143,3 +144,45 @@ async def test_other_tasks_have_their_turn_between_the_reconciles_of_many_rings(
         await world.reconcile()
     task.cancel()
     assert turns >= 100
+
+
+@virtual_time
+async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or_all_is_looked_at_again() -> (
+    None
+):
+    world = World()
+    world.hold("a")
+    rings = [
+        world.small.ring,
+        *(world.small.add(f"ring-{n}", RingResource(resource="secrets")) for n in range(400)),
+    ]
+    source = asyncio.create_task(world.assignments.run(world.enqueue))
+    await asyncio.sleep(1000.0)
+    assert all(ring.lanes for ring in rings)
+    ended: list[int] = []
+    asked: list[int] = []
+
+    async def others() -> None:
+        while True:
+            ended.append(sum(not ring.lanes for ring in rings))
+            asked.append(
+                sum(
+                    lane.due_soon(Track.THOROUGH, world.clock.monotonic())
+                    for ring in rings
+                    for lane in ring.lanes.values()
+                )
+            )
+            await asyncio.sleep(0)
+
+    lanes: Any = world.assignments._lanes
+    lanes.look_at_everything()
+    other = asyncio.create_task(others())
+    for _ in range(500):
+        await asyncio.sleep(0)
+    assert max(asked) == len(rings)
+    assert max(after - before for before, after in pairwise(asked)) <= 1
+    source.cancel()
+    await asyncio.wait([source])
+    other.cancel()
+    assert all(not ring.lanes for ring in rings)
+    assert max(after - before for before, after in pairwise(ended)) <= RINGS_A_TURN

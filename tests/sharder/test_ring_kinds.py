@@ -15,6 +15,7 @@ from kubeshard.client import KindNotServed
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharder.kinds import PATIENCE, RETRY, ResourceKinds
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharding import (
     ControllerRing,
     ControllerRingSpec,
@@ -123,3 +124,20 @@ async def test_a_new_rings_kinds_are_learned_at_once() -> None:
     world.tell(Added(ring("new", SECRETS)))
     await asyncio.sleep(0.1)
     assert world.owner_kinds()
+
+
+@virtual_time
+async def test_a_changed_ring_does_not_cost_a_look_at_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(*(ring(f"ring-{number}", SECRETS) for number in range(1000)))
+    await asyncio.sleep(1.0)
+    looked: list[object] = []
+    monkeypatch.setattr(Rings, "__iter__", lambda rings: looked.append(rings) or iter(()))
+    world.tell(Added(ring("another", RingResource(group="", resource="pods"))))
+    world.served["pods"] = "Pod"
+    await asyncio.sleep(1.0)
+    assert "pods" in world.asked
+    world.tell(Deleted(ring("another")))
+    await asyncio.sleep(1.0)
+    assert GroupResource("", "pods") not in world.kinds._kinds
+    assert world.owner_kinds()
+    assert looked == []

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Collection
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
@@ -74,20 +75,30 @@ class ResourceKinds:
         changed = asyncio.Event()
         timer = asyncio.get_running_loop().call_later(PATIENCE, self._tried.set)
         learning: dict[GroupResource, asyncio.Task[None]] = {}
+        wanted = _Wanted(rings)
+        for ring in rings:
+            wanted.heard(ring.name)
+
+        def heard(ring: str) -> None:
+            wanted.heard(ring)
+            changed.set()
+
         try:
-            with rings.subscribed(lambda _: changed.set()):
+            with rings.subscribed(heard):
                 async with asyncio.TaskGroup() as group:
                     while True:
                         changed.clear()
-                        self._learn_all(rings, learning, group)
+                        self._learn_all(wanted.count, learning, group)
                         await changed.wait()
         finally:
             timer.cancel()
 
     def _learn_all(
-        self, rings: Rings, learning: dict[GroupResource, asyncio.Task[None]], group: asyncio.TaskGroup
+        self,
+        wanted: Collection[GroupResource],
+        learning: dict[GroupResource, asyncio.Task[None]],
+        group: asyncio.TaskGroup,
     ) -> None:
-        wanted = dict.fromkeys(entry.resource for ring in rings for entry in ring.resources.entries)
         for resource in [resource for resource in learning if resource not in wanted]:
             learning.pop(resource).cancel()
             self._let_go(resource)
@@ -132,3 +143,26 @@ class ResourceKinds:
             for entry in resources.entries
             if not entry.main and entry.owners <= self._kinds.keys()
         }
+
+
+class _Wanted:
+    """The resources of all rings. A change of one ring costs the same, however many there are."""
+
+    def __init__(self, rings: Rings) -> None:
+        self._rings = rings
+        self._listed: dict[str, tuple[GroupResource, ...]] = {}
+        self.count: dict[GroupResource, int] = {}
+        """By how many rings each is listed."""
+
+    def heard(self, name: str) -> None:
+        """The ring was added, deleted, or changed."""
+        ring = self._rings.get(name)
+        now = tuple(entry.resource for entry in ring.resources.entries) if ring is not None else ()
+        for resource in now:
+            self.count[resource] = self.count.get(resource, 0) + 1
+        for resource in self._listed.pop(name, ()):
+            self.count[resource] -= 1
+            if not self.count[resource]:
+                del self.count[resource]
+        if now:
+            self._listed[name] = now

@@ -43,6 +43,8 @@ AT_ONCE, AT_ONCE_FAILING = 20, 5
 PATIENCE = 0.5
 OF_A_RESOURCE, PATIENCE_WITH_A_RESOURCE = 5, 2.0
 SHORTEST_WAIT = 0.01
+RINGS_A_TURN = 50
+"""Rings whose work ends together when this process does not lead any more."""
 
 _log = get_logger("kubeshard.sharder")
 
@@ -93,8 +95,10 @@ class Lanes:
                 await asyncio.get_running_loop().create_future()
             finally:  # before the tasks have ended: a task started now would not be cancelled with them
                 self._group = self._relisting = None
-                for ring in self._rings:
+                for number, ring in enumerate(self._rings, 1):
                     ring.rest()
+                    if number % RINGS_A_TURN == 0:
+                        await asyncio.sleep(0)
 
     def look_at_everything(self) -> None:
         """The labels of all objects may be old."""
