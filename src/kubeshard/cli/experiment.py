@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import AbstractAsyncContextManager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -200,6 +201,8 @@ def experiment(
             f"experiments need the package {missing}: {how_to_install('experiment')}"
         ) from None
 
+    if server == "embedded" and find_spec("kubeshard_apiserver") is None:
+        raise ConfigurationError(f"the embedded API server is not installed: {how_to_install('experiment')}")
     setup = Setup(
         setup_kind,  # type: ignore[arg-type] # a Choice
         instances or (1 if setup_kind == "singleton" else _INSTANCES),
@@ -220,10 +223,10 @@ def experiment(
     folder = _new_folder(output, scenario, setup_kind)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         run, interrupted = runner.run(_conducted(asked, folder))
-    if run.invalid:
-        raise SystemExit(INVALID)
     if interrupted:
         raise SystemExit(INTERRUPTED)
+    if run.invalid:
+        raise SystemExit(INVALID)
     if any(not level.kept for level in run.levels):
         raise SystemExit(1)
 

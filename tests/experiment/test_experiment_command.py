@@ -1,0 +1,147 @@
+"""`kubeshard experiment` as its users run it: a whole run, and runs in which something is killed."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kubeshard.experiment.recording import Event, Gauge, Generation, Request, Usage, read, read_run
+from kubeshard.experiment.scrapes import read_scrapes
+from kubeshard.testing import Child, is_running, wait_until
+
+pytestmark = pytest.mark.system
+
+WITHIN = 120.0
+
+
+class Tool:
+    """The command in a process of its own; its folder is new."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder / "run"
+        command = [sys.executable, "-m", "kubeshard", "experiment", *options, "--output", str(self.folder)]
+        self.child = Child("experiment", command, folder / "tool.log", dict(os.environ))
+
+    def ended(self) -> int:
+        wait_until(lambda: not self.child.running, WITHIN, "the run: ended")
+        assert self.child.exit_code is not None
+        return self.child.exit_code
+
+    def wait_for_load(self) -> None:
+        def loaded() -> bool:
+            assert self.child.running, self.child.tail()
+            file = self.folder / "generations.csv"
+            return file.exists() and sum(1 for _ in read(self.folder, Generation)) >= 3
+
+        wait_until(loaded, WITHIN, "three generations: ready")
+
+    def process(self, *words: str) -> psutil.Process:
+        """Its child whose command line has these words."""
+        (found,) = (
+            child
+            for child in psutil.Process(self.child.pid).children()
+            if all(word in child.cmdline() for word in words)
+        )
+        return found
+
+    def happened(self, kind: str, subject: str) -> bool:
+        return any(event.kind == kind and event.subject == subject for event in read(self.folder, Event))
+
+
+Start = Callable[..., Tool]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    tools: list[Tool] = []
+
+    def started(*options: str) -> Tool:
+        tools.append(Tool(tmp_path, *options))
+        return tools[-1]
+
+    yield started
+    for tool in tools:
+        tool.child.kill()
+
+
+def test_a_run_ends_by_itself_and_its_exit_code_says_what_is_recorded(start: Start) -> None:
+    tool = start("basic", "--scale", "0.05", "--duration", "20s")
+    code = tool.ended()
+    run = read_run(tool.folder)
+    assert run.finished, tool.child.tail()
+    assert code == (3 if run.invalid else 1 if any(not level.kept for level in run.levels) else 0)
+    assert run.ended - run.began == pytest.approx(20, abs=2)
+    requests, generations = list(read(tool.folder, Request)), list(read(tool.folder, Generation))
+    assert len(requests) in (14, 15)  # 0.6 creates and 0.1 deletes a second
+    assert {request.outcome for request in requests} <= {"ok", "404"}
+    assert len(generations) >= 12
+    assert all(each.gone or each.ready >= each.due for each in generations)
+    assert {usage.role for usage in read(tool.folder, Usage)} == {"tool", "server", "sharder", "operator"}
+    received = {usage.process: usage.received for usage in read(tool.folder, Usage)}
+    assert all(received.values()), "bytes of every process"
+    assert {scrape.role for scrape in read_scrapes(tool.folder)} == {"server", "sharder", "operator"}
+    assert {gauge.name for gauge in read(tool.folder, Gauge)} >= {"rate-wanted", "rate-reached", "probe"}
+    owners = {
+        gauge.subject
+        for gauge in read(tool.folder, Gauge)
+        if gauge.name == "objects-of-shard" and gauge.value
+    }
+    assert owners >= {"operator-1", "operator-2", "operator-3"}
+
+
+def test_a_run_that_loses_its_server_keeps_what_was_measured_and_says_so(start: Start) -> None:
+    tool = start("basic", "--duration", "10m")
+    tool.wait_for_load()
+    tool.process("apiserver").kill()
+    assert tool.ended() == 1
+    assert "the API server was lost" in tool.child.tail()
+    run = read_run(tool.folder)
+    assert not run.finished
+    assert not math.isnan(run.ended)
+    assert any("the API server was lost" in sentence for sentence in run.invalid)
+    assert run.levels
+    assert tool.happened("server-lost", "")
+    assert sum(not math.isnan(each.ready) for each in read(tool.folder, Generation)) >= 3
+
+
+def test_an_instance_that_is_killed_is_started_again_and_the_run_is_not_valid(start: Start) -> None:
+    tool = start("basic", "--duration", "40s")
+    tool.wait_for_load()
+    tool.process("webhosting-operator", "operator-2").kill()
+    wait_until(lambda: tool.happened("restarted", "operator-2"), WITHIN, "operator-2: restarted")
+    assert tool.ended() == 3
+    run = read_run(tool.folder)
+    assert run.finished
+    assert any("operator-2, SIGKILL" in sentence for sentence in run.invalid)
+
+
+def test_a_tool_that_is_killed_leaves_its_measurements_and_no_process(start: Start) -> None:
+    tool = start("basic", "--duration", "10m")
+    tool.wait_for_load()
+    children = [child.pid for child in psutil.Process(tool.child.pid).children()]
+    assert len(children) >= 6
+    tool.child.kill()
+    wait_until(lambda: not any(map(is_running, children)), WITHIN, "its children: gone")
+    run = read_run(tool.folder)
+    assert not run.finished
+    assert not math.isnan(run.began)
+    assert sum(1 for _ in read(tool.folder, Generation)) >= 3
+    assert sum(1 for _ in read(tool.folder, Request)) >= 3
+
+
+def test_the_first_interrupt_ends_the_load_and_the_run_is_recorded(start: Start) -> None:
+    tool = start("basic", "--duration", "10m", "--setup", "singleton")
+    tool.wait_for_load()
+    tool.child.signal(signal.SIGINT)
+    assert tool.ended() == 130
+    run = read_run(tool.folder)
+    assert not run.finished
+    assert run.levels
+    assert "recorded in" in tool.child.tail()
