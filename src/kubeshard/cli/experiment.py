@@ -308,9 +308,11 @@ def _judged(folder: Path) -> Run:
     """Judges the run, writes what is made of its recording, and says how it went."""
     from kubeshard.experiment import levels, openmetrics
     from kubeshard.experiment.recording import read_run
+    from kubeshard.experiment.report import page
 
     levels.judge(folder)
     openmetrics.write(folder)
+    report = page.write(folder)
     run = read_run(folder)
     for note in run.notes:
         click.echo(note)
@@ -319,5 +321,5 @@ def _judged(folder: Path) -> Run:
         click.echo(f"{'kept' if level.kept else 'MISSED'}: {level.name}: {worst} (at most {level.limit:g} s)")
     for sentence in run.invalid:
         click.echo(f"NOT VALID: {sentence}", err=True)
-    click.echo(f"recorded in {folder}")
+    click.echo(f"recorded in {folder}; its report is {report}")
     return run

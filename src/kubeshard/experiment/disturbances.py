@@ -80,6 +80,6 @@ class Disturbances:
 
     async def _flap(self) -> None:
         guest = self._programs.operator()
-        self._processes.start(guest)
+        self._processes.start(guest, "joined")
         await asyncio.sleep(self._scenario.disturbed_every / 2)
         self._processes.stop(guest.name, "left")

@@ -89,10 +89,10 @@ class Processes:
         self._pin(os.getpid(), "tool")
         self._watched.append(Watched("experiment", "tool", os.getpid()))
 
-    def start(self, launch: Launch) -> Child:
+    def start(self, launch: Launch, kind: str = "started") -> Child:
         child = self._child(launch)
         self._running[launch.name] = _Running(launch, child, self._clock.monotonic())
-        self._happened("started", launch.name, "")
+        self._happened(kind, launch.name, "")
         return child
 
     def watch(self, watched: Watched) -> None:

@@ -70,6 +70,7 @@ def scaled(scenario: Scenario, scale: float, duration: float | None) -> Scenario
         delete=scenario.delete * scale,
         changes_at_most=scenario.changes_at_most * scale,
         storm_every=scenario.storm_every * stretch,
+        storm_within=min(scenario.storm_within, scenario.storm_every * stretch / 3),
         disturbed_every=scenario.disturbed_every * (1.0 if flapping else stretch),
     )
 
