@@ -289,14 +289,15 @@ class World:
         """
         store = self.server.store
         revision = store.revision
-        objects = {resource: dict(found) for resource, found in store._objects.items()}
+        objects = {resource: dict(found) for resource, found in store._states.items()}
 
         def restore() -> None:
-            for resource in list(store._objects):
+            for resource in list(store._states):
                 store.interrupt(resource)
             store.revision = revision
-            for resource in store._objects:
-                store._objects[resource] = dict(objects.get(resource, {}))
+            for resource, states in store._states.items():
+                states.clear()
+                states.update(objects.get(resource, {}))
                 store._histories[resource] = History(revision, 10_000)
             store._ordered.clear()
 

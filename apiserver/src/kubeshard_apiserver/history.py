@@ -12,14 +12,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.states import State
 
-MOST_BYTES = 64 * 1024 * 1024
-"""The total size of the objects that a history keeps, in bytes of JSON: the larger the objects, the fewer events."""
 FEWEST = 16
+"""The last events, which are kept however large their objects are."""
 
 
 class TooOld(Exception):
@@ -40,35 +38,61 @@ class Event(NamedTuple):
     new: Object | None
 
 
+class Change(NamedTuple):
+    """An event as the history keeps it."""
+
+    revision: int
+    key: Key
+    old: State | None
+    new: State | None
+
+    @property
+    def event(self) -> Event:
+        old, new = self.old, self.new
+        return Event(
+            self.revision, self.key, None if old is None else old.value, None if new is None else new.value
+        )
+
+    @property
+    def size(self) -> int:
+        """The bytes of JSON that this change adds to a history."""
+        kept = self.new or self.old
+        return len(kept.data) if kept else 0
+
+
 class History:
-    """The events of one resource, complete from the revision `since` onwards. Keeps at least `window` events as long as
-    their objects take no more than `most_bytes`; the last `FEWEST` events are always kept.
+    """The events of one resource, complete from the revision `since` onwards. Keeps at least `window` events unless it
+    is told to drop some. `bytes` is the size of their objects, in bytes of JSON.
     """
 
-    def __init__(self, since: int, window: int, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, since: int, window: int) -> None:
         self.since = since
         self.cuts = 0
         self._cut_at = since
         self._window = window
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._sizes: list[int] = []
-        self._events: list[Event] = []
+        self.bytes = 0
+        self._events: list[Change] = []
 
-    def append(self, event: Event) -> int:
-        """Appends the event and returns the size of its object, in bytes of JSON."""
+    def append(self, event: Change) -> None:
         self._events.append(event)
-        size = len(msgspec.json.encode(event.new or event.old))
-        self._sizes.append(size)
-        self._bytes += size
+        self.bytes += event.size
         # Dropped in blocks: removing the first event on every append would take time linear in the length of the list.
         if len(self._events) > 2 * self._window:
             self._drop(len(self._events) - self._window)
-        if self._bytes > self._most_bytes and len(self._events) > FEWEST:
-            self._drop(self._until_half())
-        return size
 
-    def after(self, revision: int) -> Sequence[Event]:
+    def shrink(self, most_bytes: int) -> None:
+        """Drops the oldest events until the objects of the others take no more than this."""
+        count, left = 0, self.bytes
+        while left > most_bytes and count < len(self._events) - FEWEST:
+            left -= self._events[count].size
+            count += 1
+        self._drop(count)
+
+    def forget(self, revision: int) -> None:
+        """Drops the events up to and including the revision. If there are none, nothing has expired."""
+        self._drop(self._index_after(revision))
+
+    def after(self, revision: int) -> Sequence[Change]:
         """Returns the events with a higher revision. Raises TooOld."""
         if revision < self.since:
             raise TooOld(revision, self.since)
@@ -79,7 +103,7 @@ class History:
         self.cuts += 1
         self._cut_at = revision
 
-    def followed(self, revision: int, cuts: int) -> Sequence[Event]:
+    def followed(self, revision: int, cuts: int) -> Sequence[Change]:
         """Like `after`, but a reader that started before the last cut gets nothing beyond it. `cuts` is the number of
         cuts when the reader started. Raises TooOld.
         """
@@ -98,16 +122,8 @@ class History:
     def _drop(self, count: int) -> None:
         if count:
             self.since = self._events[count - 1].revision
-            self._bytes -= sum(self._sizes[:count])
-            del self._events[:count], self._sizes[:count]
-
-    def _until_half(self) -> int:
-        """The number of events to drop so that half of the bytes are left."""
-        count, left = 0, self._bytes
-        while left > self._most_bytes // 2 and count < len(self._events) - FEWEST:
-            left -= self._sizes[count]
-            count += 1
-        return count
+            self.bytes -= sum(event.size for event in self._events[:count])
+            del self._events[:count]
 
     def _index_after(self, revision: int) -> int:
         return bisect_right(self._events, revision, key=lambda event: event.revision)

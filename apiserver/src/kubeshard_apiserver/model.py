@@ -20,6 +20,7 @@ from kubeshard_apiserver.resources.builtin import builtin_resources
 from kubeshard_apiserver.resources.conversion_webhooks import converting
 from kubeshard_apiserver.resources.events import EVENTS
 from kubeshard_apiserver.resources.registry import Registry, Resource
+from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.status import internal, not_found
 from kubeshard_apiserver.steps import Steps
 from kubeshard_apiserver.store import Store
@@ -117,15 +118,24 @@ class Model:
         self.clock = clock
         self.rng = rng
         self.registry = Registry()
-        self.store = Store(window=window)
+        self.store = Store(window=window, clock=clock)
+        self._indexing: dict[GroupResource, Strategy] = {}
         for resource in builtin_resources(self._stored):
             self.registry.add(resource)
             self.store.open(resource.group_resource)
+            if resource.strategy.indexes:
+                self._indexing[resource.group_resource] = resource.strategy
         self.store.share(*EVENTS)
+        self.store.subscribe(self._index)
 
     def _stored(self, resource: GroupResource) -> Mapping[Key, Object]:
         """Returns a copy, because rules may be checked off the event loop."""
         return dict(self.store.objects(resource))
+
+    def _index(self, written: GroupResource) -> None:
+        if (strategy := self._indexing.get(written)) is not None:
+            for change in self.store.history(written).after(self.store.revision - 1):
+                strategy.noticed(*change.event[1:])
 
     def now(self) -> str:
         return second_time(self.clock.wall())

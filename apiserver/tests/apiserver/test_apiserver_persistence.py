@@ -332,7 +332,7 @@ async def test_what_cannot_be_kept_is_not_acknowledged_nor_shown(tmp_path, monke
 
 async def test_who_waits_no_longer_leaves_the_others_waiting_in_peace(tmp_path):
     async with DatabaseJournal(tmp_path) as journal:
-        journal.put(MAPS, Key("ns", "a"), {"metadata": {"name": "a"}}, 2)
+        journal.put(MAPS, Key("ns", "a"), b"{}", 2)
         impatient, patient = asyncio.create_task(journal.settled()), asyncio.create_task(journal.settled())
         await asyncio.sleep(0)
         impatient.cancel()

@@ -1,5 +1,6 @@
 """The store: versions, history, snapshots."""
 
+import asyncio
 from copy import deepcopy
 
 import pytest
@@ -9,10 +10,13 @@ from hypothesis import strategies as st
 from kubeshard.core import Key
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.patches import JsonPatch
+from kubeshard.testing.virtual_time import virtual_time
+from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer
-from kubeshard_apiserver.history import FEWEST, Event, History, TooOld
+from kubeshard_apiserver.history import FEWEST, Change, History, TooOld
 from kubeshard_apiserver.model import Target
-from kubeshard_apiserver.store import Store
+from kubeshard_apiserver.states import Recent
+from kubeshard_apiserver.store import EXPIRY, Store
 
 MAPS = GroupResource("", "configmaps")
 OTHERS = GroupResource("", "secrets")
@@ -22,8 +26,8 @@ writes = st.lists(
 )
 
 
-def store(window=10_000):
-    made = Store(window=window)
+def store(window=10_000, **options):
+    made = Store(window=window, **options)
     made.open(MAPS)
     made.open(OTHERS)
     return made
@@ -111,10 +115,51 @@ def test_objects_that_share_a_set_of_fields_do_not_share_its_changes():
 
 @given(st.lists(st.integers(0, 5000), max_size=80), st.integers(0, 20_000))
 def test_of_large_objects_a_history_keeps_fewer_and_never_has_a_hole(sizes, most_bytes):
-    history = History(0, window=1000, most_bytes=most_bytes)
+    history, recent = History(0, window=1000), Recent()
     for revision, size in enumerate(sizes, 1):
-        history.append(Event(revision, Key("ns", "a"), None, {"data": "x" * size}))
+        history.append(Change(revision, Key("ns", "a"), None, recent.state({"data": "x" * size})))
+        history.shrink(most_bytes)
     kept = history.after(history.since)
     assert [event.revision for event in kept] == list(range(history.since + 1, len(sizes) + 1))
-    assert len(kept) <= FEWEST or sum(len(event.new["data"]) for event in kept) <= most_bytes
+    assert len(kept) <= FEWEST or sum(len(event.event.new["data"]) for event in kept) <= most_bytes
     assert len(kept) >= min(len(sizes), FEWEST)
+
+
+@given(st.lists(st.tuples(st.sampled_from([MAPS, OTHERS]), st.integers(0, 3000)), max_size=80))
+def test_all_histories_together_keep_a_bounded_number_of_bytes(steps):
+    model = store(most_bytes=20_000)
+    for resource, size in steps:
+        model.put(resource, Key("ns", "a"), {"metadata": {"name": "a"}, "data": "x" * size})
+        kept = [model.history(each) for each in (MAPS, OTHERS)]
+        assert sum(history.bytes for history in kept) <= 20_000 or any(
+            len(history.after(history.since)) <= FEWEST for history in kept
+        )
+
+
+def test_a_store_keeps_few_objects_decoded_and_still_returns_all():
+    model = store()
+    model._recent = Recent(most_bytes=10_000)
+    for number in range(1000):
+        model.put(MAPS, Key("ns", f"a{number}"), {"metadata": {"name": f"a{number}"}, "data": "x" * 100})
+        assert len(model._recent) <= 100
+    for number in range(1000):
+        assert model.get(MAPS, Key("ns", f"a{number}"))["metadata"]["name"] == f"a{number}"
+        assert len(model._recent) <= 100
+
+
+@virtual_time
+async def test_events_expire_as_after_a_compaction_and_a_quiet_resource_keeps_its_watches():
+    model = store(clock=virtual_world().clock)
+    write(model, "a", "put", OTHERS)
+    then = model.revision
+    write(model, "a", "put")
+    for _ in range(2):
+        assert model.history(MAPS).after(then)
+        await asyncio.sleep(EXPIRY)
+        write(model, "b", "put", OTHERS)
+    with pytest.raises(TooOld):
+        model.history(MAPS).after(then)
+    latest = model.history(MAPS).since
+    await asyncio.sleep(10 * EXPIRY)
+    write(model, "b", "put", OTHERS)
+    assert model.history(MAPS).after(latest) == []

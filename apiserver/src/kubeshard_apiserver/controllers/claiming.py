@@ -56,9 +56,9 @@ def claimants(cluster: Cluster, resources: GroupResource, event: Event) -> Itera
         return
     if old is not None and controller_of(old) is None and labels_of(old) == labels_of(new):
         return
-    for key, owner in cluster.server.store.objects(resources).items():
-        if key.namespace == event.key.namespace and selects(owner["spec"].get("selector"), labels_of(new)):
-            yield key
+    for owner in cluster.in_namespace(resources, event.key.namespace):
+        if selects(owner["spec"].get("selector"), labels_of(new)):
+            yield key_of(owner)
 
 
 def _adopted(live: Object, owner: Object, finalizer: str) -> Object:

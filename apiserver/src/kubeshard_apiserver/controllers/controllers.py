@@ -103,8 +103,8 @@ class Controllers:
 
         def changed(resource: GroupResource) -> None:
             # This runs after each write, so only the last event is new.
-            for event in server.store.history(resource).after(server.store.revision - 1):
-                self._change(resource, event)
+            for change in server.store.history(resource).after(server.store.revision - 1):
+                self._change(resource, change.event)
 
         unsubscribe = server.store.subscribe(changed)
         try:

@@ -89,6 +89,8 @@ class EventLines:
     def line(self, event: WatchEvent, format_: Format) -> bytes:
         if format_.tables or format_.metadata_only or format_.media_type == PROTOBUF:
             return _line(event, format_)
+        if event.data:
+            return b'{"type":"%b","object":%b}\n' % (event.type.encode(), event.data)
         key = (id(event.object), event.type)
         if known := self._made.get(key):
             return known[1]

@@ -18,7 +18,6 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.threads import Worker
-from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.persistence.database import Database, Row
 from kubeshard_apiserver.status import internal
 
@@ -55,14 +54,15 @@ class DatabaseJournal:
     def revision(self) -> int:
         return self._revision
 
-    def objects(self) -> Iterator[tuple[GroupResource, Key, Object]]:
-        """Yields the objects in the file. Raises ConfigurationError."""
+    def objects(self) -> Iterator[tuple[GroupResource, Key, bytes]]:
+        """Yields the JSON of the objects in the file. Raises ConfigurationError."""
         for row in self._database.rows():
+            data = row.value or b""
             try:
-                obj = msgspec.json.decode(row.value or b"", type=dict)
+                msgspec.json.decode(data, type=dict)
             except msgspec.MsgspecError as error:
                 raise ConfigurationError(f"{self._database.path} is damaged ({error})") from error
-            yield GroupResource(row.group, row.resource), Key(row.namespace, row.name), obj
+            yield GroupResource(row.group, row.resource), Key(row.namespace, row.name), data
 
     def setting(self, name: str) -> bytes | None:
         """Returns what `keep` stored. Raises ConfigurationError."""
@@ -72,8 +72,8 @@ class DatabaseJournal:
         """Stores a setting immediately; for values that are written only once. Raises ConfigurationError."""
         self._database.write((), [(name, value)])
 
-    def put(self, resource: GroupResource, key: Key, obj: Object, revision: int) -> None:
-        self._add(Row(*resource, *key, msgspec.json.encode(obj)), revision)
+    def put(self, resource: GroupResource, key: Key, data: bytes, revision: int) -> None:
+        self._add(Row(*resource, *key, data), revision)
 
     def remove(self, resource: GroupResource, key: Key, revision: int) -> None:
         self._add(Row(*resource, *key, None), revision)

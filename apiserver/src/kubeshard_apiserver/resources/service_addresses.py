@@ -8,12 +8,13 @@ Source: k8s.io/kubernetes `pkg/registry/core/service/storage`, `.../ipallocator`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import IPv4Network
 from typing import Any
 from zlib import crc32
 
 from kubeshard.core.kinds import GroupKind
+from kubeshard.core.objects import Key
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.addresses import family_of, parsed_address
 from kubeshard_apiserver.resources.service_rules import (
@@ -32,6 +33,45 @@ _FIRST = 257
 """The first offset for automatic allocation; lower addresses are left for explicit requests."""
 _OTHER = {"IPv4": "IPv6", "IPv6": "IPv4"}
 _SERVICE = GroupKind("", "Service")
+
+
+class Taken:
+    """The addresses and node ports of all Services, by the Service that has them."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, Key] = {}
+        self._ports: dict[int, Key] = {}
+
+    def change(self, key: Key, old: Object | None, new: Object | None) -> None:
+        """Takes what the new state of the Service has, and releases what only the old one had."""
+        if old is not None:
+            for address in _addresses_of(old):
+                self._addresses.pop(address, None)
+            for port in _ports_of(old):
+                self._ports.pop(port, None)
+        if new is not None:
+            self._addresses |= dict.fromkeys(_addresses_of(new), key)
+            self._ports |= dict.fromkeys(_ports_of(new), key)
+
+    def has(self, address: str, mine: Key) -> bool:
+        """Whether another Service than mine has the address."""
+        return self._addresses.get(address, mine) != mine
+
+    def ports(self, mine: Key) -> set[int]:
+        """The ports of other Services than mine; no more than the range has."""
+        return {port for port, key in self._ports.items() if key != mine}
+
+
+def _addresses_of(service: Object) -> set[str]:
+    return {service["spec"].get("clusterIP", "")} - {"", NONE}
+
+
+def _ports_of(service: Object) -> set[int]:
+    spec = service["spec"]
+    return {
+        *(port.get("nodePort", 0) for port in spec.get("ports") or ()),
+        spec.get("healthCheckNodePort", 0),
+    } - {0}
 
 
 def fill_families(service: Object, before: Given) -> None:
@@ -79,15 +119,14 @@ def fill_families(service: Object, before: Given) -> None:
     spec["ipFamilies"] = families or ["IPv4"]
 
 
-def give_address(service: Object, others: Iterable[Object]) -> None:
+def give_address(service: Object, taken: Taken) -> None:
     """Allocate an address. Raises Invalid if the requested one is unavailable, or an internal error if none is left."""
     spec = service["spec"]
     if not needs_addresses(spec) or spec.get("clusterIP") == NONE:
         return
-    taken = {one["spec"].get("clusterIP", "") for one in others} - {""}
-    wanted = spec.get("clusterIP", "")
+    mine, wanted = _key(service), spec.get("clusterIP", "")
     if wanted:
-        problem = _refusal(wanted, taken)
+        problem = _refusal(wanted, taken.has(wanted, mine))
         if problem:
             told = f"failed to allocate IP {wanted}: {problem}"
             _check(service, [invalid_value("spec.clusterIPs", spec["clusterIPs"], told)])
@@ -95,22 +134,19 @@ def give_address(service: Object, others: Iterable[Object]) -> None:
     size = RANGE.num_addresses - 1 - _FIRST
     start = _drawn(service, "address")
     drawn = (str(RANGE[_FIRST + (start + step) % size]) for step in range(size))
-    free = next((address for address in drawn if address not in taken), "")
+    free = next((address for address in drawn if not taken.has(address, mine)), "")
     if not free:
         raise internal("failed to allocate a serviceIP: range is full")
     spec["clusterIP"] = free
     spec["clusterIPs"] = [spec["clusterIP"]]
 
 
-def give_ports(service: Object, before: Given, others: Iterable[Object]) -> None:
+def give_ports(service: Object, before: Given, all_taken: Taken) -> None:
     """Allocate node ports. Raises Invalid if a requested one is not available, or an internal error if none is left."""
     spec = service["spec"]
     if spec.get("type") not in ("NodePort", "LoadBalancer"):
         return
-    taken: set[int] = set()
-    for one in others:
-        taken |= {port.get("nodePort", 0) for port in one["spec"].get("ports") or ()}
-        taken.add(one["spec"].get("healthCheckNodePort", 0))
+    taken = all_taken.ports(_key(service))
     if before:
         _change_ports(service, before, taken)
     else:
@@ -165,11 +201,11 @@ def _take(service: Object, index: int, number: int, taken: set[int]) -> None:
     taken.add(number)
 
 
-def _refusal(wanted: str, taken: Collection[str]) -> str:
+def _refusal(wanted: str, is_taken: bool) -> str:
     address = parsed_address(wanted)
     if address not in RANGE or address in (RANGE[0], RANGE[-1]):
         return "the provided network does not match the current range"
-    return "provided IP is already allocated" if wanted in taken else ""
+    return "provided IP is already allocated" if is_taken else ""
 
 
 def _port_refusal(wanted: int, taken: Collection[int]) -> str:
@@ -197,6 +233,10 @@ def _drawn(service: Given, what: str) -> int:
     """Return a number that is always the same for the same Service."""
     drawn: int = crc32(f"{service['metadata'].get('uid', '')} {what}".encode())
     return drawn
+
+
+def _key(service: Given) -> Key:
+    return Key(service["metadata"].get("namespace", ""), service["metadata"].get("name", ""))
 
 
 def _check(service: Given, errors: list[FieldError]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cached_property
 from ipaddress import IPv6Address
 from typing import Any
 
@@ -11,7 +12,7 @@ from kubeshard.core.objects import Key
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.addresses import is_standard, parsed_address
 from kubeshard_apiserver.resources.metadata import label_name
-from kubeshard_apiserver.resources.service_addresses import fill_families, give_address, give_ports
+from kubeshard_apiserver.resources.service_addresses import Taken, fill_families, give_address, give_ports
 from kubeshard_apiserver.resources.service_rules import (
     balancer_status_errors,
     is_headless,
@@ -39,6 +40,7 @@ class Services(Typed):
 
     name_rule = staticmethod(label_name)
     selectable = ("metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type")
+    indexes = True
 
     def set_defaults(self, obj: Object) -> None:
         spec = obj["spec"]
@@ -69,8 +71,8 @@ class Services(Typed):
         if spec.get("clusterIP") and not spec.get("clusterIPs"):
             spec["clusterIPs"] = [spec["clusterIP"]]
         fill_families(obj, {})
-        give_address(obj, self._others(obj))
-        give_ports(obj, {}, self._others(obj))
+        give_address(obj, self._taken)
+        give_ports(obj, {}, self._taken)
         if not needs_addresses(spec):
             spec.pop("internalTrafficPolicy", None)
 
@@ -83,8 +85,8 @@ class Services(Typed):
         _match_addresses(spec, before)
         fill_families(new, before)
         if needs_addresses(spec) and not needs_addresses(before):
-            give_address(new, self._others(new))
-        give_ports(new, before, self._others(new))
+            give_address(new, self._taken)
+        give_ports(new, before, self._taken)
         _drop_useless(spec, before)
         if not needs_addresses(spec):
             spec.pop("internalTrafficPolicy", None)
@@ -105,9 +107,16 @@ class Services(Typed):
     def selector_problem(self, path: str) -> str:
         return f"field label not supported: {path}"
 
-    def _others(self, service: Object) -> Iterator[Object]:
-        mine = Key(service["metadata"].get("namespace", ""), service["metadata"].get("name", ""))
-        return (one for key, one in self.stored(SERVICES).items() if key != mine)
+    @cached_property
+    def _taken(self) -> Taken:
+        """Made from what is stored when the first Service is written."""
+        taken = Taken()
+        for key, service in self.stored(SERVICES).items():
+            taken.change(key, None, service)
+        return taken
+
+    def noticed(self, key: Key, old: Object | None, new: Object | None) -> None:
+        self._taken.change(key, old, new)
 
 
 def _keep_given(spec: Object, before: Given) -> None:

@@ -168,6 +168,12 @@ class Strategy:
         """Return the values of the `selectable` fields."""
         return {path: _text(obj, path) for path in self.selectable}
 
+    indexes = False
+    """Whether `noticed` is called."""
+
+    def noticed(self, key: Key, old: Object | None, new: Object | None) -> None:
+        """Keep an index of the stored objects up to date: called after each write to an object of this kind."""
+
     def selector_problem(self, path: str) -> str:
         """Return the message for a field selector that is not `selectable`."""
         known = ", ".join(f'"{name}"' for name in self.selectable)

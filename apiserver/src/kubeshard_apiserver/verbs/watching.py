@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.history import Change, Event
 from kubeshard_apiserver.model import Target, in_version
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.resources.conversion_webhooks import each
@@ -26,10 +26,13 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class WatchEvent(NamedTuple):
-    """`type` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR (with a Status)."""
+    """`type` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR (with a Status). `data` is the JSON of the object, or empty
+    if it has not been encoded yet.
+    """
 
     type: str
     object: Object
+    data: bytes = b""
 
 
 class Watch:
@@ -87,14 +90,15 @@ class Watch:
         """Calls `callback` whenever there may be something to take. Returns a function that stops the calls."""
         return self._store.watch(self._resource.group_resource, callback)
 
-    def _seen(self, events: Sequence[Event]) -> Iterator[WatchEvent]:
+    def _seen(self, changes: Sequence[Change]) -> Iterator[WatchEvent]:
         selects = self._selection.selects
-        if self.needs_webhook:
-            events = self._converted(events)
-        for event in events:
+        events = self._converted(changes) if self.needs_webhook else (change.event for change in changes)
+        for change, event in zip(changes, events, strict=True):
             before = event.old is not None and selects(event.old)
             if event.new is not None and selects(event.new):
-                yield WatchEvent("MODIFIED" if before else "ADDED", in_version(self._resource, event.new))
+                obj = in_version(self._resource, event.new)
+                data = change.new.data if change.new and obj is change.new.value else b""
+                yield WatchEvent("MODIFIED" if before else "ADDED", obj, data)
             elif before and event.old is not None:
                 last = with_metadata(event.old, resourceVersion=str(event.revision))
                 yield WatchEvent("DELETED", in_version(self._resource, last))
@@ -104,7 +108,8 @@ class Watch:
         """Whether `take` may raise Unconverted; it is then called again."""
         return self._resource.strategy.needs_webhook
 
-    def _converted(self, events: Sequence[Event]) -> list[Event]:
+    def _converted(self, changes: Sequence[Change]) -> list[Event]:
+        events = [change.event for change in changes]
         states = [obj for event in events for obj in (event.old, event.new) if obj is not None]
         converted = iter(each(states, lambda obj: in_version(self._resource, obj)))
         return [
