@@ -111,11 +111,12 @@ class Server:
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def start_embedded(name: str, stack: ExitStack, profile: str) -> Server:
+def start_embedded(name: str, stack: ExitStack, profile: str, *, controllers: bool = False) -> Server:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
     kubeconfig = folder / "kubeconfig"
     command = [sys.executable, *(["-m", "cProfile", "-o", f"{profile}/{name}"] if profile else [])]
-    command += ["-m", "kubeshard", "apiserver", "--port=0", "--no-controllers", f"--kubeconfig={kubeconfig}"]
+    command += ["-m", "kubeshard", "apiserver", "--port=0", f"--kubeconfig={kubeconfig}"]
+    command += [] if controllers else ["--no-controllers"]
     command += ["--data", str(folder / "data")] if name == "durable" else []
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - ourselves
@@ -337,7 +338,7 @@ class Bench:
         watchers, events = self.options.watchers, self.options.events
         path = CONFIG_MAPS.format(namespace) + "?watch=true&resourceVersion=0"
         halves = [
-            Remote(watch_in_process, server.endpoint, path, count, events)
+            Remote(watch_in_process, server.endpoint, [path] * count, events)
             for count in (watchers // 2, watchers - watchers // 2)
         ]
         for half in halves:

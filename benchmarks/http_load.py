@@ -8,7 +8,7 @@ import asyncio
 import multiprocessing
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection as Pipe
 from typing import Any, NamedTuple, TypeVar
 
@@ -153,29 +153,32 @@ class Watched(NamedTuple):
 
 
 async def watch_all(
-    endpoint: Endpoint, path: str, watchers: int, events: int, begun: Callable[[], None]
+    endpoint: Endpoint, paths: Sequence[str], events: int, begun: Callable[[], None]
 ) -> Watched:
-    """Returns when the last watcher has received all events; calls `begun` once all of them are watching."""
+    """Watches each path. Returns when the last watcher has received all events; calls `begun` once all of them are
+    watching.
+    """
     loop = asyncio.get_running_loop()
-    request = endpoint.request("GET", path)
 
-    async def watcher() -> _Watcher:
+    async def watcher(path: str) -> _Watcher:
+        request = endpoint.request("GET", path)
+
         _, made = await loop.create_connection(
             lambda: _Watcher(request, events), endpoint.host, endpoint.port, ssl=untrusting()
         )
         await made.begun
         return made
 
-    async def outcome(one: _Watcher) -> Watched:
+    async def outcome(path: str, one: _Watcher) -> Watched:
         again = 0
         while (ended := await one.done) is None:
             again += 1
-            one = await watcher()
+            one = await watcher(path)
         return Watched(ended, again)
 
-    watching = await asyncio.gather(*(watcher() for _ in range(watchers)))
+    watching = await asyncio.gather(*map(watcher, paths))
     begun()
-    outcomes = await asyncio.gather(*map(outcome, watching))
+    outcomes = await asyncio.gather(*map(outcome, paths, watching))
     return Watched(max(one.ended for one in outcomes), sum(one.again for one in outcomes))
 
 
@@ -208,6 +211,11 @@ class Remote:
         self._process.join()
         return result
 
+    def stop(self) -> None:
+        """Ends the function, whatever it is doing."""
+        self._process.terminate()
+        self._process.join()
+
 
 def in_process(function: Callable[..., T], *arguments: Any) -> T:
     result: T = Remote(function, *arguments).result()
@@ -222,10 +230,10 @@ def _run(pipe: Pipe, function: Callable[..., Any], arguments: tuple[Any, ...]) -
 
 
 def watch_in_process(
-    endpoint: Endpoint, path: str, watchers: int, events: int, tell: Callable[[Any], None]
+    endpoint: Endpoint, paths: Sequence[str], events: int, tell: Callable[[Any], None]
 ) -> Watched:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(watch_all(endpoint, path, watchers, events, lambda: tell("begun")))
+        return runner.run(watch_all(endpoint, paths, events, lambda: tell("begun")))
 
 
 TELLING = (watch_in_process,)

@@ -40,6 +40,20 @@ def copied(value: Any) -> Any:
     return value
 
 
+def recoded(value: Any) -> Any:
+    """A deep copy of what comes from the store, made by encoding and decoding it. Several times cheaper than `copied`,
+    but right only for values that are JSON in every detail.
+    """
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def private_of_stored(obj: Mapping[str, Any]) -> Object:
+    """`private`, for an object that differs from a stored one only in what the server itself has changed."""
+    copy: Object = recoded({name: value for name, value in obj.items() if name != "metadata"})
+    copy["metadata"] = _private_metadata(obj["metadata"])
+    return copy
+
+
 def _private_metadata(meta: Mapping[str, Any]) -> Object:
     copy: Object = {name: copied(value) for name, value in meta.items() if name != "managedFields"}
     if "managedFields" in meta:

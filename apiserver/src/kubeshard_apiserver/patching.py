@@ -12,9 +12,9 @@ from typing import Any
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.kinds import GroupKind
-from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, apply_json_patch, apply_merge_patch
+from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, apply_merge_patch, apply_operation
 from kubeshard_apiserver.apply.strategic import BadDirective, go_kind, go_text, strategic_merge
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import Object, recoded
 from kubeshard_apiserver.schema.decoding import At, Float, Integer, IntOrString, List, Map, Run, Struct, Type
 from kubeshard_apiserver.schema.validation import type_name
 from kubeshard_apiserver.status import bad_request, internal, invalid, invalid_value, unprocessable
@@ -111,10 +111,10 @@ class _Restoring(Run):
 
 
 def _json_patched(live: Object, ops: Sequence[Mapping[str, Any]]) -> Any:
-    document: Any = live
+    document: Any = recoded(live)
     try:
         for op in ops:
-            document = apply_json_patch(document, [_as_server_reads(op, document)])
+            document = apply_operation(document, _as_server_reads(op, document))
     except (Invalid, LookupError, TypeError, ValueError, AttributeError):
         raise unprocessable() from None
     return document

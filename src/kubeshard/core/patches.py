@@ -8,7 +8,6 @@ on JSON-able values (dicts, lists, strings, numbers, None) and never change thei
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +84,7 @@ def json_patch(base: Any, desired: Any, *path: str) -> Iterator[dict[str, Any]]:
 def apply_merge_patch(document: Any, patch: Any) -> Any:
     """The document after a merge patch (RFC 7386, section 2)."""
     if not isinstance(patch, Mapping):
-        return deepcopy(patch)
+        return _copied(patch)
     merged = dict(document) if isinstance(document, Mapping) else {}
     for key, value in patch.items():
         if value is None:
@@ -127,28 +126,31 @@ def apply_json_patch(document: Any, ops: Sequence[Mapping[str, Any]]) -> Any:
     """The document after all operations. Raises PatchTestFailed for a failed test, Invalid for
     everything else that the API server would reject (unknown operation, missing path).
     """
-    result = deepcopy(document)
+    result = _copied(document)
     for op in ops:
-        result = _apply(result, op)
+        result = apply_operation(result, op)
     return result
 
 
-def _apply(document: Any, op: Mapping[str, Any]) -> Any:
+def apply_operation(document: Any, op: Mapping[str, Any]) -> Any:
+    """Applies one operation in place. Returns the document, which is another one if the operation replaces it. Raises
+    what `apply_json_patch` raises, and may then have changed a part of the document.
+    """
     path = _parts(op.get("path", ""))
     match op.get("op"):
         case "add":
-            return _add(document, path, deepcopy(op["value"]))
+            return _add(document, path, _copied(op["value"]))
         case "remove":
             return _remove(document, path)
         case "replace":
             _get(document, path)
-            return _add(_remove(document, path) if path else None, path, deepcopy(op["value"]))
+            return _add(_remove(document, path) if path else None, path, _copied(op["value"]))
         case "move":
             source = _parts(op["from"])
             value = _get(document, source)
             return _add(_remove(document, source), path, value)
         case "copy":
-            return _add(document, path, deepcopy(_get(document, _parts(op["from"]))))
+            return _add(document, path, _copied(_get(document, _parts(op["from"]))))
         case "test":
             if not _equal(_get(document, path, absent_is_none=op.get("value") is None), op.get("value")):
                 raise PatchTestFailed(f"test of {op.get('path')} failed", code=422, reason="Invalid")
@@ -218,3 +220,10 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(_equal, a, b))
     return bool(a == b)
+
+
+def _copied(value: Any) -> Any:
+    """A deep copy of JSON."""
+    if isinstance(value, dict):
+        return {name: _copied(inner) for name, inner in value.items()}
+    return [*map(_copied, value)] if isinstance(value, (list, tuple)) else value

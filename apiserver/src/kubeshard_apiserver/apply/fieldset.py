@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kubeshard_apiserver.apply.shape import Path, Shape, parts
+from kubeshard_apiserver.apply.shape import UNTYPED, Path, Shape, field_element, is_granular_map, parts
 
 FieldSet = frozenset[Path]
 EMPTY: FieldSet = frozenset()
@@ -75,10 +75,21 @@ def _made(paths: FieldSet) -> dict[str, Any]:
 
 
 def from_fields_v1(fields: Any) -> FieldSet:
-    """Reads a field set. Raises ValueError for anything that is not FieldsV1."""
+    """Reads a field set. Raises ValueError for anything that is not FieldsV1. Most equal sets are one object."""
+    text = msgspec.json.encode(fields)
+    if (known := _known.get(text)) is not None:
+        return known
     found: set[Path] = set()
     _read({} if fields is None else fields, (), found)
-    return frozenset(found)
+    made = frozenset(found)
+    if len(text) <= _LONGEST_SHARED:
+        if len(_known) >= _MOST_SHARED:
+            del _known[next(iter(_known))]
+        _known[text] = made
+    return made
+
+
+_known: dict[bytes, FieldSet] = {}
 
 
 def _collect(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
@@ -106,7 +117,16 @@ def _compare(
     if after is _ABSENT:
         _collect_all(shape, before, path, removed)
         return
-    if before is after or (len(path) == 1 and before == after and _is_identical(before, after)):
+    if before is after:
+        return
+    if isinstance(before, (dict, list)) and before == after and _is_identical(before, after):
+        return
+    if isinstance(before, dict) and isinstance(after, dict) and is_granular_map(shape):
+        for name in {**before, **after}:
+            former, member = before.get(name, _ABSENT), after.get(name, _ABSENT)
+            if former is not member:
+                inner = shape.fields.get(name) or shape.items or UNTYPED
+                _compare(inner, former, member, (*path, field_element(name)), found)
         return
     old, new = parts(shape, before), parts(shape, after)
     if not old and not new:

@@ -7,7 +7,7 @@ an updater has one per version. If one entry cannot be read, the whole list coun
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kubeshard.core.times import parse_time
@@ -27,16 +27,21 @@ class Manager(NamedTuple):
 
 @dataclass(frozen=True)
 class Owned:
+    """`wire` is the FieldsV1 of the fields if it is known."""
+
     fields: FieldSet
     api_version: str
     time: str | None = None
+    wire: dict[str, Any] | None = field(default=None, compare=False)
 
 
 Managers = dict[Manager, Owned]
 
 
-def read_managers(obj: Mapping[str, Any]) -> Managers:
-    """Returns the managers of the object; empty if it has no readable managedFields."""
+def read_managers(obj: Mapping[str, Any], *, stored: bool = False) -> Managers:
+    """Returns the managers of the object; empty if it has no readable managedFields. `stored` means that the object
+    comes from the store, so that its field sets are in the server's form.
+    """
     managers: Managers = {}
     for entry in obj.get("metadata", {}).get("managedFields") or ():
         operation, version = entry.get("operation"), entry.get("apiVersion")
@@ -52,7 +57,9 @@ def read_managers(obj: Mapping[str, Any]) -> Managers:
             fields = from_fields_v1(entry.get("fieldsV1"))
         except ValueError:
             return {}
-        managers[manager] = Owned(fields, version, entry.get("time"))
+        managers[manager] = Owned(
+            fields, version, entry.get("time"), entry.get("fieldsV1") if stored else None
+        )
     return managers
 
 
@@ -72,7 +79,9 @@ def written(managers: Managers) -> list[dict[str, Any]] | None:
 
 
 def without(owned: Owned, fields: FieldSet) -> Owned:
-    return replace(owned, fields=owned.fields - fields)
+    if owned.fields.isdisjoint(fields):
+        return owned
+    return Owned(owned.fields - fields, owned.api_version, owned.time)
 
 
 def shown(manager: Manager, owned: Owned) -> str:
@@ -93,7 +102,7 @@ def _entry(manager: Manager, owned: Owned) -> dict[str, Any]:
     }
     if owned.time:
         entry["time"] = owned.time
-    entry |= {"fieldsType": "FieldsV1", "fieldsV1": to_fields_v1(owned.fields)}
+    entry |= {"fieldsType": "FieldsV1", "fieldsV1": owned.wire or to_fields_v1(owned.fields)}
     if manager.subresource:
         entry["subresource"] = manager.subresource
     return entry

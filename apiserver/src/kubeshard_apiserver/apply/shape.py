@@ -64,16 +64,21 @@ _OF_TYPE = {"string": STRING, "boolean": BOOLEAN, "integer": NUMERIC, "number": 
 GRANULAR = Shape("map", items=SCALAR)
 
 
+def is_granular_map(shape: Shape) -> bool:
+    """Whether the fields of an object of this shape have owners of their own."""
+    return not shape.atomic and shape.kind in ("map", "untyped")
+
+
 def parts(shape: Shape, value: Any) -> dict[str, Part] | None:
     """The parts of a granular value by path element; None for a leaf, which is owned as a whole."""
     if isinstance(value, dict):
-        if shape.atomic or shape.kind not in ("map", "untyped"):
+        if not is_granular_map(shape):
             return None
         fields, item_shape = shape.fields, shape.items or UNTYPED
         found = {}
         for name, member in value.items():
             declared = fields.get(name)
-            element = _field_element(name) if len(name) <= _LONGEST_SHARED else f"f:{name}"
+            element = field_element(name)
             found[element] = Part(element, declared or item_shape, member, declared is not None)
         return found
     if isinstance(value, list) and shape.kind == "list" and shape.list_type in ("set", "map"):
@@ -89,9 +94,14 @@ def parts(shape: Shape, value: Any) -> dict[str, Part] | None:
 _LONGEST_SHARED = 256
 
 
+def field_element(name: str) -> str:
+    """Returns the path element of a field."""
+    return _field_element(name) if len(name) <= _LONGEST_SHARED else f"f:{name}"
+
+
 @lru_cache(8192)
 def _field_element(name: str) -> str:
-    """Returns the path element of a field. The string is shared, because every object keeps it in its managedFields."""
+    """Returns a string that is shared, because many objects have it in their managedFields."""
     return f"f:{name}"
 
 

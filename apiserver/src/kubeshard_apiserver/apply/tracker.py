@@ -74,7 +74,7 @@ def updated(shape: Shape, live: Object | None, new: Object, writer: Writer) -> O
 
 def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:
     """Returns `live` after applying `config`. Raises a Conflict that names managers and fields."""
-    managers = read_managers(live)
+    managers = read_managers(live, stored=True)
     if not managers and live["metadata"].get("uid"):
         managers = _after_update(
             shape, {}, None, live, replace(writer, manager=_BEFORE_APPLY, subresource="")
@@ -119,11 +119,15 @@ def _after_update(
     empty = {"apiVersion": after.get("apiVersion"), "kind": after.get("kind"), "metadata": {}, **writer.zero}
     comparison = _heeded(compare(shape, _bare(live) if live else empty, after), writer)
     taken = comparison.modified | comparison.added
-    left = {manager: without(owned, taken | comparison.removed) for manager, owned in managers.items()}
+    lost = taken | comparison.removed
+    left = {manager: without(owned, lost) for manager, owned in managers.items()}
     if ours := taken - _NEVER_OWNED:
         manager = writer.manager_for("Update")
-        previous = left[manager].fields if manager in left else EMPTY
-        left[manager] = Owned(previous | ours, writer.api_version, writer.now)
+        before = managers.get(manager, Owned(EMPTY, ""))
+        if ours <= before.fields and before.fields.isdisjoint(lost - ours):
+            left[manager] = Owned(before.fields, writer.api_version, writer.now, before.wire)
+        else:
+            left[manager] = Owned((before.fields - lost) | ours, writer.api_version, writer.now)
     return _capped(_owning(left))
 
 
@@ -132,11 +136,13 @@ def _managers_of_request(live: Object | None, new: Object, writer: Writer) -> Ma
     an empty list or a list of one empty entry.
     """
     if not writer.subresource:
-        if new["metadata"].get("managedFields") in ([], [{}]):
+        sent = new["metadata"].get("managedFields")
+        if sent in ([], [{}]):
             return {}
-        if given := read_managers(new):
+        is_edited = live is None or sent != live["metadata"].get("managedFields")
+        if is_edited and (given := read_managers(new)):
             return given
-    return read_managers(live or {})
+    return read_managers(live or {}, stored=True)
 
 
 def _bare(obj: Object) -> Object:
@@ -175,7 +181,7 @@ def _capped(managers: Managers) -> Managers:
         owned = capped.pop(manager)
         bucket = Manager(_ANCIENT, "Update", "", owned.api_version)
         earlier = capped[bucket].fields if bucket in capped else EMPTY
-        capped[bucket] = replace(owned, fields=earlier | owned.fields)
+        capped[bucket] = replace(owned, fields=earlier | owned.fields, wire=None)
     return capped
 
 

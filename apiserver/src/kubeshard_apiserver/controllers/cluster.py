@@ -15,7 +15,7 @@ from kubeshard.core.objects import Key
 from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.controllers.ownership import Node, Ownership, controller_of
 from kubeshard_apiserver.model import EVERY_RIGHT, Rights, Target, WriteOptions
-from kubeshard_apiserver.objects import Object, key_of
+from kubeshard_apiserver.objects import Object, key_of, private_of_stored
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.steps import Steps
@@ -74,7 +74,7 @@ class Cluster:
     def in_namespace(self, resource: GroupResource, namespace: str) -> list[Object]:
         """Return the objects in a namespace, sorted by name."""
         objects = self.server.store.objects(resource)
-        return [objects[key] for key in sorted(key for key in objects if key.namespace == namespace)]
+        return [objects[key] for key in self.server.store.keys_in(resource, namespace)]
 
     def orphans(self, resource: GroupResource, namespace: str) -> list[Object]:
         """Return the objects without a controller. Only resources that can be adopted are indexed."""
@@ -122,7 +122,9 @@ class Account:
         """Write the object that `change` returns. `subresource` applies only where the resource has it."""
         target = self._target(node, subresource)
         try:
-            yield from self._server.writes.changing(target, change, self._options)
+            yield from self._server.writes.changing(
+                target, lambda live: private_of_stored(change(live)), self._options, fresh=True
+            )
         except NotFound:
             return
 

@@ -75,9 +75,10 @@ class DeploymentController(Controller[Key]):
         if new is not None and (revision := revision_of(new)) != revision_of(live):
             # Write it through the status: changing annotations through the main resource would bump the generation.
             yield from self._account.change(
-                node, lambda obj: _annotated(obj, {REVISION: str(revision)}), "status"
+                node, lambda obj: _annotated({**obj, "status": status}, {REVISION: str(revision)}), "status"
             )
-        yield from self._account.set_status(node, status)
+        else:
+            yield from self._account.set_status(node, status)
         return seconds_until_deadline(live, status, self.cluster.wall())
 
     def _waiting_for(self, event: Event) -> Iterable[Key]:
@@ -178,6 +179,9 @@ class DeploymentController(Controller[Key]):
             history = (new["metadata"].get("annotations") or {}).get(_HISTORY, "")
             annotations |= {REVISION: str(newest + 1), _HISTORY: f"{history},{former}".lstrip(",")}
         min_ready = deployment["spec"].get("minReadySeconds", 0)
+        had = new["metadata"].get("annotations") or {}
+        if annotations.items() <= had.items() and new["spec"].get("minReadySeconds", 0) == min_ready:
+            return
 
         def change(live: Object) -> Object:
             spec = {**live["spec"], "minReadySeconds": min_ready}

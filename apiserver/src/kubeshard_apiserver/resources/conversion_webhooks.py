@@ -72,6 +72,8 @@ def converting(token: Callable[[], str], do: Callable[[], T]) -> Steps[T]:
     results: dict[Sent, Object] = {}
     while True:
         try:
+            if not results:
+                return do()
             with _knowing(results):
                 return do()
         except Unconverted as missing:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kubeshard.core.kinds import Kind
 from kubeshard_apiserver.apply.shape import Path
-from kubeshard_apiserver.objects import Object, copied
+from kubeshard_apiserver.objects import Object, recoded
 from kubeshard_apiserver.resources.conversion_webhooks import ConversionWebhook
 from kubeshard_apiserver.resources.custom_rules import UNCHECKED, Rules, is_blocking
 from kubeshard_apiserver.resources.embedded_objects import Embedded
@@ -96,7 +96,7 @@ class CustomResources(Strategy):
         """Return the stored object, defaulted by the schema of the storage version and pruned by both schemas. An
         object in another version may be one that is not stored yet.
         """
-        fields = copied(_fields(obj))
+        fields = recoded(_fields(obj))
         if self._stored is not None and (self._webhook is None or obj["apiVersion"] == self._webhook.stored):
             prune(self._stored, fields)
             fill(self._stored, fields)

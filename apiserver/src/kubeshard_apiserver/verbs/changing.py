@@ -41,14 +41,16 @@ class Changes:
         *,
         replaces: bool = False,
         managed: bool = False,
+        fresh: bool = False,
     ) -> Steps[tuple[Object, Object, Object]]:
         """Returns the live object, the result of applying `change` to it, and this as it is to be stored. If the object
         was written to during admission, starts over with the new live object. `managed` means that `change` updates
-        managedFields itself. Raises NotFound, Conflict, Invalid and the errors of admission.
+        managedFields itself, and `fresh` that it returns an object of which nobody else has a part. Raises NotFound,
+        Conflict, Invalid and the errors of admission.
         """
         while True:
             live = yield from self._model.reading(target)
-            new = yield from self._made(target, live, change, options, replaces, managed)
+            new = yield from self._made(target, live, change, options, replaces, managed, fresh)
             to_store = yield from self._model.converting(partial(target.resource.strategy.for_storage, new))
             if not self._model.is_live(target, live):
                 continue
@@ -67,13 +69,14 @@ class Changes:
         options: WriteOptions,
         replaces: bool,
         managed: bool,
+        fresh: bool,
     ) -> Steps[Object]:
         strategy = target.resource.strategy
         large = self._is_large(target, options)
         writer = writer_of(target, options, self._model.now())
 
         def changed() -> Object:
-            new = private(change(live))
+            new = change(live) if fresh else private(change(live))
             _check_same(target, new)
             return new if managed else updated(strategy.shape, live, new, writer)
 

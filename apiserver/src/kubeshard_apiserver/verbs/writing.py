@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kubeshard.core.errors import Invalid
 from kubeshard.core.objects import Key
-from kubeshard.core.patches import ApplyPatch
+from kubeshard.core.patches import ApplyPatch, JsonPatch
 from kubeshard_apiserver.admission.admitting import Admission
 from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.apply.mistakes import check_fits, inconvertible
@@ -108,7 +108,8 @@ class Writes:
             )
             return obj
 
-        return (yield from self.changing(target, change, options))._replace(warnings=warnings)
+        fresh = isinstance(patch, JsonPatch)
+        return (yield from self.changing(target, change, options, fresh=fresh))._replace(warnings=warnings)
 
     def _apply(self, target: Target, config: Object, options: WriteOptions) -> Steps[Answer]:
         kind = target.resource.kind
@@ -147,7 +148,7 @@ class Writes:
             check_namespace(target, new)
             check_name(target, new)
             return (yield from self._create(target, new, options))
-        return (yield from self.changing(target, change, options, managed=True))
+        return (yield from self.changing(target, change, options, managed=True, fresh=True))
 
     def _create(self, target: Target, obj: Object, options: WriteOptions) -> Steps[Answer]:
         resource, strategy = target.group_resource, target.resource.strategy
@@ -208,9 +209,12 @@ class Writes:
         *,
         replaces: bool = False,
         managed: bool = False,
+        fresh: bool = False,
     ) -> Steps[Answer]:
         """Stores the result of applying `change` to the live object. See `Changes.changed`."""
-        steps = self._changes.changed(target, change, options, replaces=replaces, managed=managed)
+        steps = self._changes.changed(
+            target, change, options, replaces=replaces, managed=managed, fresh=fresh
+        )
         live, new, to_store = yield from steps
         return (yield from self._put(target, new, to_store, live, options))
 
