@@ -84,26 +84,34 @@ WEBHOOKS = {
 class Api:
     """Connections that stay open, because TLS handshakes are not part of what is measured."""
 
-    def __init__(self, endpoint: Endpoint, connections: int = 8) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-        opening = (
-            asyncio.open_connection(endpoint.host, endpoint.port, ssl=untrusting(), limit=2**30)
-            for _ in range(connections)
-        )
-        self._connections = self._runner.run(_all(opening))
+        self._connections: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         data = b"" if body is None else json.dumps(body).encode()
         request = self._endpoint.request(method, path, data)
-        return msgspec.json.decode(self._runner.run(_answered(*self._connections[0], request)))
+        (connection, *_) = self._opened(1)
+        return msgspec.json.decode(self._runner.run(_answered(*connection, request)))
 
-    def send(self, requests: Iterator[bytes]) -> None:
+    def send(self, requests: Iterator[bytes], connections: int = 8) -> None:
         async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             for request in requests:
                 await _answered(reader, writer, request)
 
-        self._runner.run(_all(work(*each) for each in self._connections))
+        self._runner.run(_all(work(*each) for each in self._opened(connections)))
+
+    def _opened(self, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Opens connections when they are needed, because the server closes those that send nothing."""
+        host, port = self._endpoint.host, self._endpoint.port
+        self._connections += self._runner.run(
+            _all(
+                asyncio.open_connection(host, port, ssl=untrusting(), limit=2**30)
+                for _ in range(count - len(self._connections))
+            )
+        )
+        return self._connections
 
 
 async def _all(doing: Iterable[Awaitable[Any]]) -> list[Any]:
