@@ -1,0 +1,179 @@
+"""Repeats the evaluation: runs every set-up one after the other, compares them, and writes the tables of
+`docs/evaluation.md`.
+
+    make evaluation                      # scaled to fit an hour on two cores
+    make evaluation ARGS=--full          # at the published rates, 15 minutes a run: about five hours
+    make evaluation ARGS="--only basic"  # one part
+
+Runs are kept in `build/evaluation`: what is there and has finished is not run again (`--again` does). A run that is not
+valid stays in the comparison, and says so. The Go project's programs take part if KUBESHARD_GO_SHARDER and
+KUBESHARD_GO_WEBHOSTING_OPERATOR name them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from kubeshard.experiment import report
+from kubeshard.experiment.recording import read_run
+from kubeshard.experiment.report.comparison import Compared, Group, capacity, groups, scaled_out
+from kubeshard.experiment.report.figures import SHARES
+from kubeshard.experiment.report.recorded import Recorded
+from kubeshard.experiment.report.words import clock, digits, percent, seconds, size
+
+ROOT = Path(__file__).resolve().parents[1]
+RUNS = ROOT / "build" / "evaluation"
+PAGE = ROOT / "docs" / "evaluation.md"
+BEGIN, END = "<!-- begin: {} -->\n", "<!-- end: {} -->"
+GO = ("KUBESHARD_GO_SHARDER", "KUBESHARD_GO_WEBHOSTING_OPERATOR")
+INVALID, MISSED = 3, 1
+_P99 = SHARES.index(0.99)
+
+
+class Planned(NamedTuple):
+    name: str
+    arguments: tuple[str, ...]
+
+
+class Part(NamedTuple):
+    """Runs that are compared with each other, and their size in the short evaluation and the full one."""
+
+    name: str
+    scale: float
+    duration: str
+    runs: tuple[Planned, ...]
+
+
+_SETUPS = (
+    Planned("singleton", ("--setup", "singleton")),
+    Planned("in-manager", ("--setup", "in-manager")),
+    Planned("external", ("--setup", "external")),
+    Planned("go-singleton", ("--setup", "singleton", "--program", "go")),
+    Planned("go-external", ("--setup", "external", "--program", "go")),
+)
+# With 10 ms for each request, as in a cluster, five workers are what limits an instance, and not the machine.
+_SCALE_OUT = tuple(
+    Planned(f"instances-{number}", ("--instances", str(number), "--workers", "5", "--latency", "10ms"))
+    for number in range(1, 6)
+)
+_EXTERNAL = (_SETUPS[2], _SETUPS[4])
+PARTS = (
+    Part("basic", 0.5, "4m", _SETUPS),
+    Part("scale-out", 1.0, "4m", _SCALE_OUT),
+    Part("chaos", 0.5, "4m", _EXTERNAL),
+    Part("rolling-update", 0.5, "4m", _EXTERNAL),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="the published rates, 15 minutes each")
+    parser.add_argument("--only", choices=[part.name for part in PARTS], action="append")
+    parser.add_argument("--again", action="store_true", help="run what has been run before")
+    parser.add_argument("--tables", action="store_true", help="run nothing: only write the tables again")
+    given = parser.parse_args()
+    parts = [part for part in PARTS if not given.only or part.name in given.only]
+    for part in parts:
+        if not given.tables:
+            _run(part, given.full, given.again)
+        folders = [folder for folder in _folders(part, given.full) if (folder / "run.json").exists()]
+        if not folders:
+            print(f"{part.name}: nothing was run")
+            continue
+        page = report.compare(folders, RUNS / f"{part.name}.html")
+        (group,) = groups([Recorded.load(folder) for folder in folders])
+        _write(part.name, [*_table(group), *_capacities(group)])
+        print(f"{part.name}: {page}")
+
+
+def _folders(part: Part, full: bool) -> Iterator[Path]:
+    for planned in part.runs:
+        yield RUNS / ("full" if full else "short") / part.name / planned.name
+
+
+def _run(part: Part, full: bool, again: bool) -> None:
+    for planned, folder in zip(part.runs, _folders(part, full), strict=True):
+        if "go" in planned.arguments and not all(os.environ.get(name) for name in GO):
+            print(f"{part.name}, {planned.name}: not run, since {' and '.join(GO)} do not name its programs")
+            continue
+        if (folder / "run.json").exists() and not again and read_run(folder).finished:
+            continue
+        if folder.exists():
+            shutil.rmtree(folder)
+        size = ("--scale", "1") if full else ("--scale", str(part.scale), "--duration", part.duration)
+        command = ["experiment", part.name, *size, *planned.arguments, "--output", str(folder)]
+        print("$ kubeshard", *command, flush=True)
+        ended = subprocess.run([sys.executable, "-m", "kubeshard", *command], check=False).returncode  # noqa: S603
+        if ended not in (0, MISSED, INVALID):
+            raise SystemExit(ended)
+
+
+def _table(group: Group) -> Iterator[str]:
+    """What users waited for, and what it cost."""
+    yield (
+        "| set-up | generations | p50 | p99 | CPU of each instance, relative to the singleton's | sharders "
+        "| all together | CPU per generation | memory of an instance at most | valid |\n"
+    )
+    yield "|" + "---|" * 10 + "\n"
+    for each in group.runs:
+        yield "| " + " | ".join(_cells(group, each)) + " |\n"
+
+
+def _cells(group: Group, each: Compared) -> Sequence[str]:
+    baseline = group.baseline(each)
+    latency = each.waiting.latency
+    sharders = [process for process in each.controllers if process.role == "sharder"]
+    alone = baseline.sum.cpu if baseline else float("nan")
+    return (
+        each.name,
+        f"{each.waiting.ready} of {each.waiting.written}",
+        seconds(latency[SHARES.index(0.5)]),
+        seconds(latency[_P99]),
+        ", ".join(f"{digits(one.cpu)} s ({percent(one.cpu / alone)})" for one in each.operators),
+        ", ".join(f"{digits(one.cpu)} s" for one in sharders) or "-",
+        percent(each.sum.cpu / alone),
+        seconds(each.per_generation),
+        size(max((one.memory_at_most for one in each.operators), default=float("nan"))),
+        "yes" if not each.run.invalid else f"no: {' '.join(each.run.invalid)}",
+    )
+
+
+def _capacities(group: Group) -> Iterator[str]:
+    for runs in scaled_out(group):
+        found = [capacity(each) for each in runs]
+        first = found[0].changes
+        yield "\n| instances | levels kept until | objects | changes/s | against one instance | first missed |\n"
+        yield "|---|---|---|---|---|---|\n"
+        for each in found:
+            cells = (
+                str(each.run.run.instances),
+                clock(each.held),
+                f"{each.objects:.0f}",
+                digits(each.changes),
+                f"{each.changes / first:.2f}" if first else "-",
+                each.missed or "none: the load ended first",
+            )
+            yield f"| {' | '.join(cells)} |\n"
+
+
+def _write(name: str, lines: Sequence[str]) -> None:
+    """Replaces the part of the page between its marks. Without marks, prints."""
+    begin, end = BEGIN.format(name), END.format(name)
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    if begin not in text:
+        print(*lines, sep="")
+        return
+    before, _, rest = text.partition(begin)
+    after = rest.partition(end)[2]
+    PAGE.write_text(before + begin + "\n" + "".join(lines) + "\n" + end + after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
