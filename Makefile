@@ -86,6 +86,9 @@ lint: $(STAMP) ## Check style, types and the import contract
 docs: $(STAMP) ## Build the documentation in build/site/, with the reference from the docstrings
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict && echo "build/site/index.html"
 
+evaluation: $(STAMP) ## Repeat the published evaluation in about an hour, and write its tables to docs/evaluation.md (ARGS=--full: at full rates)
+	$(BIN)/python tools/evaluation.py $(ARGS)
+
 # The benchmarks of one part run in one process. docs/performance.md lists the others, which need a control plane and longer.
 BENCHMARKS ?= workqueue store informer
 bench: $(STAMP) ## Run benchmarks: BENCHMARKS="workqueue store ...", the files of benchmarks/

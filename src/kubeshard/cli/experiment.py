@@ -154,6 +154,12 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     help="How many requests may be unanswered at a time.",
 )
 @click.option(
+    "--latency",
+    metavar="DURATION",
+    type=_Duration(),
+    help="Delay each answer of the embedded API server, as if it were on another machine, such as 10ms.",
+)
+@click.option(
     "--pin", is_flag=True, help="Pin server and tool to one half of the cores, the rest to the other."
 )
 @click.option(
@@ -178,6 +184,7 @@ def experiment(
     go_operator: Path | None,
     go_sharder: Path | None,
     parallel: int,
+    latency: float | None,
     pin: bool,
     output: Path | None,
 ) -> None:
@@ -211,6 +218,8 @@ def experiment(
         _program(sharder_program or program, go_sharder, "sharder") if setup_kind == "external" else None,
     )
     setup.check()
+    if latency and server != "embedded":
+        raise ConfigurationError("--latency is the embedded API server's: leave out --on, or --latency")
     asked = Asked(
         scaled(SCENARIOS[scenario], scale, duration),
         setup,
@@ -219,6 +228,7 @@ def experiment(
         seed,
         parallel,
         layout(sorted(os.sched_getaffinity(0))) if pin else {},
+        latency or 0.0,
     )
     folder = _new_folder(output, scenario, setup_kind)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -286,7 +296,7 @@ def _serving(asked: Asked, folder: Path, environment: dict[str, str]) -> Abstrac
 
     if asked.server == "real":
         return servers.real(folder / "logs" / "control-plane")
-    return servers.embedded(folder / "logs", environment)
+    return servers.embedded(folder / "logs", environment, asked.latency)
 
 
 def _stop_at_interrupt(conducted: Experiment) -> asyncio.Event:

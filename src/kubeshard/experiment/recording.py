@@ -153,6 +153,8 @@ class Run(msgspec.Struct, kw_only=True):
     seed: int
     duration: float
     """Seconds of load that were asked for."""
+    latency: float = 0.0
+    """Seconds by which the embedded API server delayed each answer."""
     began: float = math.nan
     """When the load began. NaN as long as it has not."""
     ended: float = math.nan

@@ -77,6 +77,8 @@ class Asked(NamedTuple):
     seed: int
     parallel: int
     pinning: Mapping[str, Sequence[int]]
+    latency: float = 0.0
+    """Seconds that the embedded server adds to each answer."""
 
 
 class ServerLost(KubeshardError):
@@ -120,6 +122,7 @@ class Experiment:
             scale=asked.scale,
             seed=asked.seed,
             duration=asked.scenario.duration,
+            latency=asked.latency,
             machine=dict(machine()),
         )
         self._recorder.save(self.run)

@@ -33,10 +33,13 @@ class Place(NamedTuple):
 
 
 @asynccontextmanager
-async def embedded(folder: Path, environment: Mapping[str, str]) -> AsyncIterator[Place]:
-    """`folder` exists. Raises ServerFailed."""
+async def embedded(
+    folder: Path, environment: Mapping[str, str], latency: float = 0.0
+) -> AsyncIterator[Place]:
+    """`folder` exists. `latency`, in seconds, is added to each answer. Raises ServerFailed."""
     kubeconfig = folder / "kubeconfig"
     command = [sys.executable, "-m", "kubeshard", "apiserver", "--port", "0", "--kubeconfig", str(kubeconfig)]
+    command += ["--latency", f"{latency:.6f}s"]
     child = Child("apiserver", command, folder / "apiserver.log", environment)
     try:
         async with asyncio.timeout(_READY_WITHIN):
