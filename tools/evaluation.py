@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kubeshard.experiment import report
 from kubeshard.experiment.recording import read_run
+from kubeshard.experiment.report.compare import compare
 from kubeshard.experiment.report.comparison import Compared, Group, capacity, groups, scaled_out
 from kubeshard.experiment.report.figures import SHARES
 from kubeshard.experiment.report.recorded import Recorded
@@ -87,7 +87,7 @@ def main() -> None:
         if not folders:
             print(f"{part.name}: nothing was run")
             continue
-        page = report.compare(folders, RUNS / f"{part.name}.html")
+        page = compare(folders, RUNS / f"{part.name}.html")
         (group,) = groups([Recorded.load(folder) for folder in folders])
         _write(part.name, [*_table(group), *_capacities(group)])
         print(f"{part.name}: {page}")
