@@ -7,7 +7,7 @@
 
 Runs are kept in `build/evaluation`: what is there and has finished is not run again (`--again` does). A run that is not
 valid stays in the comparison, and says so. The Go project's programs take part if KUBESHARD_GO_SHARDER and
-KUBESHARD_GO_WEBHOSTING_OPERATOR name them.
+KUBESHARD_GO_OPERATOR name them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "build" / "evaluation"
 PAGE = ROOT / "docs" / "evaluation.md"
 BEGIN, END = "<!-- begin: {} -->\n", "<!-- end: {} -->"
-GO = ("KUBESHARD_GO_SHARDER", "KUBESHARD_GO_WEBHOSTING_OPERATOR")
+GO = ("KUBESHARD_GO_SHARDER", "KUBESHARD_GO_OPERATOR")
 INVALID, MISSED = 3, 1
 _P99 = SHARES.index(0.99)
 

@@ -57,7 +57,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     short_help="Measure how much a set-up of operator and sharder carries.",
     environment={
         "KUBESHARD_GO_SHARDER": "the Go project's sharder, for --program go",
-        "KUBESHARD_GO_WEBHOSTING_OPERATOR": "the Go project's operator, for --program go",
+        "KUBESHARD_GO_OPERATOR": "the Go project's operator, for --program go",
         "KUBEBUILDER_ASSETS": "the control plane, for --on real (default: what `make kube` built)",
     },
     examples=(
@@ -134,7 +134,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
 @click.option(
     "--go-operator",
     metavar="FILE",
-    envvar="KUBESHARD_GO_WEBHOSTING_OPERATOR",
+    envvar="KUBESHARD_GO_OPERATOR",
     type=click.Path(dir_okay=False, path_type=Path),
     help="The Go project's operator.",
 )
@@ -245,7 +245,7 @@ def _program(whose: str, go: Path | None, role: str) -> Path | None:
     if whose == "kubeshard":
         return None
     if go is None:
-        variable = "KUBESHARD_GO_SHARDER" if role == "sharder" else "KUBESHARD_GO_WEBHOSTING_OPERATOR"
+        variable = "KUBESHARD_GO_SHARDER" if role == "sharder" else "KUBESHARD_GO_OPERATOR"
         raise ConfigurationError(f"name the Go project's {role} with --go-{role} or {variable}")
     return go.absolute()
 
