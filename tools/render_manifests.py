@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kubeshard.core.yaml_output import as_yaml
+from kubeshard.experiment.dashboard import NAME, experiments
 from kubeshard.manifests.chart import chart
 from kubeshard.manifests.kustomization import kustomizations
 from kubeshard.manifests.output import GENERATED
@@ -37,7 +38,7 @@ def rendered() -> Mapping[str, str]:
         f"{ROOMS[2]}/rules.yaml": GENERATED + as_yaml(rules()),
         **{
             f"{ROOMS[2]}/{name}.json": f"{json.dumps(made, indent=1)}\n"
-            for name, made in dashboards().items()
+            for name, made in {**dashboards(), NAME: experiments()}.items()
         },
         METRICS: re.split("^## ", (ROOT / METRICS).read_text(), maxsplit=1, flags=re.M)[0] + tables(),
     }

@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 from recorded import BEGAN, Recorded
 
+from kubeshard.experiment.dashboard import experiments
 from kubeshard.experiment.measuring.measurement import ask_all
 from kubeshard.experiment.measuring.prometheus import Prometheus
-from kubeshard.experiment.measuring.queries import Window
+from kubeshard.experiment.measuring.queries import RANGE, Query, Window
 from kubeshard.experiment.measuring.scenarios import queries_of
 from kubeshard.experiment.objectives import RECONCILE
 from kubeshard.experiment.openmetrics import BOUNDS, write
-from kubeshard.experiment.recording import Request, Usage
+from kubeshard.experiment.recording import Gauge, Request, Usage
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, Transport, TransportError
 from kubeshard.runtime.world import REAL_WORLD
@@ -107,7 +108,17 @@ def a_run(folder: Path) -> Recorded:
                 queue[number].add(next(queued))
             recorded.scrape(second, f"operator-{number}", queue=queue[number].counts)
             recorded.add(
-                Usage(BEGAN + second, f"operator-{number}", "operator", second / 4, 1 << 26, second, 0, 0, 0)
+                Usage(
+                    BEGAN + second,
+                    f"operator-{number}",
+                    "operator",
+                    second / 4,
+                    1 << 26,
+                    second,
+                    second,
+                    0,
+                    0,
+                )
             )
         for of in (("websites", "PATCH"), ("configmaps", "POST"), ("leases", "GET"), ("websites", "LIST")):
             for _ in range(50):
@@ -166,3 +177,34 @@ async def test_a_prometheus_computes_the_same_figures_within_a_bucket(
     used = [float(line.split(",")[1]) for line in written["cpu"][1:]]
     assert max(used) == pytest.approx(0.25)
     assert sum("website-mutator" in line for line in written["website-churn"]) > DURATION / 15 / 2
+
+
+async def test_every_panel_of_the_dashboard_shows_something_of_a_recording(
+    programs: dict[str, str], tmp_path: Path
+) -> None:
+    recorded = a_run(tmp_path / "run")
+    for name in ("rate-wanted", "rate-reached", "objects-of-shard"):
+        for second in range(0, DURATION, SCRAPED_EACH):
+            recorded.add(Gauge(BEGAN + second, name, "", 1.0))
+    for second in range(0, DURATION, SCRAPED_EACH):
+        page = "".join(
+            f"# TYPE controller_sharding_{name} {kind}\n"
+            f'controller_sharding_{name}{{controllerring="webhosting-operator",resource="websites"}} {second}\n'
+            for name, kind in (
+                ("movements_total", "counter"),
+                ("drains_total", "counter"),
+                ("controllerring_status_available_shards", "gauge"),
+            )
+        )
+        recorded.page(second, "sharder-1", "sharder", page)
+    data = imported(programs["promtool"], recorded)
+    expressions = [target["expr"] for panel in experiments()["panels"] for target in panel.get("targets", ())]
+    assert len(expressions) > 15
+    window = Window(BEGAN, BEGAN + DURATION, 15)
+    async with started(programs["prometheus"], data, tmp_path) as prometheus:
+        empty = []
+        for text in expressions:
+            answer = await prometheus.ask(Query("panel", text.replace(RANGE, window.range)), window)
+            if not any(value > 0 for series in answer.series for _, value in series.points):
+                empty.append(text)
+    assert empty == []

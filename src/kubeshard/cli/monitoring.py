@@ -56,14 +56,15 @@ def rules(namespace: str | None, docs_url: str | None) -> None:
     short_help="Print a dashboard for Grafana.",
     examples=("kubeshard monitoring dashboard shards > shards.json",),
 )
-@click.argument("name", metavar="sharder|shards")
+@click.argument("name", metavar="sharder|shards|experiments")
 def dashboard(name: str) -> None:
-    """Print the sharder's or the shards' dashboard as JSON for import into Grafana."""
+    """Print the dashboard of the sharder, the shards or experiments, as JSON for import into Grafana."""
     import json
 
+    from kubeshard.experiment.dashboard import NAME, experiments
     from kubeshard.monitoring.grafana import dashboards
 
-    known = dashboards()
+    known = {**dashboards(), NAME: experiments()}
     if name not in known:
         raise ConfigurationError(f"there is no dashboard {name}: choose one of {', '.join(known)}")
     click.echo(json.dumps(known[name], indent=1))

@@ -12,7 +12,7 @@ Labels that would add a line for each object, host or process are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kubeshard.monitoring.definition import Definition
@@ -112,25 +112,46 @@ PROCESSES = (
 _LEFT_OUT = {"uid", "host", "namespace"}
 
 
+class Chart(NamedTuple):
+    """What a panel shows."""
+
+    title: str
+    about: str
+    unit: str
+    """As Grafana names it."""
+    queries: Sequence[tuple[str, str]]
+    """Expressions and their legends."""
+    limit: float | None = None
+    """Drawn as a line, if there is one."""
+
+
 def dashboards() -> dict[str, dict[str, Any]]:
     """The dashboards by name, in the form that Grafana imports."""
     return {
-        "sharder": _dashboard("sharder", "kubeshard: sharder", (*SHARDER, *PROCESSES)),
-        "shards": _dashboard("shards", "kubeshard: shards", (*SHARDS, *PROCESSES)),
+        name: dashboard(
+            name,
+            f"kubeshard: {name}",
+            {row.title: [_chart(sample) for sample in row.samples] for row in rows},
+            [_JOB],
+        )
+        for name, rows in (("sharder", (*SHARDER, *PROCESSES)), ("shards", (*SHARDS, *PROCESSES)))
     }
 
 
-def _dashboard(name: str, title: str, rows: Iterable[Row]) -> dict[str, Any]:
+def dashboard(
+    name: str, title: str, rows: Mapping[str, Sequence[Chart]], variables: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """A dashboard with charts in rows by title. Its variables are the data source, and these."""
     panels: list[dict[str, Any]] = []
     y = 0
-    for row in rows:
-        panels.append({"type": "row", "title": row.title, "gridPos": {"x": 0, "y": y, "w": 24, "h": 1}})
+    for row, charts in rows.items():
+        panels.append({"type": "row", "title": row, "gridPos": {"x": 0, "y": y, "w": 24, "h": 1}})
         y += 1
-        for number, sample in enumerate(row.samples):
+        for number, chart in enumerate(charts):
             x, line = number % COLUMNS, number // COLUMNS
             place = {"x": x * WIDTH, "y": y + line * HEIGHT, "w": WIDTH, "h": HEIGHT}
-            panels.append(_panel(sample, place))
-        y += -(-len(row.samples) // COLUMNS) * HEIGHT
+            panels.append(_panel(chart, place))
+        y += -(-len(charts) // COLUMNS) * HEIGHT
     for number, panel in enumerate(panels, start=1):
         panel["id"] = number
     return {
@@ -141,47 +162,55 @@ def _dashboard(name: str, title: str, rows: Iterable[Row]) -> dict[str, Any]:
         "timezone": "browser",
         "refresh": "30s",
         "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": list(_variables())},
+        "templating": {"list": [_DATA_SOURCE, *variables]},
         "panels": panels,
     }
 
 
-def _variables() -> Iterator[dict[str, Any]]:
-    yield {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source"}
-    yield {
-        "name": "job",
-        "type": "query",
-        "label": "Job",
-        "datasource": _SOURCE,
-        "query": f"label_values({expression('kubeshard_build_info')}, job)",
-        "multi": True,
-        "includeAll": True,
-        "allValue": ".*",
-        "current": {"text": "All", "value": "$__all"},
-        "refresh": 2,
-    }
-
-
+_DATA_SOURCE = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source"}
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_JOB = {
+    "name": "job",
+    "type": "query",
+    "label": "Job",
+    "datasource": _SOURCE,
+    "query": f"label_values({expression('kubeshard_build_info')}, job)",
+    "multi": True,
+    "includeAll": True,
+    "allValue": ".*",
+    "current": {"text": "All", "value": "$__all"},
+    "refresh": 2,
+}
 
 
-def _panel(sample: str, place: dict[str, int]) -> dict[str, Any]:
-    metric = defined(sample)
-    labels = tuple(label for label in metric.labels if label not in _LEFT_OUT) or ("instance",)
-    unit = (RATES if metric.type == "counter" else UNITS)[metric.unit]
+def _panel(chart: Chart, place: Mapping[str, int]) -> dict[str, Any]:
+    defaults: dict[str, Any] = {"unit": chart.unit, "min": 0}
+    if chart.limit is not None:
+        steps = [{"color": "green", "value": None}, {"color": "red", "value": chart.limit}]
+        defaults |= {
+            "custom": {"thresholdsStyle": {"mode": "dashed"}},
+            "thresholds": {"mode": "absolute", "steps": steps},
+        }
     return {
         "type": "timeseries",
-        "title": metric.name,
-        "description": metric.about,
+        "title": chart.title,
+        "description": chart.about,
         "datasource": _SOURCE,
         "gridPos": place,
-        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "fieldConfig": {"defaults": defaults, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
         "targets": [
             {"refId": letter, "datasource": _SOURCE, "expr": expr, "legendFormat": legend}
-            for letter, (expr, legend) in zip("AB", _queries(metric, sample, labels), strict=False)
+            for letter, (expr, legend) in zip("ABC", chart.queries, strict=False)
         ],
     }
+
+
+def _chart(sample: str) -> Chart:
+    metric = defined(sample)
+    labels = tuple(label for label in metric.labels if label not in _LEFT_OUT) or ("instance",)
+    unit = (RATES if metric.type == "counter" else UNITS)[metric.unit]
+    return Chart(metric.name, metric.about, unit, list(_queries(metric, sample, labels)))
 
 
 def _queries(metric: Definition, sample: str, labels: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ def queries_of(scenario: str) -> list[Query]:
     """Raises KeyError for a scenario that there is not."""
     if scenario not in SCENARIOS:
         raise KeyError(scenario)
-    return [*_load(), *_levels(scenario in CUMULATIVE), *_resources()]
+    return [*load(), *_levels(scenario in CUMULATIVE), *resources()]
 
 
 def as_file(queries: Iterable[Query]) -> Mapping[str, Any]:
@@ -31,7 +31,7 @@ def as_file(queries: Iterable[Query]) -> Mapping[str, Any]:
     return {"queries": [msgspec.to_builtins(query) for query in queries]}
 
 
-def _load() -> Iterator[Query]:
+def load() -> Iterator[Query]:
     reconciles = _series(
         "controller_runtime_reconcile_total",
         Matcher("job", "=", JOBS["tool"]),
@@ -45,30 +45,24 @@ def _load() -> Iterator[Query]:
 def _levels(cumulative: bool) -> Iterator[Query]:
     for objective in objectives():
         if objective.role == "server":
-            yield Query(objective.name, _over_the_run(objective), "instant", True, objective.limit)
+            yield Query(objective.name, percentile(objective, RANGE), "instant", True, objective.limit)
         elif cumulative:
-            yield Query(objective.name, _quantile(objective, _buckets(objective)))
+            yield Query(objective.name, percentile(objective))
         else:
-            yield Query(objective.name, _over_the_run(objective), "instant", False, objective.limit)
-            each_minute = _quantile(objective, f"rate({_buckets(objective)}[{WINDOW}])")
-            yield Query(f"{objective.name}-{WINDOW}", each_minute)
+            yield Query(objective.name, percentile(objective, RANGE), "instant", False, objective.limit)
+            yield Query(f"{objective.name}-{WINDOW}", percentile(objective, WINDOW))
 
 
-def _over_the_run(objective: Objective) -> str:
-    return _quantile(objective, f"rate({_buckets(objective)}[{RANGE}])")
-
-
-def _quantile(objective: Objective, buckets: str) -> str:
-    return f"histogram_quantile({QUANTILE}, sum by ({', '.join((*objective.by, 'le'))}) ({buckets}))"
-
-
-def _buckets(objective: Objective) -> str:
+def percentile(objective: Objective, window: str | None = None) -> str:
+    """The expression for what was counted in that time or, without one, since the processes started."""
     # In a cluster, kube-apiserver is scraped under several names.
     job = () if objective.role == "server" else (Matcher("job", "=", JOBS[objective.role]),)
-    return _series(objective.bucket, *job, *objective.matchers)
+    buckets = _series(objective.bucket, *job, *objective.matchers)
+    counts = f"rate({buckets}[{window}])" if window else buckets
+    return f"histogram_quantile({QUANTILE}, sum by ({', '.join((*objective.by, 'le'))}) ({counts}))"
 
 
-def _resources() -> Iterator[Query]:
+def resources() -> Iterator[Query]:
     """By process. In a recording they are what the experiment saw, elsewhere what the processes say of themselves."""
     job = Matcher("job", "=~", "|".join((JOBS["operator"], JOBS["sharder"])))
     for name, metric, rate in (
