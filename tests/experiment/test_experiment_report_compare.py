@@ -108,7 +108,7 @@ def test_capacity_ends_where_keys_waited_too_long_in_the_queue(tmp_path: Path) -
     folder = make_run(tmp_path, rate=20.0, capacity=19.0, scenario="scale-out")
     found = capacity(Compared("one", Recorded.load(folder)))
     assert found.missed == "queue p99"
-    assert 60 < found.held < 75
+    assert 60 <= found.held < 75
 
 
 def test_a_run_that_was_overloaded_from_the_start_has_no_capacity() -> None:

@@ -52,7 +52,8 @@ def test_windows_are_equal_but_for_the_last(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "width"), [(10, 1), (90, 1), (91, 2), (120, 2), (900, 10), (3600, 60), (1e6, 1e6 / 90)]
+    ("seconds", "width"),
+    [(10, 2), (50, 2), (51, 5), (450, 5), (451, 10), (900, 10), (3600, 60), (1e6, 1e6 / 90)],
 )
 def test_a_run_of_any_length_has_at_most_90_windows(seconds: float, width: float) -> None:
     windows = Windows(0, seconds)
@@ -141,6 +142,12 @@ def test_a_time_in_which_a_process_was_restarted_is_no_part_of_a_rate() -> None:
     taken = steps([usage(0.0, 0.0), usage(10.0, 5.0), usage(20.0, 1.0), usage(30.0, 2.0)])
     rates = usage_rate(taken, lambda step: step.cpu, Windows(0, 30, 10))
     assert rates == [0.5, pytest.approx(NAN, nan_ok=True), 0.1]
+
+
+def test_what_a_process_used_before_its_first_row_counts_if_it_is_fresh() -> None:
+    rows = [usage(30.0, 0.4, 10), usage(31.0, 0.5, 30)]
+    assert [step.cpu for step in steps(rows, fresh=True)] == pytest.approx([0.4, 0.1])
+    assert [step.cpu for step in steps(rows)] == pytest.approx([0.1])
 
 
 def test_a_run_without_rows_has_no_values() -> None:

@@ -322,7 +322,6 @@ def _judged(folder: Path) -> Run:
 
     levels.judge(folder)
     openmetrics.write(folder)
-    report = page.write(folder)
     run = read_run(folder)
     for note in run.notes:
         click.echo(note)
@@ -331,5 +330,5 @@ def _judged(folder: Path) -> Run:
         click.echo(f"{'kept' if level.kept else 'MISSED'}: {level.name}: {worst} (at most {level.limit:g} s)")
     for sentence in run.invalid:
         click.echo(f"NOT VALID: {sentence}", err=True)
-    click.echo(f"recorded in {folder}; its report is {report}")
+    click.echo(f"recorded in {folder}; its report is {page.write(folder)}")
     return run

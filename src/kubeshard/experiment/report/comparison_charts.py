@@ -44,7 +44,7 @@ def charts(group: Group, capacities: Sequence[Sequence[Capacity]], name: str) ->
 def sums(group: Group) -> Chart:
     panels = [
         _sums(group, "CPU, mean of the load", Unit.CORES, lambda each: each.cores),
-        _sums(group, "Memory, mean of the load", Unit.BYTES, lambda each: each.memory),
+        _sums(group, "Memory, mean of the load", Unit.BYTES, lambda each: each.memory_of_load),
         _sums(group, "Network, sent and received in all", Unit.BYTES, lambda each: each.received + each.sent),
     ]
     relative = "In brackets: relative to the singleton." if any(map(group.baseline, group.runs)) else ""
@@ -83,8 +83,8 @@ def latency(group: Group) -> Chart:
         title="How long users waited",
         says=f"Percentiles from p50 to p99.9 of the time from when a write was due until it was ready. p99: {told}.",
         panels=[Spreads("", Unit.SECONDS, spreads, limits=sorted(limits, key=lambda limit: limit.value))],
-        note="From when a write was due until its generation was ready, on a logarithmic axis. Farther left is better; "
-        "what was never ready counts as infinitely long.",
+        note="From when a write was due until its generation was ready: the dots are p50, p90, p99 and p99.9. The "
+        "axis is logarithmic, and farther left is better; what was never ready is infinitely long, at the right edge.",
     )
 
 

@@ -25,6 +25,7 @@ from kubeshard.experiment.report.charts import (
     Course,
     Growths,
     Limit,
+    Line,
     Mark,
     Panel,
     Spreads,
@@ -61,7 +62,8 @@ _STYLE: dict[Any, Any] = {
     "lines.solid_capstyle": "round",
     "xtick.color": LIGHT["faint"],
     "ytick.color": LIGHT["faint"],
-    "legend.frameon": False,
+    "legend.facecolor": LIGHT["ground"],
+    "legend.edgecolor": "none",
 }
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 _KIND = "kind-"
@@ -126,6 +128,7 @@ def _figure(chart: Chart) -> Figure:
         axes.set_gid(f"{_KIND}panel")
         _draw(axes, panel, narrow=columns > 1)
         drawn.append(axes)
+    _legend(figure, chart.panels)
     if chart.same_scale:
         for axes in drawn:
             axes.autoscale(axis="y")
@@ -133,11 +136,20 @@ def _figure(chart: Chart) -> Figure:
     return figure
 
 
+def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
+    """One for all stacked areas, below them: within a panel there is no room that no area might need."""
+    stacked = [panel for panel in panels if isinstance(panel, Course) and panel.stacked]
+    named = dict.fromkeys((line.name, line.colour) for panel in stacked for line in panel.lines)
+    if named:
+        handles = [Patch(color=LIGHT[colour], label=_short(name)) for name, colour in sorted(named)]
+        figure.legend(handles=handles, loc="outside lower left", ncols=6, fontsize=8, labelcolor=LIGHT["ink"])
+
+
 def _height(panel: Panel) -> float:
     if isinstance(panel, Bars):
         return 0.7 + 0.36 * len(panel.bars)
     if isinstance(panel, Spreads):
-        return 0.9 + 0.46 * len(panel.spreads)
+        return 0.9 + 0.36 * len(panel.spreads)
     return 3.4 if isinstance(panel, Growths) else 2.3
 
 
@@ -165,8 +177,6 @@ def _course(axes: Axes, panel: Course, ticks: int) -> None:
         )
         for area in areas:
             area.set_gid(f"{_KIND}area")
-        handles = [Patch(color=LIGHT[line.colour], label=line.name) for line in panel.lines]
-        axes.legend(handles=handles[::-1], loc="upper left", fontsize=8, labelcolor=LIGHT["ink"])
     for line in () if panel.stacked else panel.lines:
         alone = _alone(line.values)
         axes.plot(
@@ -305,11 +315,11 @@ def _name_lines(axes: Axes, panel: Course) -> None:
         known = finite(line.values)
         if known:
             _, place = place_of.transform((0, known[-1]))
-            ends.append((place * height, line.name, line.colour))
+            ends.append((place * height, _named(line, panel), line.colour))
     ends.sort()
     for (_, name, colour), wanted in zip(ends, _apart([end[0] for end in ends], height), strict=True):
         axes.annotate(
-            _short(name),
+            name,
             xy=(1.0, 0.0),
             xycoords="axes fraction",
             xytext=(6, wanted),
@@ -319,6 +329,13 @@ def _name_lines(axes: Axes, panel: Course) -> None:
             color=LIGHT[colour],
             gid=f"{_KIND}name",
         )
+
+
+def _named(line: Line, panel: Course) -> str:
+    """With the time of its end, if this is not that of the chart."""
+    last = max(time for time, value in zip(panel.times, line.values, strict=True) if math.isfinite(value))
+    early = last < panel.until * 0.95 and last < panel.times[-1]
+    return f"{_short(line.name)}, to {clock(last)}" if early else _short(line.name)
 
 
 def _apart(places: Sequence[float], height: float) -> list[float]:
@@ -389,7 +406,7 @@ def _spreads(axes: Axes, panel: Spreads) -> None:
         ]
         if math.isfinite(value) and value > 0
     ]
-    highest = max(finite_values, default=1.0) * 2.5
+    highest = max(finite_values, default=1.0) * 1.6
     axes.set_xscale("log")
     axes.set_xlim(min(finite_values, default=0.1) / 1.6, highest)
     for number, spread in enumerate(panel.spreads):
@@ -402,18 +419,20 @@ def _spreads(axes: Axes, panel: Spreads) -> None:
             linewidth=2,
             marker="o",
             markersize=5,
+            clip_on=False,
             gid=f"{_KIND}spread",
         )
-        for (name, value), (_, exact) in zip(points, spread.points, strict=False):
+        if points:
             axes.annotate(
-                name if name in ("p50", "p90") else f"{name} {seconds(exact)}",
-                xy=(value, number),
-                xytext=(0, -6 if name == "p99" else 6),
+                ", ".join(
+                    f"{name} {seconds(value)}" for name, value in spread.points if name in ("p50", "p99")
+                ),
+                xy=(points[-1][1], number),
+                xytext=(8, 0),
                 textcoords="offset points",
-                ha="center",
-                va="top" if name == "p99" else "bottom",
-                fontsize=7.5,
-                color=colour,
+                va="center",
+                fontsize=8.5,
+                bbox={"facecolor": LIGHT["ground"], "edgecolor": "none", "pad": 1},
             )
     for limit in panel.limits:
         _limit(axes, limit, vertical=True)

@@ -75,6 +75,8 @@ class Process:
     memory: float
     """Mean of the resident memory while it ran, in bytes."""
     memory_at_most: float
+    memory_of_load: float
+    """Mean over the load, for which a process that did not run had none."""
     received: float
     sent: float
     restarts: int
@@ -104,12 +106,20 @@ def waiting(recorded: Recorded) -> Waiting:
 
 def processes(recorded: Recorded, windows: Windows) -> list[Process]:
     """In the order of their roles and names. Those that used nothing while the load ran are left out."""
+    if not recorded.usages:
+        return []
+    first = recorded.usages[0].time
+    rows_of = by_process(recorded.usages)
+    readings = max(
+        sum(recorded.begin <= row.time <= recorded.end for row in rows) for rows in rows_of.values()
+    )
     found = []
-    for name, rows in by_process(recorded.usages).items():
-        inside = [step for step in steps(rows) if recorded.begin <= step.end <= recorded.end]
+    for name, rows in rows_of.items():
+        taken = steps(rows, fresh=rows[0].time > first + 2)
+        inside = [step for step in taken if recorded.begin < step.end <= recorded.end]
         if inside:
             resident = [row.resident for row in rows if recorded.begin <= row.time <= recorded.end]
-            found.append(_process(name, rows, inside, resident, recorded.seconds, windows))
+            found.append(_process(name, rows, inside, resident, readings, recorded.seconds, windows))
     return sorted(found, key=lambda each: (_place(each.role), natural(each.name)))
 
 
@@ -132,6 +142,7 @@ def _process(
     rows: Sequence[Usage],
     inside: Sequence[Step],
     resident: Sequence[int],
+    readings: int,
     seconds: float,
     windows: Windows,
 ) -> Process:
@@ -144,6 +155,7 @@ def _process(
         cores_at_most=max(finite(usage_rate(inside, lambda step: step.cpu, windows)), default=math.nan),
         memory=math.fsum(resident) / len(resident) if resident else math.nan,
         memory_at_most=float(max(resident, default=0)),
+        memory_of_load=math.fsum(resident) / readings,
         received=math.fsum(step.received for step in inside),
         sent=math.fsum(step.sent for step in inside),
         restarts=sum(step.restarted for step in inside),
@@ -174,8 +186,9 @@ def together(parts: Iterable[Process], name: str) -> Process:
         cpu=math.fsum(each.cpu for each in given),
         cores=math.fsum(each.cores for each in given),
         cores_at_most=math.nan,
-        memory=math.fsum(finite(each.memory for each in given)),
+        memory=math.fsum(each.memory_of_load for each in given),
         memory_at_most=math.nan,
+        memory_of_load=math.fsum(each.memory_of_load for each in given),
         received=math.fsum(each.received for each in given),
         sent=math.fsum(each.sent for each in given),
         restarts=sum(each.restarts for each in given),

@@ -107,12 +107,19 @@ def _levels(run: Run) -> Iterator[Markup]:
         return
     yield element("h2", "Service levels")
     yield table(
-        [Column("level", number=False), Column("limit"), Column("worst"), Column("verdict", number=False)],
+        [
+            Column("level", number=False),
+            Column("limit"),
+            Column("worst"),
+            Column("of", number=False),
+            Column("verdict", number=False),
+        ],
         [
             [
                 level.name,
                 seconds(level.limit),
                 "nothing measured" if level.worst is None else seconds(level.worst),
+                level.subject,
                 element("b", "\u2713 kept", "good") if level.kept else element("b", "\u2717 missed", "bad"),
             ]
             for level in run.levels

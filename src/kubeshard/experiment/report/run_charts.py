@@ -30,7 +30,7 @@ from kubeshard.experiment.report.series import (
 from kubeshard.experiment.report.words import Unit, against, clock, count, digits, join, plural, seconds, size
 
 PERCENTILES = {"p50": (0.5, "blue"), "p90": (0.9, "green"), "p99": (0.99, "vermilion")}
-MEMBERSHIP = {"killed", "stopped", "ended", "restarted", "rolled", "joined", "left", "server-lost"}
+MEMBERSHIP = {"started", "killed", "stopped", "ended", "restarted", "rolled", "joined", "left", "server-lost"}
 """Kinds of events that are marked in charts."""
 SHORTEST_OF_SCRAPES = 10.0
 """Seconds of a window over which histograms that are read every few seconds say something."""
@@ -188,14 +188,16 @@ def rates(recorded: Recorded, windows: Windows) -> Chart:
 
 def objects(recorded: Recorded, windows: Windows) -> Chart:
     shards = gauge(recorded.gauges, "objects-of-shard", windows)
+    without = shards.pop("", [])
     lines = [
-        Line(name or "none", shards[name], of_line(number))
-        for number, name in enumerate(sorted(shards, key=natural))
+        Line(name, shards[name], of_line(number)) for number, name in enumerate(sorted(shards, key=natural))
     ]
+    if any(value > 0 for value in without):
+        lines.append(Line("no shard", without, "bad"))
     created = [row.answered for row in recorded.requests if (row.verb, row.outcome) == ("create", "ok")]
     deleted = [row.answered for row in recorded.requests if (row.verb, row.outcome) == ("delete", "ok")]
     if len(lines) != 1 and created:
-        lines.append(Line("all", growth(created, deleted, windows), "grey", dashed=True))
+        lines.append(Line("all", growth(created, deleted, windows), "faint", dashed=True))
     last = [(line.name, known[-1]) for line in lines if (known := finite(line.values))]
     return Chart(
         name="objects",

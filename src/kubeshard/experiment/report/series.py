@@ -22,7 +22,12 @@ from kubeshard.experiment.recording import Gauge, Generation, Usage
 
 Values = list[float]
 
-WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
+WIDTHS = (5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
+SHORT = 50.0
+"""A run of no more seconds has windows of `SHORT_WIDTH`. Others have longer ones than the time between two readings of
+metrics, which are traffic as well.
+"""
+SHORT_WIDTH = 2.0
 MOST_WINDOWS = 90
 """With more of them lines become restless, and percentiles those of few samples."""
 
@@ -34,7 +39,8 @@ class Windows:
         """Without a width, one for which there are enough windows, but not too many."""
         seconds = end - begin if end > begin else 0.0  # of NaN as well
         if width is None:
-            width = next((float(w) for w in WIDTHS if seconds / w <= MOST_WINDOWS), seconds / MOST_WINDOWS)
+            longer = next((float(w) for w in WIDTHS if seconds / w <= MOST_WINDOWS), seconds / MOST_WINDOWS)
+            width = longer if seconds > SHORT else SHORT_WIDTH
         count = max(1, math.floor(seconds / width + 0.5)) if seconds > 0 else 0
         self.width = width
         self.begin = begin
@@ -157,9 +163,14 @@ def by_process(usages: Iterable[Usage]) -> dict[str, list[Usage]]:
     return dict(found)
 
 
-def steps(rows: Sequence[Usage]) -> list[Step]:
-    """Of one process, whose rows are in the order of time. If any of its counters has fallen, it was restarted."""
+def steps(rows: Sequence[Usage], *, fresh: bool = False) -> list[Step]:
+    """Of one process, whose rows are in the order of time. If any of its counters has fallen, it was restarted. If it
+    is fresh, it had used nothing long before its first row.
+    """
     found = []
+    if fresh:
+        at, cpu, received, sent = rows[0].time, *_counters(rows[0])[:3]
+        found.append(Step(at, at, cpu, received, sent, restarted=False))
     for before, after in pairwise(rows):
         restarted = any(now < then for now, then in zip(_counters(after), _counters(before), strict=True))
         cpu, received, sent = (
