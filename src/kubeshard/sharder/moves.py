@@ -222,11 +222,6 @@ class Mover:
             while tries < TRIES + THROTTLING.tries and conflicts < TRIES:
                 if now is None:
                     return Outcome.NOTHING
-                turn = self._turns.of(now.place)
-                if turn is not None and turn.known.newer_than(now.meta):
-                    now = self._decided(now._replace(read=turn.known.read), turn.known.meta)
-                    if now is None:
-                        return Outcome.NOTHING
                 job, tries = now, tries + 1
                 try:
                     result = await self._attempt(job, by_version=conflicts < TRIES_BY_VERSION)
