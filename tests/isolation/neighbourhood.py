@@ -502,15 +502,15 @@ class Neighbourhood:
         }
 
     def says(self, where: str, what: str) -> bool:
-        """Whether it was said: `log`, part of a line; `condition`, the type of one that a ring has; `event`, the reason
-        of one; `metric`, the name of one that is not 0.
+        """Whether it was said: `log`, part of a line; `condition`, type, status and reason of one that a ring has;
+        `event`, the reason of one; `metric`, the name of one that is not 0.
         """
         if where == "log":
             return any(what in line for line in self._lines.lines)
         if where == "condition":
             rings = self.world.objects("sharding.timebertt.dev", "controllerrings").values()
             conditions = [c for ring in rings for c in (ring.get("status") or {}).get("conditions", ())]
-            return any(condition["type"] == what for condition in conditions)
+            return any(f"{c['type']} {c['status']} {c['reason']}" == what for c in conditions)
         if where == "event":
             events = self.world.objects("events.k8s.io", "events") | self.world.objects("", "events")
             return any(event.get("reason") == what for event in events.values())

@@ -64,7 +64,7 @@ BESIDE_A_RING = (THINGS, OTHERS, NEW, PLAINS)
     E,
     "its namespace selector is invalid",
     BESIDE_A_RING,
-    said=(("condition", "SelectorValid"),),
+    said=(("condition", "SelectorValid False InvalidSelector"),),
     back=(QUIETS, 30),
 )
 @asynccontextmanager
@@ -122,7 +122,7 @@ async def many_rings(at: Neighbourhood) -> AsyncIterator[None]:
     L,
     "it claims kinds that do not exist, and those of other rings",
     BESIDE_A_RING,
-    said=(("condition", "ResourcesResolved"),),
+    said=(("condition", "ResourcesResolved False ResourcesUnresolved"),),
     back=(QUIETS, 30),
 )
 @asynccontextmanager
@@ -197,7 +197,7 @@ def of_sharder(answer: Answer | None) -> Scene:
     return scene
 
 
-RESOLVED = (("condition", "ResourcesResolved"),)
+RESOLVED = (("condition", "ResourcesResolved False ResourcesUnresolved"),)
 cell(
     Unit.RESOURCE,
     E,

@@ -53,7 +53,7 @@ cell(
     "every request is answered 500, as while its conversion webhook is down",
     BESIDE_A_KIND,
     lasts=240,
-    said=(("condition", "ResourcesResolved"),),
+    said=(("condition", "ResourcesResolved False ResourcesUnresolved"),),
     back=(OTHERS, 75),
 )(requests(refused(), KIND))
 cell(
@@ -113,7 +113,7 @@ async def many_kinds(at: Neighbourhood) -> AsyncIterator[None]:
     "its definition is deleted, with all objects, and installed again",
     BESIDE_A_KIND,
     lasts=120,
-    said=(("condition", "ResourcesResolved"),),
+    said=(("condition", "ResourcesResolved False ResourcesUnresolved"),),
     back=(OTHERS, 60),
 )
 @asynccontextmanager
