@@ -13,6 +13,7 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import Kind
 from kubeshard_apiserver.apply.shape import UNTYPED, Path, Shape, item_element, readable
 from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.schema.validation import go_type
 from kubeshard_apiserver.status import internal, shown
 
 _FITS: dict[str, tuple[type, ...]] = {
@@ -23,7 +24,6 @@ _FITS: dict[str, tuple[type, ...]] = {
 }
 
 _NOT_IN_SETS: dict[type, str] = {dict: "map", list: "list"}
-_GO: dict[type, str] = {dict: "map[string]interface {}", list: "[]interface {}", str: "string", bool: "bool"}
 
 
 def mistakes(shape: Shape, value: Any, path: Path = ()) -> list[str]:
@@ -95,7 +95,7 @@ def _told(scalar: str, value: Any) -> str:
     if scalar == "string":
         return f"string, got &value.valueUnstructured{{Value:{_literal(value)}}}"
     if scalar == "numeric":
-        return f"numeric (int or float), got {_GO.get(type(value), 'float64')}"
+        return f"numeric (int or float), got {go_type(value)}"
     return f"{scalar}, got &{{{_plain(value)}}}"
 
 

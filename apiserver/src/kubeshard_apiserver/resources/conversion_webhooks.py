@@ -20,7 +20,7 @@ import msgspec
 
 from kubeshard_apiserver.objects import Object, private
 from kubeshard_apiserver.resources.pod_names import annotation_keys, labels
-from kubeshard_apiserver.schema.validation import type_name
+from kubeshard_apiserver.schema.validation import go_type, type_name
 from kubeshard_apiserver.status import aggregated, internal
 from kubeshard_apiserver.steps import Steps, WebhookCall
 
@@ -194,18 +194,12 @@ def _restored(old: Object, new: Object) -> Object:
             continue
         begin = "returned invalid metadata: "
         if not isinstance(given, Mapping):
-            raise _Refused(f"{begin}invalid metadata.{field} of type {_go_type(given)} in converted object")
+            raise _Refused(f"{begin}invalid metadata.{field} of type {go_type(given)} in converted object")
         for key, text in given.items():
             if not isinstance(text, str):
-                told = f"must be a string, but is {_go_type(text)} in converted object"
+                told = f"must be a string, but is {go_type(text)} in converted object"
                 raise _Refused(f"{begin}metadata.{field}[{key}] {told}")
         if given != metadata.get(field) and (wrong := errors(f"metadata.{place}", given)):
             raise _Refused(begin + aggregated(wrong))
         metadata[field] = given
     return {**new, "metadata": metadata}
-
-
-def _go_type(value: Any) -> str:
-    return {bool: "bool", int: "int64", float: "float64", str: "string", list: "[]interface {}"}.get(
-        type(value), "map[string]interface {}" if isinstance(value, Mapping) else "<nil>"
-    )

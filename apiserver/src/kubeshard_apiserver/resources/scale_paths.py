@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kubeshard_apiserver.schema.validation import go_type
 from kubeshard_apiserver.status import FieldError, invalid_value, required
 
 Path = tuple[str, ...]
@@ -60,8 +61,7 @@ def scale_value_errors(obj: Mapping[str, Any], paths: ScalePaths, parts: tuple[s
         if value is None:
             continue
         if not isinstance(value, int) or isinstance(value, bool):
-            kind = {bool: "bool", float: "float64", str: "string"}.get(type(value), "map[string]interface {}")
-            told = f"{where} accessor error: {value} is of the type {kind}, expected int64"
+            told = f"{where} accessor error: {value} is of the type {go_type(value)}, expected int64"
             errors.append(invalid_value(where, 0, told))
         elif value < 0:
             errors.append(invalid_value(where, value, "should be a non-negative integer"))
@@ -70,7 +70,7 @@ def scale_value_errors(obj: Mapping[str, Any], paths: ScalePaths, parts: tuple[s
     selector = value_at(obj, paths.selector) if paths.selector and "status" in parts else None
     if selector is not None and not isinstance(selector, str):
         where = "." + ".".join(paths.selector)
-        told = f"{where} accessor error: {selector} is of the type int64, expected string"
+        told = f"{where} accessor error: {selector} is of the type {go_type(selector)}, expected string"
         errors.append(invalid_value(where, "", told))
     return errors
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any
 
 from kubeshard_apiserver.schema.combinations import combined
@@ -68,6 +69,21 @@ def _placed(error: FieldError, under: str) -> FieldError:
 
 def type_name(value: Any) -> str:
     return _KINDS.get(type(value), "object")
+
+
+_GO_TYPES = {
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    str: "string",
+    list: "[]interface {}",
+    NoneType: "<nil>",
+}
+
+
+def go_type(value: Any) -> str:
+    """The Go type as which a JSON value is decoded where no other type is wanted."""
+    return _GO_TYPES.get(type(value), "map[string]interface {}")
 
 
 def compiled(schema: Schema) -> Check:
