@@ -44,18 +44,16 @@ async def supervised(
             pause = FIRST if now - began >= STEADY else min(2 * pause, LONGEST)
             crashed()
             if place != told or now >= due:
-                _log.crash(
-                    "A part of the sharder crashed; it starts again",
-                    error,
-                    part=part,
-                    again_in=pause,
-                    crashes_before=silent,
-                    **fields,
-                )
+                tell_crash(error, part, again_in=pause, crashes_before=silent, **fields)
                 told, due, silent = place, now + LOGGED_EVERY, 0
             else:
                 silent += 1
         await sleep(pause)
+
+
+def tell_crash(error: Exception, part: str, **fields: object) -> None:
+    """Logs that a part crashed and goes on."""
+    _log.crash("A part of the sharder crashed; it starts again", error, part=part, **fields)
 
 
 def _place(error: BaseException) -> str:

@@ -52,7 +52,7 @@ from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.ring import Lane
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.schedule import Reach, Track
-from kubeshard.sharder.supervised import supervised
+from kubeshard.sharder.supervised import supervised, tell_crash
 from kubeshard.sharder.waiting import Namespaces
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, plan
@@ -312,13 +312,7 @@ class UnassignedWatches:
         ring, resource = lane.ring, lane.entry.resource
         ring.metrics.crashed(resource, "watch")
         if ring.refusals.line(resource, "watch", error) is not None:
-            _log.crash(
-                "A part of the sharder crashed; it starts again",
-                error,
-                part="watch",
-                ring=ring.name,
-                resource=resource,
-            )
+            tell_crash(error, "watch", ring=ring.name, resource=resource)
         self._missed(lane)
 
     def _selecting(self, watch: _Watch, namespace: str) -> Sequence[Lane]:
