@@ -20,15 +20,20 @@ import errno
 import os
 import socket
 import ssl
+import sys
 from asyncio import sslproto
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kubeshard.runtime.asgi import AsgiApp, Limits
 
 if TYPE_CHECKING:
     from kubeshard.runtime.http_server_protocol import BoundedHttpProtocol, Connections
+
+
+_PROTOCOL = "kubeshard.runtime.http_server_protocol"
 
 
 class ListenError(OSError):
@@ -75,6 +80,8 @@ class AsgiServer:
         return "http" if self._ssl is None else "https"
 
     async def __aenter__(self) -> AsgiServer:
+        if _PROTOCOL not in sys.modules:  # others may need the loop meanwhile: it takes 30 ms
+            await asyncio.to_thread(import_module, _PROTOCOL)
         from kubeshard.runtime.http_server_protocol import Connections
 
         self._connections = Connections(self._app, self._limits)

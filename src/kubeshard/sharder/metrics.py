@@ -208,7 +208,7 @@ class RingMetrics:
         self._of(self._metrics.webhook_restored).value += 1
 
     def webhook_unreached(self, unreached: bool) -> None:
-        self._of(self._metrics.webhook_unreached).value = float(unreached)
+        self._set(self._metrics.webhook_unreached, float(unreached))
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """Sets the ring's resources: series of other resources are removed."""
