@@ -15,8 +15,9 @@ invariants are (`Oracles`):
 - 60 s after the last fault every object is owned by a live shard, and none is being drained; soon after, each object
   and its child are on the shard that the ring chooses, and the last change of its spec has been seen.
 
-Two exceptions cannot be avoided: for a minute after etcd was restored, labels may name former owners; and an object
-whose label a user removed while the webhook was unreachable has no owner.
+Three exceptions cannot be avoided: for a minute after etcd was restored, labels may name former owners; where no
+webhook is called, a user may write another shard's name into a label; and a child may be created for an object that
+was deleted and created again a moment ago.
 """
 
 from __future__ import annotations
@@ -157,6 +158,9 @@ class Oracles:
             return
         if owner == shard or (main is None and event.old is None) or self._excused(name):
             return
+        if main is not None and event.old is None and self._owner_uid(event.new) != main["metadata"]["uid"]:
+            self._outcome.counts["children of deleted objects"] += 1
+            return
         _, sent = self._sent.get(id(request), (request, self._world.loop.time()))
         late = self._world.loop.time() - sent > (request.timeout or 0.0) + LANDS_WITHIN
         if resource == CHILDREN and late:
@@ -165,6 +169,9 @@ class Oracles:
             self.broken(
                 f"{process.name} wrote {resource} {event.key.name} of {owner or None}: {request.method}"
             )
+
+    def _owner_uid(self, child: Any) -> str:
+        return next((each["uid"] for each in child["metadata"].get("ownerReferences", ())), "")
 
     def _owner(self, obj: Any) -> str:
         return "" if obj is None else (obj["metadata"].get("labels") or {}).get(self._label, "")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from processes import Process, StreamAround
+from test_regression_in_manager import SHARDS, working
 from world import Thing, Touch, World, simulate
 
 from kubeshard.controller import (
@@ -27,7 +28,7 @@ from kubeshard.controller import (
     never,
     resource_version_changed,
 )
-from kubeshard.core import AlreadyExists, ConfigMap, MergePatch, ObjectMeta
+from kubeshard.core import AlreadyExists, ApiError, ConfigMap, MergePatch, ObjectMeta
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpStream
 from kubeshard.sharding import drain_label
@@ -196,6 +197,33 @@ async def test_a_hand_over_that_a_restore_undid_is_done_again_for_the_object_and
         restore()
         await world.until(lambda: (world.owners(), world.owners("", "configmaps")) == after, within=60)
         assert not joined.dead
+
+
+@virtual_time
+async def test_two_shards_work_on_what_a_restore_gave_back_for_a_moment_at_most() -> None:
+    async with working(seed=4) as team:
+        world = team.world
+
+        async def edit() -> None:
+            async with world.admin() as admin:
+                for value in range(1_000_000):
+                    for name in world.owners():
+                        with suppress(ApiError):
+                            await admin.patch(Thing, name, "team", MergePatch({"spec": {"v": value}}))
+                    await asyncio.sleep(2)
+
+        restore = world.backup()
+        team.shard("s3")
+        await team.until_settled(*SHARDS, "s3")
+        editing = asyncio.create_task(edit())
+        await asyncio.sleep(20)
+        assert team.together == []
+        restore()
+        restored = world.loop.time()
+        await asyncio.sleep(60)
+        editing.cancel()
+        assert all(at - restored < 5 for at, *_ in team.together)
+        await world.until(lambda: team.settled(*SHARDS, "s3"), within=60)
 
 
 def _v(thing: Thing) -> object:
