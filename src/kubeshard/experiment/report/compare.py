@@ -105,7 +105,7 @@ def _runs(group: Group) -> Iterator[Markup]:
 def _costs(group: Group) -> Iterator[Markup]:
     yield element("h3", "What operators and sharders used")
     names = (
-        "CPU, cores", "to singleton", "each operator", "CPU per generation", "memory", "to singleton", "each operator",
+        "cores", "vs. singleton", "each operator", "CPU per generation", "memory", "vs. singleton", "each operator",
     )  # fmt: skip
     rows = []
     for each in group.runs:

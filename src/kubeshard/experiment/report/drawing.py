@@ -142,7 +142,7 @@ def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
     named = dict.fromkeys((line.name, line.colour) for panel in stacked for line in panel.lines)
     if named:
         handles = [Patch(color=LIGHT[colour], label=_short(name)) for name, colour in sorted(named)]
-        figure.legend(handles=handles, loc="outside lower left", ncols=6, fontsize=8, labelcolor=LIGHT["ink"])
+        figure.legend(handles=handles, loc="outside lower left", ncols=8, fontsize=8, labelcolor=LIGHT["ink"])
 
 
 def _height(panel: Panel) -> float:
@@ -495,6 +495,7 @@ def _growths(axes: Axes, panel: Growths) -> None:
                 ha="center",
                 fontsize=8,
                 color=colour,
+                bbox={"facecolor": LIGHT["ground"], "edgecolor": "none", "pad": 0.5},
             )
     axes.set_xlim(0, counts[-1] + 0.6)
     axes.set_ylim(0, highest * 1.15 or 1.0)

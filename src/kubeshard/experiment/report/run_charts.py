@@ -275,7 +275,7 @@ def _by_role(
         role = rows[0].role
         lines = inside if role in CONTROLLERS else outside
         lines.append(Line(name, used(rows), of_line(len(lines)), dashed=role in ("sharder", "tool")))
-    panels = (("Operators and sharders", inside), ("Around them", outside))
+    panels = (("Operators and sharders", inside), ("API server and experiment", outside))
     return [
         Course(f"{title}{suffix}", unit, recorded.seconds, windows.times, lines)
         for title, lines in panels

@@ -58,8 +58,11 @@ def digits(value: float) -> str:
 
 
 def percent(value: float) -> str:
+    """100 % is all."""
     if not math.isfinite(value):
         return "-"
+    if 0.99 <= value < 1:
+        return f"{math.floor(value * 1000) / 10:.1f} %"
     return f"{value * 100:.{0 if abs(value) >= 0.0995 else 1}f} %"
 
 
