@@ -95,12 +95,16 @@ class Api:
         (connection, *_) = self._opened(1)
         return msgspec.json.decode(self._runner.run(_answered(*connection, request)))
 
-    def send(self, requests: Iterator[bytes], connections: int = 8) -> None:
+    def send(self, requests: Iterator[bytes], connections: int = 8) -> list[bytes]:
+        """Sends the requests over several connections; returns the answers in any order."""
+        answers = []
+
         async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             for request in requests:
-                await _answered(reader, writer, request)
+                answers.append(await _answered(reader, writer, request))
 
         self._runner.run(_all(work(*each) for each in self._opened(connections)))
+        return answers
 
     def _opened(self, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         """Opens connections when they are needed, because the server closes those that send nothing."""
@@ -156,9 +160,9 @@ class Loads:
 
     def create(self, count: int) -> list[Website]:
         """Creates websites with everything that they own; returns them."""
-        names = {f"experiment-{next(self._numbers):08}" for _ in range(count)}
-        self._api.send(self._request("POST", _website(name)) for name in names)
-        made = self.websites(names)
+        names = [f"experiment-{next(self._numbers):08}" for _ in range(count)]
+        answers = self._api.send(self._request("POST", _website(name)) for name in names)
+        made = [msgspec.json.decode(answer, type=Website, strict=False) for answer in answers]
         self._api.send(request for website in made for request in self._children(website))
         self._api.send(request for website in made for request in self._statuses(website, 1))
         return made
@@ -169,12 +173,6 @@ class Loads:
 
     def delete(self, websites: list[Website]) -> None:
         self._api.send(self._request("DELETE", website) for website in websites)
-
-    def websites(self, names: set[str]) -> list[Website]:
-        found = self._api.ask("GET", f"{WEBSITES}/websites")["items"]
-        return [
-            msgspec.convert(obj, Website, strict=False) for obj in found if obj["metadata"]["name"] in names
-        ]
 
     def _children(self, website: Website) -> Iterator[bytes]:
         for child in _owned(website, self.themes[0]):

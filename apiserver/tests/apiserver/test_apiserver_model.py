@@ -15,6 +15,7 @@ from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
 from kubeshard_apiserver.model import Target
+from kubeshard_apiserver.patching import MergePatch
 from kubeshard_apiserver.verbs.reading import ListOptions
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -214,3 +215,27 @@ async def test_a_pod_goes_also_if_the_client_that_deletes_it_goes():
     deleting.cancel()
     await asyncio.wait([deleting])
     assert not server.list(pods).items
+
+
+def test_a_watch_is_woken_only_by_changes_that_it_selects():
+    server = ApiServer()
+    maps = Target(server.registry.find("", "v1", "configmaps"), "default")
+    watch = server.watch(maps, ListOptions(label_selector="a=b", resource_version=str(server.store.revision)))
+    woken = 0
+
+    def wake():
+        nonlocal woken
+        woken += 1
+
+    watch.on_change(wake)
+    for number in range(100):
+        server.create(maps, {"metadata": {"name": f"other{number}"}})
+    assert woken == 0
+    server.create(maps, {"metadata": {"name": "mine", "labels": {"a": "b"}}})
+    server.create(maps, {"metadata": {"name": "last"}})
+    assert woken
+    assert [(event.type, event.object["metadata"]["name"]) for event in watch.take()] == [("ADDED", "mine")]
+    woken = 0
+    server.patch(replace(maps, name="mine"), MergePatch({"metadata": {"labels": None}}))
+    assert woken
+    assert [event.type for event in watch.take()] == ["DELETED"]

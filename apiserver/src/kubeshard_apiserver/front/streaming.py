@@ -46,6 +46,13 @@ async def event_stream(
     next_bookmark = loop.time() + BOOKMARK_SECONDS if bookmarks else end
     changed = asyncio.Event()
     forget = watch.on_change(changed.set)
+    timer: asyncio.TimerHandle | None = None
+
+    def due() -> None:
+        nonlocal timer
+        timer = None
+        changed.set()
+
     try:
         while True:
             changed.clear()
@@ -62,12 +69,12 @@ async def event_stream(
                 next_bookmark += BOOKMARK_SECONDS
                 if watch.reached:
                     yield _line(watch.bookmark(), format_)
-            try:
-                async with asyncio.timeout_at(min(end, next_bookmark)):
-                    await changed.wait()
-            except TimeoutError:
-                continue
+            if timer is None:  # one for many events: a timeout for each wait would cost more than the event
+                timer = loop.call_at(min(end, next_bookmark), due)
+            await changed.wait()
     finally:
+        if timer is not None:
+            timer.cancel()
         forget()
 
 

@@ -88,7 +88,28 @@ class Watch:
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Calls `callback` whenever there may be something to take. Returns a function that stops the calls."""
-        return self._store.watch(self._resource.group_resource, callback)
+
+        def changed() -> None:
+            if not self._passed():
+                callback()
+
+        return self._store.watch(self._resource.group_resource, changed)
+
+    def _passed(self) -> bool:
+        """Moves past the latest change if it is the only new one and not selected, so that nobody is woken for it."""
+        if self.ended or self._initial or self.needs_webhook or self._cuts != self._history.cuts:
+            return False
+        try:
+            changes = self._history.after(self._revision)
+        except TooOld:
+            return False
+        if len(changes) != 1:
+            return False
+        event, selects = changes[0].event, self._selection.selects
+        if any(obj is not None and selects(obj) for obj in (event.new, event.old)):
+            return False
+        self._revision = event.revision
+        return True
 
     def _seen(self, changes: Sequence[Change]) -> Iterator[WatchEvent]:
         selects = self._selection.selects
