@@ -97,14 +97,12 @@ class Api:
 
     def send(self, requests: Iterator[bytes], connections: int = 8) -> list[bytes]:
         """Sends the requests over several connections; returns the answers in any order."""
-        answers = []
 
-        async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            for request in requests:
-                answers.append(await _answered(reader, writer, request))
+        async def work(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> list[bytes]:
+            return [await _answered(reader, writer, request) for request in requests]
 
-        self._runner.run(_all(work(*each) for each in self._opened(connections)))
-        return answers
+        answers = self._runner.run(_all(work(*each) for each in self._opened(connections)))
+        return [answer for each in answers for answer in each]
 
     def _opened(self, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         """Opens connections when they are needed, because the server closes those that send nothing."""
