@@ -174,9 +174,10 @@ def test_the_command_makes_the_page_again(killed: Path) -> None:
     assert (result.exit_code, result.output.strip()) == (0, str(killed / "report.html"))
 
 
-def test_a_folder_without_a_run_is_said_to_be_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [".", "missing"])
+def test_a_folder_without_a_run_is_said_to_be_none(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"is not the folder of a run: it has no run\.json"):
-        write(tmp_path)
+        write(tmp_path / name)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ DEFAULT = "comparison.html"
     metavar="RUN...",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
 )
 @click.option(
     "--output",
