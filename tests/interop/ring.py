@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -10,7 +11,7 @@ from typing import Any
 
 from kubeshard.client import Changed, Client
 from kubeshard.core import Lease, NotFound, metadata_only
-from kubeshard.core.objects import KubeObject
+from kubeshard.core.objects import Form, KubeObject, ObjectMeta, field
 from kubeshard.shard.reclaiming import MARK
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding import ControllerRing, drain_label, shard_label, webhook_config_name
@@ -18,6 +19,14 @@ from kubeshard.sharding import ControllerRing, drain_label, shard_label, webhook
 Placement = Mapping[str, Mapping[str, str]]
 SETTLING = 3.0
 """Seconds without a change after which none is expected any more."""
+
+
+class _ManagedMeta(ObjectMeta):
+    managed_fields: tuple[Mapping[str, Any], ...] = ()
+
+
+class _Managed(KubeObject):
+    metadata: _ManagedMeta = field(default_factory=_ManagedMeta)
 
 
 class Ring:
@@ -79,6 +88,18 @@ class Ring:
 
     async def shards_of(self, kind: type[KubeObject] | None = None) -> dict[str, str]:
         return {name: labels.get("shard", "") for name, labels in (await self.labels(kind)).items()}
+
+    async def managers(self, kind: type[KubeObject] | None = None) -> dict[str, set[str]]:
+        """Returns the field managers of each object's shard label."""
+        form = Form((kind or self.main).KIND, _Managed, metadata_only=True)
+        return {
+            obj.metadata.name: {
+                entry["manager"]
+                for entry in obj.metadata.managed_fields
+                if f'"f:{shard_label(self.name)}"' in json.dumps(entry)
+            }
+            async for obj in self.client.list(form, self.namespace)
+        }
 
     @asynccontextmanager
     async def history(self, kind: type[KubeObject] | None = None) -> AsyncIterator[dict[str, list[Any]]]:

@@ -36,6 +36,7 @@ class Fleet:
         self._programs = programs
         self._go = go
         self._sharder = go["sharder"] if sharder == "go" else None
+        self.sharder_is_go = sharder == "go"
         self._kinds = itertools.cycle({"mixed": ("go", "kubeshard")}.get(shards, (shards,)))
         self._processes: dict[str, Child] = {}
 
@@ -134,6 +135,27 @@ async def test_a_joining_shard_gets_its_share_by_drain_and_acknowledgement(fleet
     moving = differing(before, after)
     assert sites == {name: [{"shard": "a", "drain": "true"}, {"shard": "b"}] for name in moving}
     assert sorted(children.values(), key=str) == [[{"shard": "b"}] for _ in moving]
+
+
+async def test_who_moved_an_object_is_told_by_the_field_manager_of_its_label_unless_a_webhook_set_it(
+    fleet: Fleet,
+) -> None:
+    """What shards rely on before they take something back (`kubeshard.shard.taking_back`). A released object gets its
+    label from the webhook, with either sharder; the Go sharder leaves that of a child to its webhook, too.
+    """
+    await fleet.start("a")
+    for site in SITES:
+        await fleet.create(site)
+    before, after = fleet.placement("a"), fleet.placement("a", "b")
+    await eventually(lambda: fleet.rest(before))
+    await fleet.join("b")
+    await eventually(lambda: fleet.rest(after))
+    moved = differing(before, after)
+    sites, children = await fleet.ring.managers(), await fleet.ring.managers(ServerFiles)
+    owners = await fleet.ring.shards_of(ServerFiles)
+    assert {name: sites[name] for name in moved} == {name: set() for name in moved}
+    by = set() if fleet.sharder_is_go else {"sharder"}
+    assert [managers for name, managers in children.items() if owners[name] == "b"] == [by] * len(moved)
 
 
 async def test_a_shard_that_stops_hands_its_objects_over_in_one_event_each(fleet: Fleet) -> None:
