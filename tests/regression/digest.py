@@ -96,7 +96,7 @@ class Recorder:
 
     def _stored(self, resource: GroupResource) -> None:
         store = self._world.server.store
-        event = store.history(resource).after(store.revision - 1)[-1]
+        event = store.history(resource).after(store.revision - 1)[-1].event
         self.record(f"stored {resource} {event.key}: {event.new}")
 
 

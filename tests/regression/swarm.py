@@ -130,7 +130,7 @@ class Oracles:
         store = self._world.server.store
         if resource not in (THINGS, CHILDREN):
             return
-        event = store.history(resource).after(store.revision - 1)[-1]
+        event = store.history(resource).after(store.revision - 1)[-1].event
         sender = self._sender.get()
         before, after = self._owner(event.old), self._owner(event.new)
         if resource == THINGS and before != after:

@@ -75,7 +75,7 @@ class Owners:
 
     def _see(self, resource: GroupResource) -> None:
         if resource == self._resource:
-            event = self._store.history(resource).after(self._store.revision - 1)[-1]
+            event = self._store.history(resource).after(self._store.revision - 1)[-1].event
             owner = (event.new or event.old)["metadata"].get("labels", {}).get(LABEL, "")
             before = self.of.setdefault(event.key.name, [])
             if before[-1:] != [owner]:
