@@ -165,6 +165,11 @@ def test_an_operator_runs_without_a_cluster_and_stops_at_the_first_signal(folder
             "Error: bad.yaml: a document has no kind or no metadata.name\n",
         ),
         (
+            ["mine:manager", "--metrics-address", "no"],
+            2,
+            "Error: metrics_address: bind address 'no' is not of the form host:port or :port\n",
+        ),
+        (
             ["mine:manager", "--embedded", "--context", "x"],
             2,
             "Error: --embedded brings its own cluster: leave out --kubeconfig and --context\n",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,3 +147,91 @@ def test_the_first_interrupt_ends_the_load_and_the_run_is_recorded(start: Start)
     assert not run.finished
     assert run.levels
     assert "recorded in" in tool.child.tail()
+
+
+OPERATOR = """
+from kubeshard import ConfigMap, Context, Controller, KubeObject, Manager, ObjectMeta, Sharding, Struct
+from kubeshard import Watch, ensure, field, generation_changed
+
+
+class Spec(Struct):
+    text: str = ""
+
+
+class Status(Struct):
+    observed_generation: int = 0
+    phase: str = ""
+
+
+class Greeting(KubeObject, group="example.com", version="v1"):
+    spec: Spec = field(default_factory=Spec)
+    status: Status = field(default_factory=Status)
+
+
+async def reconcile(ctx: Context, greeting: Greeting) -> None:
+    meta = greeting.metadata
+    card = ConfigMap(metadata=ObjectMeta(name=meta.name, namespace=meta.namespace), data={"t": greeting.spec.text})
+    await ensure(ctx, card, owner=greeting)
+    await ctx.status(greeting, Status(observed_generation=meta.generation, phase="Said"))
+
+
+def manager() -> Manager:
+    controller = Controller(
+        name="greeting",
+        reconciler=reconcile,
+        primary=Watch(Greeting, when=generation_changed, sharded=True),
+        owns=[Watch(ConfigMap, sharded=True)],
+        workers=5,
+    )
+    return Manager([controller], sharding=Sharding("greetings", mode="both"))
+"""
+TEMPLATE = """
+apiVersion: example.com/v1
+kind: Greeting
+metadata: {name: $name}
+spec: {text: hello $random}
+"""
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None, reason="did not run: no unshare(1) to name the instances"
+)
+def test_an_authors_own_operator_is_loaded_in_several_instances(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "greetings.py").write_text(OPERATOR)
+    (tmp_path / "greeting.yaml").write_text(TEMPLATE)
+    definition = subprocess.run(
+        [sys.executable, "-m", "kubeshard", "crd", "greetings:Greeting"], check=True, capture_output=True
+    )
+    (tmp_path / "crd.yaml").write_bytes(definition.stdout)
+    own = ("--operator", "greetings:manager", "--template", "greeting.yaml", "--apply", "crd.yaml")
+    ring = (
+        "--setup",
+        "in-manager",
+        "--ring",
+        "greetings",
+        "--instances",
+        "2",
+        "--ready",
+        "status.phase=Said",
+    )
+    tool = start("basic", *own, *ring, "--duration", "20s")
+    code = tool.ended()
+    run = read_run(tool.folder)
+    assert run.finished, tool.child.tail()
+    assert code == (3 if run.invalid else 1 if any(not level.kept for level in run.levels) else 0)
+    assert (run.program, run.instances, run.workers) == ("greetings:manager", 2, 5)
+    generations = list(read(tool.folder, Generation))
+    assert len(generations) >= 20
+    assert all(each.gone or each.ready >= each.due for each in generations)
+    owners = {
+        gauge.subject
+        for gauge in read(tool.folder, Gauge)
+        if gauge.name == "objects-of-shard" and gauge.value
+    }
+    assert owners >= {"operator-1", "operator-2"}
+    (queue,) = (level for level in run.levels if level.name == "queue p99")
+    assert queue.worst is not None, "the instances' metrics were read"
+    assert run.invalid or "2 instances of 5 workers" in tool.child.tail()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
     from kubeshard.experiment.recording import Run
     from kubeshard.experiment.running import Asked, Experiment
     from kubeshard.experiment.servers import Place
+    from kubeshard.experiment.subject import Subject
 
 INVALID = 3
 """The exit code of a run that is not valid."""
 INTERRUPTED = 130
 _LOCAL_SCALE = 0.1
+_LAST = 60.0
+"""Seconds at the end of the load, when there are the most objects, of which the answer tells the rate."""
 _INSTANCES = 3
 _WORKERS, _SINGLETON_WORKERS = 15, 50
 
@@ -82,8 +86,8 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     "--setup",
     "setup_kind",
     type=click.Choice(("singleton", "in-manager", "external")),
-    default="external",
-    show_default=True,
+    default=None,
+    show_default="external, with --operator singleton",
     help="One instance; instances one of which is the sharder; or instances and two sharders.",
 )
 @click.option(
@@ -160,6 +164,37 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     help="Delay each answer of the embedded API server, as if it were on another machine, such as 10ms.",
 )
 @click.option(
+    "--operator",
+    "own",
+    metavar="MODULE:MANAGER",
+    help="Load your own operator instead of the webhosting operator; needs --template.",
+)
+@click.option(
+    "--template",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A manifest of your kind, with $name, $number and $random.",
+)
+@click.option(
+    "--apply",
+    "manifests",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="What your operator needs, such as definitions and a ControllerRing; may be repeated.",
+)
+@click.option(
+    "--ready",
+    metavar="CONDITION",
+    default="Ready",
+    show_default=True,
+    help="When your objects are ready: a condition's type, or status.FIELD=VALUE.",
+)
+@click.option("--ring", metavar="NAME", help="Your operator's ring, for --setup in-manager and external.")
+@click.option(
+    "--controller", metavar="NAME", help="Whose latencies count (default: the only one of your operator)."
+)
+@click.option(
     "--pin", is_flag=True, help="Pin server and tool to one half of the cores, the rest to the other."
 )
 @click.option(
@@ -171,7 +206,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
 )
 def experiment(
     scenario: str,
-    setup_kind: str,
+    setup_kind: str | None,
     server: str,
     scale: float,
     duration: float | None,
@@ -185,6 +220,12 @@ def experiment(
     go_sharder: Path | None,
     parallel: int,
     latency: float | None,
+    own: str | None,
+    template: Path | None,
+    manifests: tuple[Path, ...],
+    ready: str,
+    ring: str | None,
+    controller: str | None,
     pin: bool,
     output: Path | None,
 ) -> None:
@@ -210,12 +251,17 @@ def experiment(
 
     if server == "embedded" and find_spec("kubeshard_apiserver") is None:
         raise ConfigurationError(f"the embedded API server is not installed: {how_to_install('experiment')}")
+    setup_kind = setup_kind or ("singleton" if own else "external")
+    subject, mine = _subject(scenario, setup_kind, own, template, manifests, ready, ring, controller)
+    if mine and (workers or "go" in (program, operator_program)):
+        raise ConfigurationError("--operator: its workers and its program are those of your module")
     setup = Setup(
         setup_kind,  # type: ignore[arg-type] # a Choice
         instances or (1 if setup_kind == "singleton" else _INSTANCES),
-        workers or (_SINGLETON_WORKERS if setup_kind == "singleton" else _WORKERS),
-        _program(operator_program or program, go_operator, "operator"),
+        mine or workers or (_SINGLETON_WORKERS if setup_kind == "singleton" else _WORKERS),
+        None if own else _program(operator_program or program, go_operator, "operator"),
         _program(sharder_program or program, go_sharder, "sharder") if setup_kind == "external" else None,
+        own or "",
     )
     setup.check()
     if latency and server != "embedded":
@@ -232,13 +278,67 @@ def experiment(
     )
     folder = _new_folder(output, scenario, setup_kind)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        run, interrupted = runner.run(_conducted(asked, folder))
+        run, interrupted = runner.run(_conducted(asked, folder, subject))
     if interrupted:
         raise SystemExit(INTERRUPTED)
     if run.invalid:
         raise SystemExit(INVALID)
     if any(not level.kept for level in run.levels):
         raise SystemExit(1)
+
+
+def _subject(
+    scenario: str,
+    setup: str,
+    own: str | None,
+    template: Path | None,
+    manifests: Sequence[Path],
+    ready: str,
+    ring: str | None,
+    controller: str | None,
+) -> tuple[Callable[[str], Subject], int]:
+    """What makes the objects of a run, given its id, and the workers of an author's controller, 0 without one."""
+    from kubeshard.experiment.templates import Ready, Templates
+    from kubeshard.experiment.websites import Websites
+
+    if own is None or template is None:
+        if own or template or manifests or ring or controller:
+            raise ConfigurationError("your own operator needs both --operator and --template")
+        return lambda run: Websites(run, scenario), 0
+    if (setup == "singleton") == bool(ring):
+        raise ConfigurationError(
+            "--ring names your operator's ring for --setup in-manager and external, and there is none in a singleton"
+        )
+    from kubeshard.cli.loading import load_manager
+    from kubeshard.cli.yaml_files import objects_in
+
+    controllers = {each.name: each for each in load_manager(own).surface().controllers}
+    if controller is None and len(controllers) == 1:
+        (controller,) = controllers
+    if controller not in controllers:
+        raise ConfigurationError(f"--controller: choose one of {', '.join(sorted(controllers))}")
+    text, given = (
+        template.read_text(encoding="utf-8"),
+        [each for path in manifests for each in objects_in(path)],
+    )
+    changes = SCENARIOS[scenario].changes_spec and bool(
+        SCENARIOS[scenario].change_every or SCENARIOS[scenario].storm_every
+    )
+
+    def made(run: str) -> Templates:
+        return Templates(
+            run,
+            scenario,
+            text,
+            ready=Ready.parse(ready),
+            ring=ring or "",
+            controller=controller,
+            given=given,
+            changes=changes,
+        )
+
+    made("")  # mistakes are found now
+    return made, controllers[controller].workers
 
 
 def _program(whose: str, go: Path | None, role: str) -> Path | None:
@@ -268,7 +368,7 @@ def _new_folder(given: Path | None, scenario: str, setup: str) -> Path:
     return given.absolute()
 
 
-async def _conducted(asked: Asked, folder: Path) -> tuple[Run, bool]:
+async def _conducted(asked: Asked, folder: Path, subject: Callable[[str], Subject]) -> tuple[Run, bool]:
     from rich.console import Console
 
     from kubeshard.experiment.running import Experiment
@@ -279,16 +379,16 @@ async def _conducted(asked: Asked, folder: Path) -> tuple[Run, bool]:
     screen = Screen(Console(highlight=False))
     environment = dict(os.environ)
     conducted = Experiment(
-        asked, folder, REAL_WORLD, lambda part: SeededRng(asked.seed * 2 + part), environment, screen
+        asked, folder, REAL_WORLD, lambda part: SeededRng(asked.seed * 2 + part), environment, screen, subject
     )
     screen.say(f"{conducted.run.title}; the run is recorded in {folder}")
     interrupted = _stop_at_interrupt(conducted)
     try:
         await conducted.conduct(_serving(asked, folder, environment))
     except KubeshardError:
-        _judged(folder)
+        _judged(folder, conducted.controller)
         raise
-    return _judged(folder), interrupted.is_set()
+    return _judged(folder, conducted.controller), interrupted.is_set()
 
 
 def _serving(asked: Asked, folder: Path, environment: dict[str, str]) -> AbstractAsyncContextManager[Place]:
@@ -314,13 +414,13 @@ def _stop_at_interrupt(conducted: Experiment) -> asyncio.Event:
     return interrupted
 
 
-def _judged(folder: Path) -> Run:
+def _judged(folder: Path, controller: str) -> Run:
     """Judges the run, writes what is made of its recording, and says how it went."""
     from kubeshard.experiment import levels, openmetrics
     from kubeshard.experiment.recording import read_run
     from kubeshard.experiment.report import page
 
-    levels.judge(folder)
+    levels.judge(folder, controller)
     openmetrics.write(folder)
     run = read_run(folder)
     for note in run.notes:
@@ -330,5 +430,21 @@ def _judged(folder: Path) -> Run:
         click.echo(f"{'kept' if level.kept else 'MISSED'}: {level.name}: {worst} (at most {level.limit:g} s)")
     for sentence in run.invalid:
         click.echo(f"NOT VALID: {sentence}", err=True)
+    if run.finished and not run.invalid:
+        click.echo(_answer(run, folder))
     click.echo(f"recorded in {folder}; its report is {page.write(folder)}")
     return run
+
+
+def _answer(run: Run, folder: Path) -> str:
+    """What the run says about capacity: about the load that was measured, and no other."""
+    from kubeshard.experiment.recording import Request, read
+
+    last = [each for each in read(folder, Request) if each.outcome == "ok" and each.due >= run.ended - _LAST]
+    rate = len(last) / min(_LAST, run.ended - run.began)
+    missed = [level.name for level in run.levels if not level.kept]
+    many = run.instances > 1
+    who = f"{run.instances} instance{'s' if many else ''} of {run.workers} workers"
+    if missed:
+        return f"{who} {'do' if many else 'does'} not carry {rate:.1f} changes/s here: {', '.join(missed)}"
+    return f"{who} {'carry' if many else 'carries'} {rate:.1f} changes/s here; whether more is carried was not measured"

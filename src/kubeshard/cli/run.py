@@ -44,6 +44,16 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Use an empty embedded API server, for experiments (needs kubeshard-apiserver).",
 )
+@click.option(
+    "--metrics-address",
+    metavar="ADDRESS",
+    help="Serve metrics there instead of where the manager says: HOST:PORT, or 0 for none.",
+)
+@click.option(
+    "--health-address",
+    metavar="ADDRESS",
+    help="The same for the health pages, for several instances on a host.",
+)
 @cluster_options
 @log_options
 @version_option
@@ -51,6 +61,8 @@ def run(
     target: str,
     manifests: tuple[Path, ...],
     embedded: bool,
+    metrics_address: str | None,
+    health_address: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -67,6 +79,7 @@ def run(
         raise ConfigurationError("--embedded brings its own cluster: leave out --kubeconfig and --context")
     objects = [document for path in manifests for document in objects_in(path)]
     manager = load_manager(target)
+    manager.serve_at(metrics_address=metrics_address, health_address=health_address)
     with _embedded() if embedded else _given(kubeconfig) as file:
         run_manager(_prepared(manager, file, context, objects))
 

@@ -29,7 +29,6 @@ from kubeshard.core.errors import ApiError, KubeshardError
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
-from kubeshard.examples.webhosting.manifests import NAMESPACE
 from kubeshard.experiment.disturbances import Disturbances
 from kubeshard.experiment.histograms import Latencies
 from kubeshard.experiment.load import Load
@@ -42,9 +41,9 @@ from kubeshard.experiment.scraping import Scraper, Scrapes
 from kubeshard.experiment.screen import Percentiles, Picture, Screen
 from kubeshard.experiment.servers import Place
 from kubeshard.experiment.setups import Programs, Setup
+from kubeshard.experiment.subject import Subject
 from kubeshard.experiment.tracker import Tracker, Written
 from kubeshard.experiment.validity import Conditions, objections
-from kubeshard.experiment.websites import Websites
 from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.world import World
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
@@ -64,7 +63,6 @@ _SHOWN_OF = 10
 _PROBE_WITHIN = 5.0
 _QUEUE = "workqueue_queue_duration_seconds"
 _RECONCILE = "controller_runtime_reconcile_time_seconds"
-_CONTROLLER = "website"
 
 
 class Asked(NamedTuple):
@@ -90,7 +88,9 @@ class NotAtWork(KubeshardError):
 
 
 class Experiment:
-    """One run. `rng` is the load's, which decides what it is; `environment` that of the programs."""
+    """One run. `rng` is the load's, which decides what it is; `environment` that of the programs; `subject` makes what
+    is loaded, given the run's id.
+    """
 
     def __init__(
         self,
@@ -100,6 +100,7 @@ class Experiment:
         rng: Callable[[int], Rng],
         environment: Mapping[str, str],
         screen: Screen,
+        subject: Callable[[str], Subject],
     ) -> None:
         self._asked = asked
         self._world = world
@@ -129,16 +130,22 @@ class Experiment:
         self._happened: list[Event] = []
         self._doing = "starting"
         self._tracker = Tracker(self._recorder.add)
-        self._websites = Websites(self.run.id, asked.scenario.name)
+        self._subject = subject(self.run.id)
         self._load: Load | None = None
         self._probes: list[float] = []
         self._busy: list[float] = []
         self._usage: list[tuple[Usage, float]] = []
         self._counts: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_SHOWN_OF + 1)
         """Requests that were due, and that were answered with success, at the end of each second."""
-        self._queue = Latencies(_QUEUE, ("name", _CONTROLLER))
-        self._reconcile = Latencies(_RECONCILE, ("controller", _CONTROLLER))
+        self._queue = Latencies(_QUEUE, ("name", self._subject.controller))
+        self._reconcile = Latencies(_RECONCILE, ("controller", self._subject.controller))
         self._stopping = asyncio.Event()
+        self._wire_problem = ""
+
+    @property
+    def controller(self) -> str:
+        """The name of the controller whose latencies count."""
+        return self._subject.controller
 
     def stop(self) -> None:
         """Ends the load, and then the run."""
@@ -153,12 +160,15 @@ class Experiment:
         self._processes = processes
         try:
             async with serving as place, self._screen.showing(self.picture):
-                for watched in place.processes:
-                    processes.watch(watched)
-                await self._on(place)
+                try:
+                    for watched in place.processes:
+                        processes.watch(watched)
+                    await self._on(place)
+                finally:
+                    self._wire_problem = processes.wire_problem
+                    processes.kill_all()  # before the server, which they would miss
         finally:
             self._end()
-            processes.kill_all()
 
     async def _on(self, place: Place) -> None:
         config = await load_config(kubeconfig=place.kubeconfig)
@@ -181,15 +191,15 @@ class Experiment:
         plan = Plan(scenario, self._rng(0))
         self._doing = "preparing"
         async for _ in installing.install(
-            self._client, self._websites.installation(ring=setup.kind == "external")
+            self._client, self._subject.installation(ring=setup.kind == "external")
         ):
             pass
-        async for _ in installing.install(self._client, self._websites.foundation(plan)):
+        async for _ in installing.install(self._client, self._subject.foundation(plan)):
             pass
         programs = Programs(setup, place.kubeconfig, self._logs, LEASE_SECONDS, self._clock)
         disturbances = Disturbances(scenario, self._processes, programs, self._rng(1), self._at_work)
         load = self._load = Load(
-            lambda due: self._websites.send(self._client, due),
+            lambda due: self._subject.send(self._client, due),
             self._tracker,
             self._recorder.add,
             self._clock,
@@ -286,8 +296,8 @@ class Experiment:
                 f"{self._tracker.ready} generations became ready; {self._tracker.never} never did",
                 f"{self._processes.restarts} restarts; objects moved {self._tracker.moves} times",
             ]
-            if problem := self._processes.wire_problem:
-                notes.append(f"bytes on the wire were not measured: {problem}")
+            if self._wire_problem:
+                notes.append(f"bytes on the wire were not measured: {self._wire_problem}")
             invalid = [*self.run.invalid, *objections(conditions)]
             self.run = msgspec.structs.replace(self.run, invalid=invalid, notes=notes)
         if math.isnan(self.run.ended):
@@ -335,14 +345,15 @@ class Experiment:
 
     async def _follow(self) -> None:
         """Tells the tracker what a user sees."""
-        events = watcher(self._client, self._websites.kind, ALL, label_selector=self._websites.selector)
+        form = await self._subject.form(self._client)
+        events = watcher(self._client, form, ALL, label_selector=self._subject.selector)
         async with aclosing(events):
             async for event in events:
                 match event:
-                    case Changed("DELETED", website):
-                        self._tracker.removed(website.metadata.uid)
-                    case Changed(_, website):
-                        seen = self._websites.seen(website)
+                    case Changed("DELETED", obj):
+                        self._tracker.removed(obj.metadata.uid)
+                    case Changed(_, obj):
+                        seen = self._subject.seen(obj)
                         self._tracker.saw(seen.uid, seen.generation, seen.shard, self._clock.wall())
                     case Vanished(_, uid):
                         self._tracker.removed(uid)
@@ -455,8 +466,8 @@ class Experiment:
             await asyncio.sleep(_TICK)
 
     async def _ready_shards(self) -> set[str]:
-        labels = Selector.equals(RING_LABEL, self._websites.ring)
-        leases = await self._client.list_all(Lease, NAMESPACE, label_selector=labels)
+        labels = Selector.equals(RING_LABEL, self._subject.ring)
+        leases = await self._client.list_all(Lease, ALL, label_selector=labels)
         return {lease.metadata.name for lease in leases if lease.metadata.label(STATE_LABEL) == "ready"}
 
     async def _answering(self, launches: Sequence[Launch]) -> set[str]:
@@ -466,7 +477,7 @@ class Experiment:
         kind = await self._client.discovery.kind(
             "admissionregistration.k8s.io", kind="MutatingWebhookConfiguration"
         )
-        labels = Selector.equals(RING_LABEL, self._websites.ring)
+        labels = Selector.equals(RING_LABEL, self._subject.ring)
         return bool(await self._client.list_all(metadata_only(kind), label_selector=labels))
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:

@@ -36,6 +36,8 @@ KINDS: tuple[Kind, ...] = ("singleton", "in-manager", "external")
 
 GO_WEBHOOK_PORT = 9443
 _SHARDERS = 2
+_OWN_NAMESPACE = "default"
+"""Where the Leases of an author's operator are."""
 _MODES: Mapping[Kind, str] = {"singleton": "off", "in-manager": "both", "external": "shard"}
 
 _AS_POD = """
@@ -55,10 +57,14 @@ class Setup(NamedTuple):
     operator: Path | None = None
     """The Go project's program; None is kubeshard's."""
     sharder: Path | None = None
+    own: str = ""
+    """An author's operator instead of the webhosting operator: `MODULE:MANAGER`."""
 
     @property
     def program(self) -> str:
-        """For people: kubeshard, go, or sharder and operator apart."""
+        """For people: kubeshard, go, or sharder and operator apart; an author's operator by its name."""
+        if self.own:
+            return self.own
         operator = "go" if self.operator else "kubeshard"
         sharder = "go" if self.sharder else "kubeshard"
         return operator if self.kind != "external" or operator == sharder else f"{sharder}+{operator}"
@@ -102,6 +108,8 @@ class Programs:
         """One instance more."""
         name = f"operator-{next(self._numbers)}"
         setup, port = self.setup, free_port()
+        if setup.own:
+            return self._own(name, port)
         document = {
             "apiVersion": operator_config.API_VERSION,
             "kind": operator_config.KIND,
@@ -118,6 +126,13 @@ class Programs:
             command = [*_AS_A_POD, name, NAMESPACE, str(setup.operator), "--config", config]
             environment["ENABLE_SHARDING"] = "true"
         return self._launch(name, "operator", command, environment, port, setup.operator)
+
+    def _own(self, name: str, port: int) -> Launch:
+        command = [*_KUBESHARD, "run", self.setup.own, "--kubeconfig", str(self._kubeconfig)]
+        command += ["--metrics-address", f"127.0.0.1:{port}", "--health-address", "0"]
+        if self.setup.kind != "singleton":
+            command = [*_AS_A_POD, name, _OWN_NAMESPACE, *command]
+        return self._launch(name, "operator", command, {}, port, None)
 
     def sharders(self) -> Sequence[Launch]:
         """Those that the set-up has."""

@@ -3,46 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kubeshard.client.client import Client
-from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.objects import Form, KubeObject, ObjectMeta, form_of
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import READY, RING, SKIP_WORKLOAD_LABEL, Theme, Website, WebsiteSpec
+from kubeshard.experiment.objectives import CONTROLLER
 from kubeshard.experiment.plan import Due, Plan
+from kubeshard.experiment.subject import REQUESTED, RUN_LABEL, Seen, labels_of
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import SYSTEM_NAMESPACE, shard_label
-
-RUN_LABEL = "run-id"
-_REQUESTED = "experiment-reconcile"
-
-
-class Seen(NamedTuple):
-    """What a watch sees of an object."""
-
-    uid: str
-    generation: int
-    """The one that its status says is ready; 0 if none is."""
-    shard: str
 
 
 class Websites:
     """Their requests, and what a watch sees of them. `run` is the run's id."""
 
-    kind = Website
     ring = RING
+    controller = CONTROLLER
 
     def __init__(self, run: str, scenario: str) -> None:
-        self._labels = {
-            "generated-by": "experiment",
-            "scenario": scenario,
-            SKIP_WORKLOAD_LABEL: "true",
-            RUN_LABEL: run,
-        }
+        self._labels = {**labels_of(run, scenario), SKIP_WORKLOAD_LABEL: "true"}
         self._shard_label = shard_label(RING)
         self.selector = Selector.equals(RUN_LABEL, run)
+
+    async def form(self, client: Client) -> Form[Any]:
+        return form_of(Website)
 
     def installation(self, *, ring: bool) -> Iterator[Mapping[str, Any]]:
         """What an empty cluster needs; `ring`: for a sharder service too."""
@@ -80,11 +68,12 @@ class Websites:
             case "patch":
                 change: Mapping[str, Any] = {"spec": {"theme": due.theme}}
                 if not due.theme:
-                    change = {"metadata": {"annotations": {_REQUESTED: str(due.number)}}}
+                    change = {"metadata": {"annotations": {REQUESTED: str(due.number)}}}
                 return (await client.patch(Website, due.name, due.namespace, MergePatch(change))).metadata
 
-    def seen(self, website: Website) -> Seen:
-        status, meta = website.status, website.metadata
+    def seen(self, obj: KubeObject) -> Seen:
+        assert isinstance(obj, Website)
+        status, meta = obj.status, obj.metadata
         generation = status.observed_generation if status.phase == READY else 0
         return Seen(meta.uid, generation, meta.label(self._shard_label))
 

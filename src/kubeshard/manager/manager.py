@@ -203,6 +203,12 @@ class Manager:
             raise ConfigurationError("the manager was created with a client: its cluster is already chosen")
         self._given_client = config
 
+    def serve_at(self, *, metrics_address: str | None = None, health_address: str | None = None) -> None:
+        """Replaces the addresses of pages before the manager runs, for several instances on one host; None leaves an
+        address as it is. Raises ConfigurationError for an invalid one.
+        """
+        self._pages.move(metrics_address=metrics_address, health_address=health_address)
+
     def add(self, controller: Controller[Any]) -> None:
         """Adds a controller. If the manager is running, it and its informers start at once; otherwise they start with
         the others. Call this in the event loop's thread.

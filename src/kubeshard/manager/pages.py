@@ -41,7 +41,15 @@ class StatusPages:
         self._readyz = Checks("/readyz", readiness, notes)
         self._debug = debug_page(picture, debug)
         self._metrics = metrics
+        self._metrics_ssl = metrics_ssl
         self.metrics_auth = metrics_auth
+
+    def move(self, *, metrics_address: str | None, health_address: str | None) -> None:
+        """Replaces the addresses that are given, before `open`. Raises ConfigurationError."""
+        if metrics_address is not None:
+            self.metrics = Listener("metrics_address", metrics_address, self._metrics_ssl)
+        if health_address is not None:
+            self.health = Listener("health_address", health_address)
 
     async def open(self, stack: AsyncExitStack, client: Client) -> None:
         """Serves until the stack is closed. Raises ConfigurationError if it cannot."""
