@@ -94,6 +94,11 @@ def in_order(obj: Object) -> Object:
     return {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"], **obj}
 
 
+def beginning(kind: str, api_version: str) -> bytes:
+    """The first bytes of the JSON of objects in order."""
+    return msgspec.json.encode({"kind": kind, "apiVersion": api_version})[:-1] + b","
+
+
 def key_of(obj: Object) -> Key:
     return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
 

@@ -10,7 +10,7 @@ Decoding the same state twice may give two equal objects. `peek` may be called f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -92,8 +92,38 @@ class Objects(Mapping[Key, Object]):
     def __getitem__(self, key: Key) -> Object:
         return self._states[key].peek()
 
+    def state(self, key: Key) -> State:
+        return self._states[key]
+
     def __iter__(self) -> Iterator[Key]:
         return iter(self._states)
 
     def __len__(self) -> int:
         return len(self._states)
+
+
+class Items(Sequence[Object]):
+    """Objects of which some are only decoded when they are looked at."""
+
+    def __init__(self, kept: Sequence[State | Object]) -> None:
+        self._kept = kept
+
+    def __getitem__(self, index: Any) -> Any:
+        kept = self._kept[index]
+        if isinstance(index, slice):
+            return Items(kept)
+        return kept.peek() if isinstance(kept, State) else kept
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.texts()))
+
+    def texts(self) -> Iterator[bytes]:
+        """The JSON of each."""
+        for kept in self._kept:
+            yield kept.data if isinstance(kept, State) else _encode(kept)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from kubeshard_apiserver.objects import Object
+from kubeshard.core.kinds import Kind
+from kubeshard_apiserver.objects import Object, beginning
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.schema.catalog import RELEASE
+from kubeshard_apiserver.states import Items
 from kubeshard_apiserver.verbs.reading import Page
 
 _MAJOR, _MINOR, _ = RELEASE.removeprefix("v").split(".")
@@ -53,9 +54,10 @@ def list_document(resource: Resource, page: Page, *, encoded: bool = False) -> d
     item, and thus passes of Python's garbage collector over all stored objects.
     """
     kind = resource.kind
-    items: Sequence[Any] = page.items
-    if not resource.strategy.typed_items:
-        items = _raw_untyped(page.items) if encoded else [_untyped(obj) for obj in page.items]
+    if resource.strategy.typed_items:
+        items: list[Any] = [*page.items]
+    else:
+        items = _raw_untyped(kind, page.items) if encoded else [_untyped(obj) for obj in page.items]
     return {
         "kind": resource.list_kind or f"{kind.kind}List",
         "apiVersion": kind.api_version,
@@ -73,19 +75,12 @@ def list_metadata(page: Page) -> dict[str, Any]:
     return metadata
 
 
-def _raw_untyped(objects: Sequence[Object]) -> list[Any]:
-    if not objects:
-        return []
-    first = {"kind": objects[0]["kind"], "apiVersion": objects[0]["apiVersion"]}
-    beginning = msgspec.json.encode(first)[:-1] + b","
-    items: list[Any] = []
-    for obj in objects:
-        text = msgspec.json.encode(obj)
-        if text.startswith(beginning):
-            items.append(msgspec.Raw(b"{" + text[len(beginning) :]))
-        else:
-            items.append(_untyped(obj))
-    return items
+def _raw_untyped(kind: Kind, objects: Items) -> list[Any]:
+    first = beginning(kind.kind, kind.api_version)
+    return [
+        msgspec.Raw(b"{" + text[len(first) :]) if text.startswith(first) else _untyped(objects[index])
+        for index, text in enumerate(objects.texts())
+    ]
 
 
 def _untyped(obj: Object) -> Object:
