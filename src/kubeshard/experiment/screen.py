@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from kubeshard.experiment.recording import Event, Usage
 
@@ -139,19 +140,19 @@ def frame(picture: Picture) -> RenderableType:
     objects.add_column("objects", justify="right")
     for shard, count in sorted(picture.shards.items()):
         if count:
-            objects.add_row(shard or "(none)", str(count))
+            objects.add_row(Text(shard or "(none)"), str(count))
     objects.add_row("not ready", str(picture.unready))
     processes = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     processes.add_column("process")
     for name in ("cores", "MiB"):
         processes.add_column(name, justify="right")
     for usage, cores in picture.usage:
-        processes.add_row(usage.process, f"{cores:.2f}", f"{usage.resident / 2**20:.0f}")
+        processes.add_row(Text(usage.process), f"{cores:.2f}", f"{usage.resident / 2**20:.0f}")
     columns = Table.grid(padding=(0, 4))
     columns.add_row(times, objects, processes)
-    latest = [Padding(_event(event), (0, 1)) for event in picture.happened[-_LATEST:]]
-    warnings = [Padding(f"[yellow]{warning}[/]", (0, 1)) for warning in picture.warnings]
-    return Padding(Group(f"[bold]{picture.title}[/]", rates, columns, *latest, *warnings), (1, 1))
+    latest = [Padding(Text(_event(event)), (0, 1)) for event in picture.happened[-_LATEST:]]
+    warnings = [Padding(Text(warning, "yellow"), (0, 1)) for warning in picture.warnings]
+    return Padding(Group(Text(picture.title, "bold"), rates, columns, *latest, *warnings), (1, 1))
 
 
 def _event(event: Event) -> str:
