@@ -105,8 +105,10 @@ class Api:
         return [answer for each in answers for answer in each]
 
     def _opened(self, count: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """Opens connections when they are needed, because the server closes those that send nothing."""
+        """Opens connections when they are needed, because the server closes those that send nothing for a while."""
         host, port = self._endpoint.host, self._endpoint.port
+        self._runner.run(asyncio.sleep(0.1))  # notices the ends of connections
+        self._connections = [each for each in self._connections if not each[0].at_eof()]
         self._connections += self._runner.run(
             _all(
                 asyncio.open_connection(host, port, ssl=untrusting(), limit=2**30)
