@@ -4,6 +4,7 @@ import asyncio
 import ssl
 import stat
 import urllib.request
+from contextlib import suppress
 
 import pytest
 
@@ -128,7 +129,8 @@ async def test_stopping_does_not_wait_for_a_request_that_never_ends():
             reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=trusting(served))
             writer.write(b"POST /api/v1/namespaces HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n{")
             await writer.drain()
-        assert await reader.read() == b""
+        with suppress(ConnectionResetError):  # what the server has not read yet resets the connection
+            assert await reader.read() == b""
         writer.close()
 
 

@@ -35,7 +35,9 @@ from kubeshard_apiserver.steps import WebhookCaller
 _CREDENTIALS = "credentials"
 
 LOOPBACK = "127.0.0.1"
-LIMITS = Limits(keep_alive=90.0, max_header_bytes=1024 * 1024, max_connections=4096, stop_grace=2.0)
+LIMITS = Limits(
+    keep_alive=90.0, max_header_bytes=1024 * 1024, max_connections=4096, max_pipelined=1024, stop_grace=2.0
+)
 """The same header size and idle timeout as the real server's."""
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
-from kubeshard.runtime.asgi import Limits
 from kubeshard.testing.folders import TemporaryFolder
 from kubeshard_apiserver.controllers.controllers import Controllers
-from kubeshard_apiserver.serving.embedded import EmbeddedServer
+from kubeshard_apiserver.serving.embedded import LIMITS, EmbeddedServer
 from kubeshard_apiserver.testing.kube_api import KubeApi
 
 
@@ -33,7 +33,7 @@ class EmbeddedApi(KubeApi):
             raise
 
     async def _start(self) -> None:
-        self._served = EmbeddedServer(limits=Limits(stop_grace=0, max_header_bytes=1024 * 1024))
+        self._served = EmbeddedServer(limits=replace(LIMITS, stop_grace=0))
         await self._stack.enter_async_context(self._served)
         if self._controllers:
             await self._stack.enter_async_context(
