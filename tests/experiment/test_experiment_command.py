@@ -235,3 +235,15 @@ def test_an_authors_own_operator_is_loaded_in_several_instances(
     (queue,) = (level for level in run.levels if level.name == "queue p99")
     assert queue.worst is not None, "the instances' metrics were read"
     assert run.invalid or "2 instances of 5 workers" in tool.child.tail()
+
+
+def test_a_program_that_ends_again_and_again_ends_the_run_with_what_it_said(
+    start: Start, tmp_path: Path
+) -> None:
+    broken = tmp_path / "operator"
+    broken.write_text("#!/bin/sh\necho I am broken\nexit 3\n")
+    broken.chmod(0o755)
+    tool = start("basic", "--setup", "singleton", "--program", "go", "--go-operator", str(broken))
+    assert tool.ended() == 1
+    assert "Error: operator-1 ended 2 times before it was at work" in tool.child.tail()
+    assert "I am broken" in tool.child.tail()

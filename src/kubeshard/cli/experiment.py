@@ -240,7 +240,8 @@ def experiment(
     """
     try:
         from kubeshard.experiment.processes import layout
-        from kubeshard.experiment.running import Asked
+        from kubeshard.experiment.running import Asked, NotAtWork, ServerLost
+        from kubeshard.experiment.servers import ServerFailed
         from kubeshard.experiment.setups import Setup
         from kubeshard.runtime.loop import loop_factory
     except ModuleNotFoundError as error:
@@ -278,7 +279,10 @@ def experiment(
     )
     folder = _new_folder(output, scenario, setup_kind)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        run, interrupted = runner.run(_conducted(asked, folder, subject))
+        try:
+            run, interrupted = runner.run(_conducted(asked, folder, subject))
+        except (NotAtWork, ServerLost, ServerFailed) as error:
+            raise click.ClickException(str(error)) from None
     if interrupted:
         raise SystemExit(INTERRUPTED)
     if run.invalid:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,6 +85,8 @@ class Processes:
         self._bytes: Mapping[str, Sequence[int]] = {}
         self.ended: list[str] = []
         """A sentence for each process that ended by itself."""
+        self.ends = Counter[str]()
+        """How often each process ended by itself."""
         self.restarts = 0
         folder.mkdir(parents=True, exist_ok=True)
         self._pin(os.getpid(), "tool")
@@ -203,6 +206,7 @@ class Processes:
         how = f"exit code {code}" if code is None or code >= 0 else signal.Signals(-code).name
         last = running.child.tail(1).strip()
         name = running.launch.name
+        self.ends[name] += 1
         self.ended.append(f"{name}, {how}{f': {last}' if last else ''}")
         self._happened("ended", name, how)
         pause = running.back_off.pause(now - running.since)

@@ -54,6 +54,8 @@ LEASE_SECONDS = 15.0
 SCRAPE_EVERY = 5.0
 _SERVER_SCRAPE_EVERY = 3
 """The server's metrics are long: they are read in each third round."""
+_ENDS = 2
+"""So often may a process end before it is at work: what fails once more will go on failing."""
 _AT_WORK_WITHIN = 120.0
 _SETTLE = 30.0
 """Seconds after the load for which the last generations may become ready."""
@@ -450,12 +452,18 @@ class Experiment:
         names = {launch.name for launch in launches}
         kind = self._asked.setup.kind
         until = asyncio.get_running_loop().time() + _AT_WORK_WITHIN
+        ended = self._processes.ends.copy()
         while not self._stopping.is_set():
             at_work = await self._ready_shards() if kind != "singleton" else await self._answering(launches)
             if names <= at_work and (kind != "external" or await self._has_webhook()):
                 for name in sorted(names):
                     self._note(Event(self._clock.wall(), "ready", name, ""))
                 return
+            if failing := [name for name, ends in (self._processes.ends - ended).items() if ends >= _ENDS]:
+                raise NotAtWork(
+                    f"{failing[0]} ended {_ENDS} times before it was at work; see {self._logs}; it said last: "
+                    f"{self._processes.tail(failing[0])}"
+                )
             if asyncio.get_running_loop().time() > until:
                 missing = sorted(names - at_work)
                 tails = "; ".join(f"{name}: {self._processes.tail(name)}" for name in missing[:1])
