@@ -908,5 +908,6 @@ def test_no_request_is_denied_and_every_patch_only_sets_the_two_labels(
     after = apply_json_patch(document, operations(response))["metadata"].get("labels") or {}
     changed = {key for key in {*after, *(labels or {})} if after.get(key) != (labels or {}).get(key)}
     assert changed <= {SHARD_LABEL, DRAIN_LABEL}
-    if (labels or {}).get(SHARD_LABEL):
-        assert not changed
+    if (labels or {}).get(SHARD_LABEL):  # it stays, or is what it was before the update
+        assert all(after[key] == (old or {}).get(key) for key in changed)
+        assert not changed or user != SHARDER
