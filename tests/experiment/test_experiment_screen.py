@@ -7,8 +7,9 @@ import math
 
 from rich.console import Console
 
+from kubeshard.experiment.picture import Percentiles, Picture, line
 from kubeshard.experiment.recording import Event, Usage
-from kubeshard.experiment.screen import Percentiles, Picture, frame, line
+from kubeshard.experiment.screen import frame
 
 PICTURE = Picture(
     title="basic, external",

@@ -86,7 +86,6 @@ NEED_AN_EXTRA = (
     "kubeshard/cli/demo/*",  # imported by the command when it runs
     "kubeshard/cli/kubectl/screen.py",  # likewise
     "kubeshard/experiment/processes.py",  # likewise
-    "kubeshard/experiment/running.py",  # likewise
     "kubeshard/experiment/screen.py",  # likewise
     "kubeshard/experiment/report/drawing.py",  # imported when charts are drawn
     "kubeshard/cli/apiserver.py",  # imports it where it is installed

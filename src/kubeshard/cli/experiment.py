@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,29 +13,31 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.options import Command
-from kubeshard.core.errors import ConfigurationError, KubeshardError
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+from kubeshard.core.errors import ConfigurationError, KubeshardError, Unprepared
 from kubeshard.experiment.scenarios import SCENARIOS, scaled
 from kubeshard.manager.config_file import Duration
 from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
+    from kubeshard.experiment.picture import Screen
     from kubeshard.experiment.recording import Run
     from kubeshard.experiment.running import Asked, Experiment
     from kubeshard.experiment.servers import Place
     from kubeshard.experiment.subject import Subject
+    from kubeshard.runtime.rng import Rng
 
 INVALID = 3
 """The exit code of a run that is not valid."""
 INTERRUPTED = 130
-_LOCAL_SCALE = 0.1
+LOCAL_SCALE = 0.1
 _LAST = 60.0
 """Seconds at the end of the load, when there are the most objects, of which the answer tells the rate."""
 _INSTANCES = 3
 _WORKERS, _SINGLETON_WORKERS = 15, 50
 
 
-class _Duration(click.ParamType):  # type: ignore[type-arg] # generic in stubs only
+class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in stubs only
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -63,6 +65,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
         "KUBESHARD_GO_SHARDER": "the Go project's sharder, for --program go",
         "KUBESHARD_GO_OPERATOR": "the Go project's operator, for --program go",
         "KUBEBUILDER_ASSETS": "the control plane, for --on real (default: what `make kube` built)",
+        **CLUSTER_VARIABLE,
     },
     examples=(
         "kubeshard experiment basic",
@@ -70,6 +73,8 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
         "# the same load on one instance, and without a sharder service",
         "kubeshard experiment basic --setup singleton",
         "kubeshard experiment basic --setup in-manager",
+        "# in a cluster where the operator and a sharder are installed",
+        "kubeshard experiment basic --on cluster --context test",
         "kubeshard experiment --list",
     ),
 )
@@ -93,23 +98,24 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
 @click.option(
     "--on",
     "server",
-    type=click.Choice(("embedded", "real")),
+    type=click.Choice(("embedded", "real", "cluster")),
     default="embedded",
     show_default=True,
-    help="kubeshard's own API server, or etcd and kube-apiserver, both started for this run.",
+    help="kubeshard's own API server, or etcd and kube-apiserver, both started for this run; or a cluster in which "
+    "operator and sharder are installed.",
 )
 @click.option(
     "--scale",
     metavar="FACTOR",
     type=click.FloatRange(0, min_open=True),
-    default=_LOCAL_SCALE,
+    default=LOCAL_SCALE,
     show_default=True,
     help="Times the scenario's rates and numbers.",
 )
 @click.option(
     "--duration",
     metavar="DURATION",
-    type=_Duration(),
+    type=DurationType(),
     help="Of the load, such as 90s or 15m (default: the scenario's, which is 15m).",
 )
 @click.option(
@@ -160,7 +166,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
 @click.option(
     "--latency",
     metavar="DURATION",
-    type=_Duration(),
+    type=DurationType(),
     help="Delay each answer of the embedded API server, as if it were on another machine, such as 10ms.",
 )
 @click.option(
@@ -190,7 +196,12 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     show_default=True,
     help="When your objects are ready: a condition's type, or status.FIELD=VALUE.",
 )
-@click.option("--ring", metavar="NAME", help="Your operator's ring, for --setup in-manager and external.")
+@click.option(
+    "--ring",
+    metavar="NAME",
+    help="Your operator's ring, for --setup in-manager and external; with --on cluster the ring of the webhosting "
+    "operator (default: webhosting-operator).",
+)
 @click.option(
     "--controller", metavar="NAME", help="Whose latencies count (default: the only one of your operator)."
 )
@@ -204,6 +215,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     type=click.Path(file_okay=False, path_type=Path),
     help="A new folder for the run (default: experiments/TIME-SCENARIO-SETUP).",
 )
+@cluster_options
 def experiment(
     scenario: str,
     setup_kind: str | None,
@@ -228,6 +240,8 @@ def experiment(
     controller: str | None,
     pin: bool,
     output: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> None:
     """Load the webhosting operator on this machine, and measure what its users wait for.
 
@@ -235,53 +249,72 @@ def experiment(
     deletes Websites at the scenario's rates, whether or not they keep up; and writes all that was measured to a folder.
     The first Ctrl-C ends the load and keeps what was measured; the second ends everything at once.
 
+    With --on cluster nothing is started: the load goes to a cluster in which operator and sharder are installed, and
+    what it creates is removed at the end. --program and --workers then only say, for the report, what is installed.
+
     Exit code: 0 if all service levels were kept, 1 if one was missed or the run broke off, 3 if the run is not valid:
     because the machine, the API server or this tool was the limit, so that its figures say nothing about controllers.
     """
+    if server == "cluster":
+        only_local: Mapping[str, object] = {
+            "--setup": setup_kind, "--instances": instances, "--operator-program": operator_program,
+            "--sharder-program": sharder_program, "--latency": latency, "--operator": own, "--template": template,
+            "--apply": manifests, "--controller": controller, "--pin": pin,
+        }  # fmt: skip
+        if given := [name for name, value in only_local.items() if value]:
+            raise ConfigurationError(
+                f"--on cluster starts nothing, and loads Websites: leave out {', '.join(given)}"
+            )
+    elif kubeconfig or context:
+        raise ConfigurationError("--kubeconfig and --context need --on cluster")
     try:
-        from kubeshard.experiment.processes import layout
         from kubeshard.experiment.running import Asked, NotAtWork, ServerLost
         from kubeshard.experiment.servers import ServerFailed
         from kubeshard.experiment.setups import Setup
-        from kubeshard.runtime.loop import loop_factory
+
+        if server != "cluster":
+            from kubeshard.experiment.processes import layout
+            from kubeshard.experiment.screen import Terminal  # noqa: F401 - whether it is installed
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0].replace("_", "-")
         raise ConfigurationError(
             f"experiments need the package {missing}: {how_to_install('experiment')}"
         ) from None
+    from kubeshard.experiment.cluster import LeftBehind, check_scenario
+    from kubeshard.runtime.loop import loop_factory
 
     if server == "embedded" and find_spec("kubeshard_apiserver") is None:
         raise ConfigurationError(f"the embedded API server is not installed: {how_to_install('experiment')}")
-    setup_kind = setup_kind or ("singleton" if own else "external")
-    subject, mine = _subject(scenario, setup_kind, own, template, manifests, ready, ring, controller)
-    if mine and (workers or "go" in (program, operator_program)):
-        raise ConfigurationError("--operator: its workers and its program are those of your module")
-    setup = Setup(
-        setup_kind,  # type: ignore[arg-type] # a Choice
-        instances or (1 if setup_kind == "singleton" else _INSTANCES),
-        mine or workers or (_SINGLETON_WORKERS if setup_kind == "singleton" else _WORKERS),
-        None if own else _program(operator_program or program, go_operator, "operator"),
-        _program(sharder_program or program, go_sharder, "sharder") if setup_kind == "external" else None,
-        own or "",
-    )
-    setup.check()
-    if latency and server != "embedded":
-        raise ConfigurationError("--latency is the embedded API server's: leave out --on, or --latency")
-    asked = Asked(
-        scaled(SCENARIOS[scenario], scale, duration),
-        setup,
-        server,
-        scale,
-        seed,
-        parallel,
-        layout(sorted(os.sched_getaffinity(0))) if pin else {},
-        latency or 0.0,
-    )
-    folder = _new_folder(output, scenario, setup_kind)
+    wanted = scaled(SCENARIOS[scenario], scale, duration)
+    if server == "cluster":
+        check_scenario(wanted)
+        go = Path("go") if program == "go" else None  # what is installed is not a file here
+        setup = Setup("external", 0, workers or _WORKERS, go, go)
+        asked = Asked(wanted, setup, server, scale, seed, parallel, {})
+        conducted = _conducted_on_cluster(asked, output, ring, kubeconfig, context)
+    else:
+        setup_kind = setup_kind or ("singleton" if own else "external")
+        subject, mine = _subject(scenario, setup_kind, own, template, manifests, ready, ring, controller)
+        if mine and (workers or "go" in (program, operator_program)):
+            raise ConfigurationError("--operator: its workers and its program are those of your module")
+        setup = Setup(
+            setup_kind,  # type: ignore[arg-type] # a Choice
+            instances or (1 if setup_kind == "singleton" else _INSTANCES),
+            mine or workers or (_SINGLETON_WORKERS if setup_kind == "singleton" else _WORKERS),
+            None if own else _program(operator_program or program, go_operator, "operator"),
+            _program(sharder_program or program, go_sharder, "sharder") if setup_kind == "external" else None,
+            own or "",
+        )
+        setup.check()
+        if latency and server != "embedded":
+            raise ConfigurationError("--latency is the embedded API server's: leave out --on, or --latency")
+        pinning = layout(sorted(os.sched_getaffinity(0))) if pin else {}
+        asked = Asked(wanted, setup, server, scale, seed, parallel, pinning, latency or 0.0)
+        conducted = _conducted_here(asked, _new_folder(output, scenario, setup_kind), subject)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
-            run, interrupted = runner.run(_conducted(asked, folder, subject))
-        except (NotAtWork, ServerLost, ServerFailed) as error:
+            run, interrupted = runner.run(conducted)
+        except (NotAtWork, ServerLost, ServerFailed, LeftBehind) as error:
             raise click.ClickException(str(error)) from None
     if interrupted:
         raise SystemExit(INTERRUPTED)
@@ -372,27 +405,76 @@ def _new_folder(given: Path | None, scenario: str, setup: str) -> Path:
     return given.absolute()
 
 
-async def _conducted(asked: Asked, folder: Path, subject: Callable[[str], Subject]) -> tuple[Run, bool]:
-    from rich.console import Console
-
-    from kubeshard.experiment.running import Experiment
-    from kubeshard.experiment.screen import Screen
+async def _conducted_here(asked: Asked, folder: Path, subject: Callable[[str], Subject]) -> tuple[Run, bool]:
+    from kubeshard.experiment.local import OnThisMachine
     from kubeshard.runtime.world import REAL_WORLD
-    from kubeshard.testing.virtual_world import SeededRng
 
-    screen = Screen(Console(highlight=False))
     environment = dict(os.environ)
-    conducted = Experiment(
-        asked, folder, REAL_WORLD, lambda part: SeededRng(asked.seed * 2 + part), environment, screen, subject
-    )
+    screen, serving = _screen(), _serving(asked, folder, environment)
+    conducted = OnThisMachine(asked, folder, REAL_WORLD, _rngs(asked), screen, subject, serving, environment)
     screen.say(f"{conducted.run.title}; the run is recorded in {folder}")
+    return await _conducted(conducted, folder)
+
+
+async def _conducted_on_cluster(
+    asked: Asked, output: Path | None, ring: str | None, kubeconfig: str | None, context: str | None
+) -> tuple[Run, bool]:
+    from kubeshard.examples.webhosting.api import RING
+    from kubeshard.experiment.cluster import OnCluster, found
+    from kubeshard.experiment.websites import Websites
+    from kubeshard.manager.connecting import connected
+    from kubeshard.runtime.world import REAL_WORLD
+
+    ring, scenario = ring or RING, asked.scenario
+    async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
+        kind, shards = await found(client, scenario, ring)
+        asked = asked._replace(setup=asked.setup._replace(kind=kind, instances=shards))
+        folder, screen = _new_folder(output, scenario.name, "cluster"), _screen()
+        conducted = OnCluster(
+            asked,
+            folder,
+            REAL_WORLD,
+            _rngs(asked),
+            screen,
+            lambda run: Websites(run, scenario.name, ring),
+            client,
+        )
+        screen.say(
+            f"{conducted.run.title}; the run is recorded in {folder}. What it creates is removed at its end; "
+            f"if it is killed, with: {conducted.removal}"
+        )
+        return await _conducted(conducted, folder)
+
+
+async def _conducted(conducted: Experiment, folder: Path) -> tuple[Run, bool]:
     interrupted = _stop_at_interrupt(conducted)
     try:
-        await conducted.conduct(_serving(asked, folder, environment))
+        await conducted.conduct()
+    except Unprepared:
+        raise  # before there was any load
     except KubeshardError:
         _judged(folder, conducted.controller)
         raise
     return _judged(folder, conducted.controller), interrupted.is_set()
+
+
+def _rngs(asked: Asked) -> Callable[[int], Rng]:
+    from kubeshard.testing.virtual_world import SeededRng
+
+    return lambda part: SeededRng(asked.seed * 2 + part)
+
+
+def _screen() -> Screen:
+    """Lines where rich is not installed."""
+    if find_spec("rich") is None:
+        from kubeshard.experiment.picture import Lines
+
+        return Lines(click.echo)
+    from rich.console import Console
+
+    from kubeshard.experiment.screen import Terminal
+
+    return Terminal(Console(highlight=False))
 
 
 def _serving(asked: Asked, folder: Path, environment: dict[str, str]) -> AbstractAsyncContextManager[Place]:
@@ -422,7 +504,6 @@ def _judged(folder: Path, controller: str) -> Run:
     """Judges the run, writes what is made of its recording, and says how it went."""
     from kubeshard.experiment import levels, openmetrics
     from kubeshard.experiment.recording import read_run
-    from kubeshard.experiment.report import page
 
     levels.judge(folder, controller)
     openmetrics.write(folder)
@@ -436,6 +517,13 @@ def _judged(folder: Path, controller: str) -> Run:
         click.echo(f"NOT VALID: {sentence}", err=True)
     if run.finished and not run.invalid:
         click.echo(_answer(run, folder))
+    if find_spec("matplotlib") is None:
+        click.echo(
+            f"recorded in {folder}; `kubeshard report` makes its page where the extra experiment is installed"
+        )
+        return run
+    from kubeshard.experiment.report import page
+
     click.echo(f"recorded in {folder}; its report is {page.write(folder)}")
     return run
 

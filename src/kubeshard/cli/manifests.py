@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kubeshard.cli.experiment import LOCAL_SCALE, DurationType
 from kubeshard.cli.loading import load_manager, program_name
 from kubeshard.cli.names import account, label
 from kubeshard.cli.options import Command
 from kubeshard.cli.yaml_files import read_documents, source_name
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.experiment.scenarios import SCENARIOS, scaled
 
 if TYPE_CHECKING:
     from kubeshard.manifests.values import Values
@@ -69,10 +71,11 @@ def output_option(function: Function) -> Function:
 
 
 @click.group(
-    subcommand_metavar="COMMAND [ARGS]...", short_help="Print manifests for a sharder, ring or operator."
+    subcommand_metavar="COMMAND [ARGS]...",
+    short_help="Print manifests for a sharder, ring, operator or experiment.",
 )
 def manifests() -> None:
-    """Print the manifests that a sharder, a ring or an operator needs in a cluster.
+    """Print the manifests that a sharder, a ring, an operator or an experiment needs in a cluster.
 
     The output is meant for `kubectl apply --server-side -f -`. It grants the fewest rights, and its pods run in
     namespaces of the Pod Security level restricted.
@@ -182,6 +185,82 @@ def operator(
     name = label(name or program_name(target), "--name", LONGEST_OPERATOR)
     values = chosen(OperatorValues, _file(file), settings)
     _print(operator_objects(manager, target, name, values), output)
+
+
+@manifests.command(
+    cls=Command,
+    short_help="Print a Job that runs an experiment.",
+    examples=(
+        "kubeshard manifests experiment --image example.com/kubeshard:v1 | kubectl apply --server-side -f -",
+        "kubeshard manifests experiment chaos --scale 1 --image example.com/kubeshard:v1 --claim recordings",
+    ),
+)
+@click.argument(
+    "scenario", metavar="[SCENARIO]", default="basic", type=click.Choice([*SCENARIOS]), required=False
+)
+@click.option("--image", metavar="IMAGE", help="An image with kubeshard (default: that of this version).")
+@click.option(
+    "--namespace", metavar="NAME", default="experiment", show_default=True, help="Where the Job runs."
+)
+@click.option(
+    "--claim",
+    metavar="NAME",
+    default="",
+    help="A PersistentVolumeClaim there, for the recording (default: only the log remains).",
+)
+@click.option(
+    "--scale",
+    metavar="FACTOR",
+    type=click.FloatRange(0, min_open=True),
+    default=LOCAL_SCALE,
+    show_default=True,
+    help="Times the scenario's rates and numbers.",
+)
+@click.option(
+    "--duration", metavar="DURATION", type=DurationType(), help="Of the load (default: the scenario's)."
+)
+@click.option(
+    "--seed", metavar="NUMBER", type=int, default=1, show_default=True, help="The same seed is the same load."
+)
+@click.option("--ring", metavar="NAME", help="The operator's ring (default: webhosting-operator).")
+@output_option
+def experiment(
+    scenario: str,
+    image: str | None,
+    namespace: str,
+    claim: str,
+    scale: float,
+    duration: float | None,
+    seed: int,
+    ring: str | None,
+    output: str,
+) -> None:
+    """Print a Job that runs `kubeshard experiment --on cluster`, with its service account and rights.
+
+    SCENARIO is one of those of `kubeshard experiment --list` (default: basic). The image needs no extra: the Job writes
+    the recording, and `kubeshard report` makes its page later, where the extra experiment is installed.
+    """
+    from kubeshard.examples.webhosting.api import RING
+    from kubeshard.experiment.job import job_objects
+    from kubeshard.manifests.values import SharderValues, chosen
+    from kubeshard.shard.identity import check_ring_name
+
+    check_ring_name(ring or RING)
+    image = chosen(SharderValues, {"image": image} if image else {}).image
+    arguments = [scenario, "--scale", f"{scale:g}", "--seed", str(seed), "--ring", ring or RING]
+    if duration is not None:
+        arguments += ["--duration", f"{duration:g}s"]
+    _print(
+        job_objects(
+            scaled(SCENARIOS[scenario], scale, duration),
+            arguments,
+            ring or RING,
+            image,
+            label(namespace, "--namespace"),
+            label(claim, "--claim") if claim else "",
+        ),
+        output,
+    )
 
 
 def _file(path: Path | None) -> Any:

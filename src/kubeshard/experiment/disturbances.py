@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.experiment.processes import Launch, Processes
+from kubeshard.experiment.launches import Launch
+from kubeshard.experiment.processes import Processes
 from kubeshard.experiment.scenarios import Scenario
 from kubeshard.experiment.setups import Programs
 from kubeshard.runtime.rng import Rng

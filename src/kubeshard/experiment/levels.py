@@ -2,7 +2,7 @@
 
 | level | measured by |
 |---|---|
-| queue | the operators' histogram |
+| queue | the operators' histogram; left out on a cluster, where it is not read |
 | reconcile | the tracker's samples, and the histogram where one was recorded |
 | API server, writes | the server's histogram, or the load's own requests where the server's metrics were not recorded |
 | API server, reads | the server's histogram; otherwise left out, with a note |
@@ -83,6 +83,8 @@ class Measured:
 
     def notes(self) -> list[str]:
         """Sentences about levels that are left out."""
+        if self.run.server == "cluster":
+            return []  # the run says so itself
         return [
             f"{objective.title}: not measured, as the recorded metrics of the API server have no such requests."
             for objective in self.objectives
@@ -116,7 +118,7 @@ class Measured:
             return (exact, _level(objective, worst, " (buckets)")) if worst is not None else (exact,)
         if objective.name == "latency-mutating" and worst is None:
             return (_level(objective, _worst(self._answers()), " of the load"),)
-        if objective.role == "server" and worst is None:
+        if worst is None and (objective.role == "server" or self.run.server == "cluster"):
             return ()
         return (_level(objective, worst),)
 

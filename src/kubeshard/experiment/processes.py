@@ -12,11 +12,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import psutil
 
+from kubeshard.experiment.launches import Launch, Watched
 from kubeshard.experiment.recording import Event, Usage
 from kubeshard.experiment.restarts import BackOff
 from kubeshard.runtime.clock import Clock
@@ -25,26 +26,6 @@ from kubeshard.testing.child import Child
 GRACE = 30.0
 """Seconds from SIGTERM to SIGKILL, as for a pod."""
 _WIRE = "wire"
-
-
-class Launch(NamedTuple):
-    """How to start a process."""
-
-    name: str
-    role: str
-    command: Sequence[str]
-    environment: Mapping[str, str]
-    metrics: str = ""
-    """The URL of its metrics; `""` if it has none that can be read directly."""
-    restart: bool = True
-
-
-class Watched(NamedTuple):
-    """A process that somebody else started and is to be watched."""
-
-    name: str
-    role: str
-    pid: int
 
 
 class _Running:

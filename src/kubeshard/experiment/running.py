@@ -1,46 +1,39 @@
-"""Runs an experiment from its start to its end: the server, the programs, the load, and everything that watches them.
+"""Runs the load of an experiment, and everything that watches what comes of it, wherever the programs run.
 
 Guaranteed: whatever happens after the folder was made, what was gathered by then is in it, and `run.json` says how the
-run ended; everything that was started is stopped.
+run ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
 import platform
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import psutil
 
 from kubeshard.cache.watchers import Vanished, watcher
-from kubeshard.client import installing
 from kubeshard.client.client import Client
-from kubeshard.client.config import BearerToken
-from kubeshard.client.loading import load_config
 from kubeshard.client.watching import Changed
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError, KubeshardError
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import metadata_only
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import Selector
-from kubeshard.experiment.disturbances import Disturbances
 from kubeshard.experiment.histograms import Latencies
 from kubeshard.experiment.load import Load
+from kubeshard.experiment.picture import Percentiles, Picture, Screen
 from kubeshard.experiment.plan import Plan
-from kubeshard.experiment.processes import Launch, Processes
 from kubeshard.experiment.quantiles import of_samples
 from kubeshard.experiment.recording import Event, Gauge, Recorder, Run, Usage
 from kubeshard.experiment.scenarios import Scenario
-from kubeshard.experiment.scraping import Scraper, Scrapes
-from kubeshard.experiment.screen import Percentiles, Picture, Screen
-from kubeshard.experiment.servers import Place
-from kubeshard.experiment.setups import Programs, Setup
+from kubeshard.experiment.setups import Setup
 from kubeshard.experiment.subject import Subject
 from kubeshard.experiment.tracker import Tracker, Written
 from kubeshard.experiment.validity import Conditions, objections
@@ -49,17 +42,10 @@ from kubeshard.runtime.world import World
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 from kubeshard.version import __version__
 
-LEASE_SECONDS = 15.0
-"""As on a cluster."""
-SCRAPE_EVERY = 5.0
-_SERVER_SCRAPE_EVERY = 3
-"""The server's metrics are long: they are read in each third round."""
-_ENDS = 2
-"""So often may a process end before it is at work: what fails once more will go on failing."""
-_AT_WORK_WITHIN = 120.0
+AT_WORK_WITHIN = 120.0
 _SETTLE = 30.0
 """Seconds after the load for which the last generations may become ready."""
-_TICK = 0.25
+TICK = 0.25
 _SHOWN_OF = 10
 """Seconds that the rates on the screen are of."""
 _PROBE_WITHIN = 5.0
@@ -81,18 +67,20 @@ class Asked(NamedTuple):
     """Seconds that the embedded server adds to each answer."""
 
 
-class ServerLost(KubeshardError):
-    """The API server ended while the experiment ran."""
-
-
 class NotAtWork(KubeshardError):
     """The programs did not begin to work."""
 
 
+class ServerLost(KubeshardError):
+    """The API server ended while the experiment ran."""
+
+
 class Experiment:
-    """One run. `rng` is the load's, which decides what it is; `environment` that of the programs; `subject` makes what
-    is loaded, given the run's id.
+    """One run. `rng` is the load's, which decides what it is; `subject` makes what is loaded, given the run's id. A
+    derived class says where the programs are (`local`, `cluster`), and sets `_client`.
     """
+
+    _client: Client
 
     def __init__(
         self,
@@ -100,18 +88,15 @@ class Experiment:
         folder: Path,
         world: World,
         rng: Callable[[int], Rng],
-        environment: Mapping[str, str],
         screen: Screen,
         subject: Callable[[str], Subject],
     ) -> None:
         self._asked = asked
         self._world = world
         self._clock = world.clock
-        self._environment = environment
         self._rng = rng
         self._screen = screen
         self._folder = folder
-        self._logs = folder / "logs"
         self._recorder = Recorder(folder)
         setup = asked.setup
         self.run = Run(
@@ -142,7 +127,12 @@ class Experiment:
         self._queue = Latencies(_QUEUE, ("name", self._subject.controller))
         self._reconcile = Latencies(_RECONCILE, ("controller", self._subject.controller))
         self._stopping = asyncio.Event()
-        self._wire_problem = ""
+
+    async def conduct(self) -> None:
+        """Runs the experiment. Raises KubeshardError: NotAtWork, those of the place, ...; ApiError if the cluster
+        refuses what is needed.
+        """
+        raise NotImplementedError
 
     @property
     def controller(self) -> str:
@@ -154,52 +144,9 @@ class Experiment:
         self._doing = "stopping"
         self._stopping.set()
 
-    async def conduct(self, serving: AbstractAsyncContextManager[Place]) -> None:
-        """Runs the experiment. Raises KubeshardError: ServerLost, NotAtWork, ServerFailed, ...; ApiError if the
-        cluster refuses what is needed.
-        """
-        processes = Processes(self._logs, self._environment, self._clock, self._note, self._asked.pinning)
-        self._processes = processes
-        try:
-            async with serving as place, self._screen.showing(self.picture):
-                try:
-                    for watched in place.processes:
-                        processes.watch(watched)
-                    await self._on(place)
-                finally:
-                    self._wire_problem = processes.wire_problem
-                    processes.kill_all()  # before the server, which they would miss
-        finally:
-            self._end()
-
-    async def _on(self, place: Place) -> None:
-        config = await load_config(kubeconfig=place.kubeconfig)
-        token = config.auth.token if isinstance(config.auth, BearerToken) else ""
-        async with Client(config, world=self._world) as client:
-            self._client = client.with_user_agent("experiment")
-            self._place = place
-            self._scraper = Scraper(self._world, token)
-            self._scrapes = Scrapes(self._folder)
-            try:
-                async with self._background(self._watch_server(), self._tick()):
-                    await self._prepared_and_loaded(place)
-            finally:
-                await self._scraper.close()
-                self._scrapes.close()
-
-    async def _prepared_and_loaded(self, place: Place) -> None:
-        setup = self._asked.setup
+    async def _loads(self, plan: Plan) -> None:
+        """The run, on a cluster that has what the plan needs."""
         scenario = self._asked.scenario
-        plan = Plan(scenario, self._rng(0))
-        self._doing = "preparing"
-        async for _ in installing.install(
-            self._client, self._subject.installation(ring=setup.kind == "external")
-        ):
-            pass
-        async for _ in installing.install(self._client, self._subject.foundation(plan)):
-            pass
-        programs = Programs(setup, place.kubeconfig, self._logs, LEASE_SECONDS, self._clock)
-        disturbances = Disturbances(scenario, self._processes, programs, self._rng(1), self._at_work)
         load = self._load = Load(
             lambda due: self._subject.send(self._client, due),
             self._tracker,
@@ -207,10 +154,9 @@ class Experiment:
             self._clock,
             self._asked.parallel,
         )
-        self._processes.measure_wire()
         async with self._background(self._follow()):
             if not scenario.cold:
-                await self._start(programs)
+                await self._start()
             if plan.existing:
                 self._doing = f"creating {len(plan.existing)} objects"
                 await load.create_existing(plan)
@@ -218,27 +164,49 @@ class Experiment:
                 await self._until(
                     lambda: self._tracker.ready_objects >= len(plan.existing), "the existing objects: ready"
                 )
-            await self._scrape_all()  # what was counted until now does not count
+            await self._before_load()
             self._begin()
             if scenario.cold:
-                for launch in (*programs.sharders(), *programs.operators()):
-                    self._processes.start(launch)
+                self._start_cold()
                 self._existing_are_due(load, plan)
-            async with self._background(self._sample(), self._scrape(), self._probe(), disturbances.run()):
+            async with self._background(self._sample(), self._probe(), self._beside_load()):
                 await self._loaded(load, plan)
                 self._note(Event(self._clock.wall(), "load-ended", "", ""))
                 self.run = msgspec.structs.replace(self.run, ended=self._clock.wall())
                 self._doing = "settling"
                 await self._settled()
 
-    async def _start(self, programs: Programs) -> None:
-        self._doing = "waiting for the programs"
-        for launch in programs.sharders():
-            self._processes.start(launch)
-        operators = programs.operators()
-        for launch in operators:
-            self._processes.start(launch)
-        await self._at_work(operators)
+    # What depends on where the programs run
+
+    async def _start(self) -> None:
+        """Returns once the programs are at work. Raises NotAtWork."""
+
+    def _start_cold(self) -> None:
+        """Starts the programs, which find all existing objects."""
+        raise NotImplementedError
+
+    async def _before_load(self) -> None:
+        """Called immediately before the load begins."""
+
+    async def _beside_load(self) -> None:
+        """Until cancelled."""
+
+    def _turn(self) -> None:
+        """Called several times a second."""
+
+    def _read_usage(self) -> Sequence[Usage]:
+        """Of all processes that can be watched, this one included."""
+        raise NotImplementedError
+
+    def _noted(self) -> Iterator[str]:
+        """What else is to be said about the run."""
+        yield from ()
+
+    def _ended_by_themselves(self) -> Sequence[str]:
+        """A sentence for each process."""
+        return ()
+
+    # The load
 
     def _begin(self) -> None:
         self._doing = "loading"
@@ -278,13 +246,13 @@ class Experiment:
         while loop.time() < until and not self._stopping.is_set():
             if self._asked.scenario.cold and not self._tracker.unready:
                 return
-            await asyncio.sleep(min(_TICK, max(0.0, until - loop.time())))
+            await asyncio.sleep(min(TICK, max(0.0, until - loop.time())))
 
     async def _settled(self) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + _SETTLE
         while self._tracker.unready and loop.time() < until:  # noqa: ASYNC110 - many events, of which none counts
-            await asyncio.sleep(_TICK)
+            await asyncio.sleep(TICK)
 
     def _end(self) -> None:
         self._tracker.end()
@@ -292,14 +260,12 @@ class Experiment:
         if load is not None and not math.isnan(self.run.began):
             conditions = Conditions(
                 load.due, load.late, load.bound, self._asked.parallel, self._probes, self._busy,
-                self._processes.ended,
+                self._ended_by_themselves(),
             )  # fmt: skip
             notes = [
                 f"{self._tracker.ready} generations became ready; {self._tracker.never} never did",
-                f"{self._processes.restarts} restarts; objects moved {self._tracker.moves} times",
+                *self._noted(),
             ]
-            if self._wire_problem:
-                notes.append(f"bytes on the wire were not measured: {self._wire_problem}")
             invalid = [*self.run.invalid, *objections(conditions)]
             self.run = msgspec.structs.replace(self.run, invalid=invalid, notes=notes)
         if math.isnan(self.run.ended):
@@ -329,21 +295,12 @@ class Experiment:
         loop = asyncio.get_running_loop()
         second = loop.time()
         while True:
-            self._processes.tick()
+            self._turn()
             if loop.time() >= second:
                 second += 1.0
                 self._look_at_processes()
                 self._recorder.flush()
-            await asyncio.sleep(_TICK)
-
-    async def _watch_server(self) -> None:
-        while not (why := self._place.lost()):  # noqa: ASYNC110 - another process, there is nothing to wait on
-            await asyncio.sleep(_TICK)
-        self._note(Event(self._clock.wall(), "server-lost", "", why))
-        self.run = msgspec.structs.replace(
-            self.run, invalid=[*self.run.invalid, f"the API server was lost: {why}"]
-        )
-        raise ServerLost(f"the API server was lost, and with it the rest of the run: {why}")
+            await asyncio.sleep(TICK)
 
     async def _follow(self) -> None:
         """Tells the tracker what a user sees."""
@@ -399,43 +356,10 @@ class Experiment:
             self._probes.append(took)
             self._recorder.add(Gauge(self._clock.wall(), "probe", "", took))
 
-    async def _scrape(self) -> None:
-        loop = asyncio.get_running_loop()
-        due, rounds = loop.time(), 0
-        while True:
-            await self._scrape_all(server=rounds % _SERVER_SCRAPE_EVERY == 0)
-            rounds += 1
-            due = max(due + SCRAPE_EVERY, loop.time())
-            await asyncio.sleep(due - loop.time())
-
-    async def _scrape_all(self, *, server: bool = True) -> None:
-        await asyncio.gather(*(self._scrape_one(launch) for launch in self._launches()))
-        if server:
-            await self._scrape_server()
-
-    async def _scrape_one(self, launch: Launch) -> None:
-        text = await self._scraper.read(launch.metrics)
-        if text is None:
-            return
-        self._scrapes.add(self._clock.wall(), launch.name, launch.role, text)
-        if launch.role == "operator":
-            self._queue.scraped(launch.name, text)
-            self._reconcile.scraped(launch.name, text)
-
-    async def _scrape_server(self) -> None:
-        try:
-            answer = await self._client.raw("GET", "/metrics", accept="text/plain")
-        except ApiError:
-            return
-        self._scrapes.add(self._clock.wall(), "apiserver", "server", answer.body.decode(errors="replace"))
-
-    def _launches(self) -> Sequence[Launch]:
-        return [*self._processes.launches("sharder"), *self._processes.launches("operator")]
-
     def _look_at_processes(self) -> None:
         before = {usage.process: usage for usage, _ in self._usage}
         self._usage = []
-        for usage in self._processes.usage():
+        for usage in self._read_usage():
             last = before.get(usage.process)
             cores = 0.0
             if last is not None and usage.cpu >= last.cpu and usage.time > last.time:
@@ -447,56 +371,15 @@ class Experiment:
 
     # Waiting
 
-    async def _at_work(self, launches: Sequence[Launch]) -> None:
-        """Returns once these instances work, or the run is to stop. Raises NotAtWork."""
-        names = {launch.name for launch in launches}
-        kind = self._asked.setup.kind
-        until = asyncio.get_running_loop().time() + _AT_WORK_WITHIN
-        ended = self._processes.ends.copy()
-        while not self._stopping.is_set():
-            at_work = await self._ready_shards() if kind != "singleton" else await self._answering(launches)
-            if names <= at_work and (kind != "external" or await self._has_webhook()):
-                for name in sorted(names):
-                    self._note(Event(self._clock.wall(), "ready", name, ""))
-                return
-            if failing := [name for name, ends in (self._processes.ends - ended).items() if ends >= _ENDS]:
-                raise NotAtWork(
-                    f"{failing[0]} ended {_ENDS} times before it was at work; see {self._logs}; it said last: "
-                    f"{self._processes.tail(failing[0])}"
-                )
-            if asyncio.get_running_loop().time() > until:
-                missing = sorted(names - at_work)
-                tails = "; ".join(f"{name}: {self._processes.tail(name)}" for name in missing[:1])
-                raise NotAtWork(
-                    f"not at work within {_AT_WORK_WITHIN:g} s: {', '.join(missing) or 'the webhook'}; see "
-                    f"{self._logs}; {tails}"
-                )
-            await asyncio.sleep(_TICK)
-
-    async def _ready_shards(self) -> set[str]:
-        labels = Selector.equals(RING_LABEL, self._subject.ring)
-        leases = await self._client.list_all(Lease, ALL, label_selector=labels)
-        return {lease.metadata.name for lease in leases if lease.metadata.label(STATE_LABEL) == "ready"}
-
-    async def _answering(self, launches: Sequence[Launch]) -> set[str]:
-        return {launch.name for launch in launches if await self._scraper.read(launch.metrics) is not None}
-
-    async def _has_webhook(self) -> bool:
-        kind = await self._client.discovery.kind(
-            "admissionregistration.k8s.io", kind="MutatingWebhookConfiguration"
-        )
-        labels = Selector.equals(RING_LABEL, self._subject.ring)
-        return bool(await self._client.list_all(metadata_only(kind), label_selector=labels))
-
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
         """Raises NotAtWork."""
         loop = asyncio.get_running_loop()
         self._doing = f"waiting for {what}"
-        until = loop.time() + max(_AT_WORK_WITHIN, self._asked.scenario.duration)
+        until = loop.time() + max(AT_WORK_WITHIN, self._asked.scenario.duration)
         while not condition() and not self._stopping.is_set():
             if loop.time() > until:
                 raise NotAtWork(f"it took too long: {what}")
-            await asyncio.sleep(_TICK)
+            await asyncio.sleep(TICK)
 
     def _note(self, event: Event) -> None:
         self._happened.append(event)
@@ -535,6 +418,12 @@ class Experiment:
         )
 
 
+async def ready_shards(client: Client, ring: str) -> Sequence[ObjectMeta]:
+    """The metadata of their Leases."""
+    leases = await client.list_all(Lease, ALL, label_selector=Selector.equals(RING_LABEL, ring))
+    return [lease.metadata for lease in leases if lease.metadata.label(STATE_LABEL) == "ready"]
+
+
 async def _awaited(work: Awaitable[None]) -> None:
     await work
 
@@ -543,8 +432,8 @@ def machine() -> Mapping[str, str]:
     """What the figures of a run depend on."""
     return {
         "system": f"{platform.system()} {platform.release()}",
-        "processor": f"{platform.machine()}, {psutil.cpu_count()} cores",
-        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "processor": f"{platform.machine()}, {os.cpu_count()} cores",
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "kubeshard": __version__,
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kubeshard.core.errors import KubeshardError
-from kubeshard.experiment.processes import Watched
+from kubeshard.experiment.launches import Watched
 from kubeshard.testing.child import Child
 from kubeshard.testing.control_plane import ControlPlane
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.examples.webhosting import config as operator_config
 from kubeshard.examples.webhosting.manifests import NAMESPACE
-from kubeshard.experiment.processes import Launch
+from kubeshard.experiment.launches import Launch
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder import config as sharder_config
 from kubeshard.testing.control_plane import free_port

@@ -21,12 +21,12 @@ from kubeshard.sharding.names import SYSTEM_NAMESPACE, shard_label
 class Websites:
     """Their requests, and what a watch sees of them. `run` is the run's id."""
 
-    ring = RING
     controller = CONTROLLER
 
-    def __init__(self, run: str, scenario: str) -> None:
+    def __init__(self, run: str, scenario: str, ring: str = RING) -> None:
+        self.ring = ring
         self._labels = {**labels_of(run, scenario), SKIP_WORKLOAD_LABEL: "true"}
-        self._shard_label = shard_label(RING)
+        self._shard_label = shard_label(ring)
         self.selector = Selector.equals(RUN_LABEL, run)
 
     async def form(self, client: Client) -> Form[Any]:
