@@ -53,19 +53,19 @@ class Part(NamedTuple):
 
 _SETUPS = (
     Planned("singleton", ("--setup", "singleton")),
-    Planned("in-manager", ("--setup", "in-manager")),
     Planned("external", ("--setup", "external")),
     Planned("go-singleton", ("--setup", "singleton", "--program", "go")),
     Planned("go-external", ("--setup", "external", "--program", "go")),
+    Planned("in-manager", ("--setup", "in-manager")),
 )
 # With 10 ms for each request, as in a cluster, five workers are what limits an instance, and not the machine.
 _SCALE_OUT = tuple(
     Planned(f"instances-{number}", ("--instances", str(number), "--workers", "5", "--latency", "10ms"))
     for number in range(1, 6)
 )
-_EXTERNAL = (_SETUPS[2], _SETUPS[4])
+_EXTERNAL = (_SETUPS[1], _SETUPS[3])
 PARTS = (
-    Part("basic", 0.5, "4m", _SETUPS),
+    Part("basic", 1.0, "3m", _SETUPS),
     Part("scale-out", 1.0, "4m", _SCALE_OUT),
     Part("chaos", 0.5, "4m", _EXTERNAL),
     Part("rolling-update", 0.5, "4m", _EXTERNAL),
