@@ -105,3 +105,8 @@ def test_a_shorter_run_has_as_many_disturbances(name: str, every: float) -> None
     scenario = scaled(SCENARIOS[name], 1.0, 120.0)
     assert scenario.duration == 120
     assert (scenario.storm_every or scenario.disturbed_every) == every
+
+
+def test_the_help_of_chaos_says_how_often_an_instance_is_deleted() -> None:
+    assert SCENARIOS["chaos"].disturbed_every == 300
+    assert "every 5 min an instance is deleted" in SCENARIOS["chaos"].summary
