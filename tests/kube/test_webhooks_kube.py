@@ -377,6 +377,21 @@ def printed(webhooks: Webhooks, namespace: str) -> Mapping[str, Any]:
     return converting(definition(EarlyV1, EarlyV2), conversions, namespace)
 
 
+async def remove_definition(client: Client) -> None:
+    """Returns when it is gone: one that is being deleted would be merged with the next one."""
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{EARLY}"
+
+    async def gone() -> bool:
+        try:
+            await client.raw("GET", path)
+        except NotFound:
+            return True
+        return False
+
+    await client.raw("DELETE", path)
+    await until(gone)
+
+
 async def test_what_is_created_before_the_operator_ever_ran_is_refused_and_loses_no_field(
     kube_client: Client, namespace: str, install_crd: Callable[[Mapping[str, Any]], None]
 ) -> None:
@@ -396,7 +411,7 @@ async def test_what_is_created_before_the_operator_ever_ran_is_refused_and_loses
         await until(created)
         assert (await kube_client.get(EarlyV2, "a", namespace)).spec == SpecV2(repository="app", tag="1")
         await kube_client.delete(EarlyV2, "a", namespace)
-    await kube_client.raw("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{EARLY}")
+    await remove_definition(kube_client)
 
 
 async def test_the_operator_adds_its_authority_to_a_definition_that_was_applied_without_it(
@@ -436,4 +451,4 @@ async def test_the_operator_adds_its_authority_to_a_definition_that_was_applied_
         )  # the next release: no conflict, and the authority stays
         assert await authorised() == (secret.data or {})["ca.crt"]
     finally:
-        await kube_client.raw("DELETE", path)
+        await remove_definition(kube_client)
