@@ -52,7 +52,7 @@ from kubeshard.experiment.running import Asked, Experiment, ready_shards
 from kubeshard.experiment.scenarios import Scenario
 from kubeshard.experiment.setups import Kind as SetupKind
 from kubeshard.experiment.subject import RUN_LABEL, Subject
-from kubeshard.runtime.rng import Rng
+from kubeshard.runtime.rng import Rng, one_of
 from kubeshard.runtime.world import World
 from kubeshard.sharding.api import ControllerRing
 
@@ -254,7 +254,7 @@ class OnCluster(Experiment):
     async def _kill(self) -> None:
         shards = sorted(meta.name for meta in await ready_shards(self._client, self._subject.ring))
         if shards:
-            victim = shards[min(int(self._victims.uniform(0, len(shards))), len(shards) - 1)]
+            victim = one_of(self._victims, shards)
             await self._client.delete(_PODS, victim, NAMESPACE)
             self._note(Event(self._clock.wall(), "killed", victim, "its pod was deleted"))
 

@@ -10,7 +10,7 @@ from kubeshard.experiment.launches import Launch
 from kubeshard.experiment.processes import Processes
 from kubeshard.experiment.scenarios import Scenario
 from kubeshard.experiment.setups import Programs
-from kubeshard.runtime.rng import Rng
+from kubeshard.runtime.rng import Rng, one_of
 
 _OUTAGE = 0.2
 """The part of the time between two outages."""
@@ -56,7 +56,7 @@ class Disturbances:
     async def _kill(self) -> None:
         """As when a pod of a Deployment is deleted: it is asked to end, and another one starts at once."""
         instances = self._processes.launches("operator")
-        victim = instances[min(int(self._rng.uniform(0, len(instances))), len(instances) - 1)]
+        victim = one_of(self._rng, instances)
         other = self._programs.operator()
         self._processes.stop(victim.name, "killed", f"{other.name} takes its place")
         self._processes.start(other)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from kubeshard.experiment.scenarios import Scenario
-from kubeshard.runtime.rng import Rng
+from kubeshard.runtime.rng import Rng, below, letters, one_of
 
 Verb = Literal["create", "patch", "delete"]
 
@@ -26,10 +26,6 @@ FONTS = ("Arial", "Courier New", "Futura", "Georgia", "Helvetica", "Palatino", "
 
 _FIRST_STORM = 0.2
 """The part of the time between two."""
-
-T = TypeVar("T")
-
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Due(NamedTuple):
@@ -87,7 +83,7 @@ class Plan:
         self._rng = rng
         self._numbers = itertools.count()
         self._live: list[_Object] = []
-        token = self._letters(4)
+        token = letters(self._rng, 4)
         self.projects = tuple(f"project-{token}-{number:02}" for number in range(scenario.projects))
         self.themes = {f"theme-{token}-{number:02}": self._look() for number in range(scenario.themes)}
         self._theme_names = tuple(self.themes)
@@ -132,7 +128,7 @@ class Plan:
                         yield self._delete(time)
                 case "theme":
                     agenda.add(time + scenario.theme_every, what)
-                    name = self._one_of(self._theme_names)
+                    name = one_of(self._rng, self._theme_names)
                     yield Due(time, "patch", "", name, next(self._numbers), look=self._look())
                 case "storm":
                     agenda.add(time + scenario.storm_every, what)
@@ -161,9 +157,9 @@ class Plan:
 
     def _create(self, time: float) -> Due:
         obj = _Object(
-            self._one_of(self.projects),
-            f"experiment-{self._letters(8)}",
-            self._one_of(self._theme_names),
+            one_of(self._rng, self.projects),
+            f"experiment-{letters(self._rng, 8)}",
+            one_of(self._rng, self._theme_names),
             len(self._live),
         )
         self._live.append(obj)
@@ -172,25 +168,16 @@ class Plan:
     def _change(self, time: float, obj: _Object) -> Due:
         theme = ""
         if self._scenario.changes_spec:
-            place = self._theme_names.index(obj.theme) + 1 + self._below(len(self._theme_names) - 1)
+            place = self._theme_names.index(obj.theme) + 1 + below(self._rng, len(self._theme_names) - 1)
             theme = obj.theme = self._theme_names[place % len(self._theme_names)]
         return Due(time, "patch", obj.namespace, obj.name, next(self._numbers), theme)
 
     def _delete(self, time: float) -> Due:
-        obj, last = self._one_of(self._live), self._live[-1]
+        obj, last = one_of(self._rng, self._live), self._live[-1]
         self._live[obj.place], last.place = last, obj.place
         self._live.pop()
         obj.alive = False
         return Due(time, "delete", obj.namespace, obj.name, next(self._numbers))
 
     def _look(self) -> tuple[str, str]:
-        return self._one_of(COLORS), self._one_of(FONTS)
-
-    def _one_of(self, values: Sequence[T]) -> T:
-        return values[self._below(len(values))]
-
-    def _below(self, bound: int) -> int:
-        return min(int(self._rng.uniform(0, bound)), bound - 1)
-
-    def _letters(self, count: int) -> str:
-        return "".join(self._one_of(_LETTERS) for _ in range(count))
+        return one_of(self._rng, COLORS), one_of(self._rng, FONTS)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import random
 import secrets
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Rng(Protocol):
@@ -34,6 +39,21 @@ class SystemRng:
 _FIXED = 0xF << 76 | 0x3 << 62
 _VERSION_4 = 0x4 << 76 | 0x2 << 62
 """Version and variant of a random UUID."""
+
+
+def below(rng: Rng, bound: int) -> int:
+    """An integer from 0 to `bound - 1`, each as likely."""
+    return min(int(rng.uniform(0, bound)), bound - 1)
+
+
+def one_of(rng: Rng, values: Sequence[T]) -> T:
+    """Raises IndexError if there is none."""
+    return values[below(rng, len(values))]
+
+
+def letters(rng: Rng, count: int) -> str:
+    """Lower-case letters, for names."""
+    return "".join(one_of(rng, _LETTERS) for _ in range(count))
 
 
 def secret_token() -> str:

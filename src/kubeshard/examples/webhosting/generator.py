@@ -13,10 +13,9 @@ from kubeshard import Client, ObjectMeta, Selector
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ConfigurationError, NotFound
 from kubeshard.examples.webhosting.api import PROJECT_LABEL, SKIP_WORKLOAD_LABEL, Theme, Website, WebsiteSpec
-from kubeshard.runtime.rng import Rng
+from kubeshard.runtime.rng import below, letters, one_of
 
 _PARALLEL = 8
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _DEFAULT_AT_MOST = 50
 
 
@@ -43,13 +42,13 @@ async def generate(
     projects = await _projects(client, namespaces)
     labels = {"generated-by": "samples-generator"} | ({SKIP_WORKLOAD_LABEL: "true"} if skip_workload else {})
     for project in projects:
-        number = count or 1 + _below(rng, _DEFAULT_AT_MOST)
+        number = count or 1 + below(rng, _DEFAULT_AT_MOST)
         await create_all(
             client,
             (
                 Website(
-                    metadata=ObjectMeta(name=f"sample-{_letters(rng, 8)}", namespace=project, labels=labels),
-                    spec=WebsiteSpec(theme=themes[_below(rng, len(themes))]),
+                    metadata=ObjectMeta(name=f"sample-{letters(rng, 8)}", namespace=project, labels=labels),
+                    spec=WebsiteSpec(theme=one_of(rng, themes)),
                 )
                 for _ in range(number)
             ),
@@ -91,11 +90,3 @@ async def _projects(client: Client, namespaces: Collection[str]) -> list[str]:
     if not projects:
         raise ConfigurationError(f"there is no project: create one first ({meaning})")
     return [project for project in projects if not namespaces or project in namespaces]
-
-
-def _below(rng: Rng, bound: int) -> int:
-    return min(int(rng.uniform(0, bound)), bound - 1)
-
-
-def _letters(rng: Rng, length: int) -> str:
-    return "".join(_LETTERS[_below(rng, len(_LETTERS))] for _ in range(length))
