@@ -15,8 +15,8 @@ from kubeshard import (
     Watch,
     ensure,
     field,
-    generation_changed,
     run,
+    when,
 )
 
 
@@ -40,7 +40,7 @@ class Pages(Reconciler[Page]):
 pages = Controller(
     name="page",
     reconciler=Pages(),
-    primary=Watch(Page, when=generation_changed),
+    primary=Watch(Page, when=when.generation_changed),
     owns=[ConfigMap],
 )
 

@@ -28,7 +28,7 @@ from kubeshard import (
     Watch,
     ensure,
     field,
-    generation_changed,
+    when,
 )
 
 
@@ -102,7 +102,7 @@ sensors = Controller(
     finalizers=[Finalizer("examples.kubeshard.dev/good-bye", good_bye)],
     daemons=[Daemon(listen, restart_on=lambda sensor: sensor.spec.address)],
 )
-looks = Controller(name="sensor-look", reconciler=look, primary=Watch(Sensor, when=generation_changed))
+looks = Controller(name="sensor-look", reconciler=look, primary=Watch(Sensor, when=when.generation_changed))
 
 
 def manager() -> Manager:

@@ -11,7 +11,7 @@ import sys
 
 from gauge import Gauge, GaugeStatus
 
-from kubeshard import ALL, Client, Context, Controller, Manager, ObjectMeta, Watch, generation_changed, run
+from kubeshard import ALL, Client, Context, Controller, Manager, ObjectMeta, Watch, run, when
 from kubeshard.cache import Cache, Delta
 
 
@@ -59,7 +59,7 @@ def main() -> None:
         case "no-ops" | "events":
             controller = Controller(name="gauges", reconciler=no_op, primary=Gauge)
         case "statuses":
-            watch = Watch(Gauge, when=generation_changed)
+            watch = Watch(Gauge, when=when.generation_changed)
             controller = Controller(name="gauges", reconciler=status, primary=watch, workers=15)
         case "handlers" | "sync" as what:
             from kubeshard.runtime.loop import loop_factory

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.cache.waiting import wait_for
     from kubeshard.cache.watchers import watcher
     from kubeshard.client.client import Client
+    from kubeshard.controller import when
     from kubeshard.controller.context import Context
     from kubeshard.controller.controller import Controller
     from kubeshard.controller.daemons import Daemon
@@ -27,16 +28,6 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.every_kind import EveryKind
     from kubeshard.controller.finalizers import Finalizer
     from kubeshard.controller.generators import Generator
-    from kubeshard.controller.predicates import (
-        Predicate,
-        annotations_changed,
-        changed,
-        generation_changed,
-        label_selector,
-        labels_changed,
-        matching,
-        never,
-    )
     from kubeshard.controller.reconciler import BlockingReconciler, Reconciler, Result
     from kubeshard.controller.relations import related
     from kubeshard.controller.watch import Index, Watch
@@ -80,7 +71,6 @@ __all__ = [
     "Manager",
     "ObjectMeta",
     "Plan",
-    "Predicate",
     "Reconciler",
     "Result",
     "Scope",
@@ -89,24 +79,18 @@ __all__ = [
     "Struct",
     "Watch",
     "__version__",
-    "annotations_changed",
-    "changed",
     "ensure",
     "errors",
     "field",
-    "generation_changed",
     "is_ready",
-    "label_selector",
-    "labels_changed",
-    "matching",
     "metadata_only",
-    "never",
     "related",
     "run",
     "safe_name",
     "until",
     "wait_for",
     "watcher",
+    "when",
 ]
 
 _HOMES = {
@@ -114,6 +98,7 @@ _HOMES = {
     "cache.waiting": ("wait_for",),
     "cache.watchers": ("watcher",),
     "client.client": ("Client",),
+    "controller": ("when",),
     "controller.context": ("Context",),
     "controller.controller": ("Controller",),
     "controller.daemons": ("Daemon",),
@@ -122,16 +107,6 @@ _HOMES = {
     "controller.finalizers": ("Finalizer",),
     "controller.every_kind": ("EveryKind",),
     "controller.generators": ("Generator",),
-    "controller.predicates": (
-        "Predicate",
-        "annotations_changed",
-        "changed",
-        "generation_changed",
-        "label_selector",
-        "labels_changed",
-        "matching",
-        "never",
-    ),
     "controller.reconciler": ("BlockingReconciler", "Reconciler", "Result"),
     "controller.relations": ("related",),
     "controller.watch": ("Index", "Watch"),
@@ -151,6 +126,20 @@ _HOMES = {
     "shard.sharding": ("Sharding",),
     "version": ("__version__",),
 }
+_MOVED = dict.fromkeys(
+    (
+        "Predicate",
+        "annotations_changed",
+        "changed",
+        "generation_changed",
+        "label_selector",
+        "labels_changed",
+        "matching",
+        "never",
+    ),
+    "when",
+)
+"""Names that are in a module now."""
 
 
 if (
@@ -164,6 +153,8 @@ if (
                 value: object = getattr(place, name) if home else place
                 globals()[name] = value
                 return value
+        if name in _MOVED:  # `from kubeshard import` would hide the text of an AttributeError
+            raise ImportError(f"{name} is now {_MOVED[name]}.{name}: from kubeshard import {_MOVED[name]}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from controller_bench import Calling, Site, Theme, child, site
 
+from kubeshard import when
 from kubeshard.cache import Added, Deleted, Scope, Updated
 from kubeshard.controller import (
     BlockingReconciler,
@@ -19,8 +20,6 @@ from kubeshard.controller import (
     Reconciler,
     Result,
     Watch,
-    generation_changed,
-    never,
 )
 from kubeshard.controller.mapping import KeysOf, mapped_by, states, to_itself, to_owner
 from kubeshard.controller.watch import narrowed
@@ -152,7 +151,7 @@ def test_methods_that_would_fail_in_every_run_or_do_nothing_are_refused_where_th
     [
         (
             "label_selector",
-            r'write scope=Scope\(labels=Selector\.parse\("app=web"\)\) .*, or when=label_selector',
+            r'write scope=Scope\(labels=Selector\.parse\("app=web"\)\) .*, or when=when\.label_selector',
         ),
         ("field_selector", "write scope=.*FieldSelector"),
         ("namespaces", "write scope=.*frozenset"),
@@ -184,10 +183,10 @@ def test_requeue_after_is_a_number_of_seconds(given: Any) -> None:
 
 
 def test_a_wrapped_or_filtered_controller_is_a_copy() -> None:
-    original = controller(primary=Watch(Site, when=generation_changed))
-    assert original.filtered(never).primary_watch == Watch(Site, when=never)
+    original = controller(primary=Watch(Site, when=when.generation_changed))
+    assert original.filtered(when.never).primary_watch == Watch(Site, when=when.never)
     assert len(original.wrapped(lambda inner: inner).wrappers) == 1
-    assert original.primary_watch.when is generation_changed
+    assert original.primary_watch.when is when.generation_changed
     assert original.wrappers == ()
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from controller_bench import Bench, Site, Theme, child, site
 
-from kubeshard.controller import ChannelSource, Context, Controller, Result, Watch, never
+from kubeshard import when
+from kubeshard.controller import ChannelSource, Context, Controller, Result, Watch
 from kubeshard.core import ConfigMap, Key, ObjectMeta, Unavailable
 from kubeshard.testing.virtual_time import settle, virtual_time
 from kubeshard.workqueue import LOW, Debounce, RoundRobin
@@ -125,7 +126,7 @@ async def test_a_source_may_say_that_others_go_first() -> None:
 
     seen = Seen()
     bench = Bench(
-        seen, primary=Watch(Site, when=never), sources=[Source()], gone=lambda ctx, key: seen(ctx, None)
+        seen, primary=Watch(Site, when=when.never), sources=[Source()], gone=lambda ctx, key: seen(ctx, None)
     )
     async with bench.running():
         await settle()

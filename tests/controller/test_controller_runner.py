@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from controller_bench import NOT_FOUND, Bench, Site, Theme, child, json_answer, site
 
-from kubeshard import ALL
+from kubeshard import ALL, when
 from kubeshard.cache import CacheBehind, Scope
 from kubeshard.controller import (
     ChannelSource,
@@ -26,7 +26,6 @@ from kubeshard.controller import (
     Result,
     TimerSource,
     Watch,
-    generation_changed,
 )
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.deadlines import Deadline, Deadlines
@@ -518,7 +517,7 @@ async def test_each_run_has_its_own_reconcile_id() -> None:
 @virtual_time
 async def test_predicates_filter_triggers() -> None:
     seen = Seen()
-    async with Bench(seen, primary=Watch(Site, when=generation_changed)).running(site("a")) as bench:
+    async with Bench(seen, primary=Watch(Site, when=when.generation_changed)).running(site("a")) as bench:
         await bench.put(site("a", 2, generation=1))
         await bench.put(site("a", 3, generation=2))
     assert [obj.metadata.resource_version for obj in seen.objects] == ["1", "3"]

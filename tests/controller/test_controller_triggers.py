@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from controller_bench import Bench, Site, Theme, site
 
+from kubeshard import when
 from kubeshard.cache.pace import STEPS
-from kubeshard.controller import Context, Controller, Reconciler, Watch, generation_changed, matching, never
+from kubeshard.controller import Context, Controller, Reconciler, Watch
 from kubeshard.controller.mapping import Reader
 from kubeshard.core import Key, KubeObject, ObjectMeta
 from kubeshard.testing.virtual_time import virtual_time
@@ -58,7 +59,7 @@ def mapped(seen: Seen, mapper: Any, **options: Any) -> Bench:
     return Bench(
         seen,
         gone=lambda ctx, key: seen(ctx, None),
-        primary=Watch(Site, when=never),
+        primary=Watch(Site, when=when.never),
         maps=[Watch(Theme, to=mapper)],
         **options,
     )
@@ -243,7 +244,7 @@ async def test_a_change_whose_predicate_raises_counts() -> None:
         raise KeyError("label")
 
     seen = Seen()
-    async with Bench(seen, primary=Watch(Site, when=matching(test))).running(site("a")) as bench:
+    async with Bench(seen, primary=Watch(Site, when=when.matching(test))).running(site("a")) as bench:
         await bench.put(site("b"))
         assert seen.keys == [A, B]
         assert bench.recorded.trigger_failures == [("Site.v1.example.com", "predicate")] * 2
@@ -293,8 +294,8 @@ async def test_every_ten_hours_all_objects_trigger_again_without_a_request() -> 
 @virtual_time
 async def test_a_resync_repairs_a_trigger_that_a_predicate_dropped_and_respects_what_it_filters() -> None:
     seen = Seen()
-    when = generation_changed & matching(lambda obj: obj.metadata.name != "b")
-    async with Bench(seen, primary=Watch(Site, when=when, resync=HOUR)).running(
+    filtered = when.generation_changed & when.matching(lambda obj: obj.metadata.name != "b")
+    async with Bench(seen, primary=Watch(Site, when=filtered, resync=HOUR)).running(
         site("a"), site("b")
     ) as bench:
         await bench.put(site("a", 2, generation=1))  # not a new generation
@@ -309,7 +310,7 @@ async def test_a_resync_of_a_mapped_kind_maps_every_object() -> None:
     bench = Bench(
         seen,
         gone=lambda ctx, key: seen(ctx, None),
-        primary=Watch(Site, when=never),
+        primary=Watch(Site, when=when.never),
         maps=[Watch(Theme, to=mapper, resync=HOUR)],
     )
     async with bench.running(theme("t", to="a"), theme("u", to="b")):
@@ -361,7 +362,7 @@ async def test_fifty_thousand_objects_are_resynced_a_few_at_a_time_while_others_
         begun.set()
         return False
 
-    bench = Bench(Seen(), primary=Watch(Site, when=matching(ask), resync=HOUR))
+    bench = Bench(Seen(), primary=Watch(Site, when=when.matching(ask), resync=HOUR))
     async with bench.running(*(site(f"s{number}") for number in range(50_000))):
         asked = turns = longest = 0
         begun.clear()
@@ -407,7 +408,7 @@ def test_a_negative_resync_is_refused() -> None:
 async def test_what_a_full_list_shows_counts_as_new_though_the_predicate_sees_no_change() -> None:
     """Its generation is the same, which says nothing if the server was restored from a backup meanwhile."""
     seen = Seen()
-    async with Bench(seen, primary=Watch(Site, when=generation_changed)).running(
+    async with Bench(seen, primary=Watch(Site, when=when.generation_changed)).running(
         site("a", 5, generation=1), site("b", 5, generation=1)
     ) as bench:
         seen.runs.clear()
@@ -420,7 +421,7 @@ async def test_what_a_full_list_shows_counts_as_new_though_the_predicate_sees_no
 @virtual_time
 async def test_of_a_full_list_the_predicate_still_decides_as_for_new_objects() -> None:
     seen = Seen()
-    dark = matching(lambda site: site.spec.theme == "dark")
+    dark = when.matching(lambda site: site.spec.theme == "dark")
     async with Bench(seen, primary=Watch(Site, when=dark)).running(site("a", 5), site("b", 5)) as bench:
         await bench.synced(site("a", 6), site("b", 6, theme="dark"))
         assert seen.keys == [B]
@@ -436,7 +437,7 @@ async def test_what_only_counts_as_new_waits_behind_what_changed() -> None:
         await free.wait()
 
     before = [site(name, 5, generation=1) for name in ("busy", "a", "b", "c")]
-    async with Bench(reconcile, primary=Watch(Site, when=generation_changed)).running() as bench:
+    async with Bench(reconcile, primary=Watch(Site, when=when.generation_changed)).running() as bench:
         free.set()
         await bench.synced(*before)
         await asyncio.sleep(1)

@@ -11,22 +11,9 @@ from typing import Any
 import pytest
 from app_cluster import App, AppCluster, AppStatus, app, app_cluster
 
-from kubeshard import (
-    Context,
-    Controller,
-    Daemon,
-    Finalizer,
-    Manager,
-    Predicate,
-    Watch,
-    generation_changed,
-    labels_changed,
-    matching,
-    never,
-)
+from kubeshard import Context, Controller, Daemon, Finalizer, Manager, Watch, when
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client.writes import WriteRecord
-from kubeshard.controller import on
 from kubeshard.controller.in_flight import Activity, InFlight
 from kubeshard.core import Key, MergePatch, form_of
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
@@ -206,7 +193,7 @@ async def test_what_it_writes_is_remembered_apart_from_the_reconciler_and_until_
 
         daemon = Daemon(make)
         await cluster.client.create(app("a"))
-        scope = Watch(App, when=matching(lambda obj: obj.metadata.name == "a"))
+        scope = Watch(App, when=when.matching(lambda obj: obj.metadata.name == "a"))
         controller = Controller(name="app", reconciler=reconcile, primary=scope, daemons=[daemon])
         async with cluster.running(controller):
             await resize(cluster, 1)
@@ -286,15 +273,20 @@ def test_what_is_no_daemon_is_refused_with_what_to_write() -> None:
 
 
 @pytest.mark.parametrize(
-    "when", [labels_changed, never, matching(lambda obj: obj.spec.size == 0) & generation_changed]
+    "predicate",
+    [
+        when.labels_changed,
+        when.never,
+        when.matching(lambda obj: obj.spec.size == 0) & when.generation_changed,
+    ],
 )
 @virtual_time
 async def test_a_change_of_restart_on_and_the_end_reach_it_whatever_the_watch_lets_pass(
-    when: Predicate[App],
+    predicate: when.Predicate[App],
 ) -> None:
     async with app_cluster() as cluster:
         listening = Listening()
-        primary = Watch(App, when=when | on(updated=lambda old, new: False))
+        primary = Watch(App, when=predicate | when.on(updated=lambda old, new: False))
         async with cluster.running(replace(listening.controller(restart=True), primary=primary)):
             await cluster.client.create(app("a"))
             await asyncio.sleep(5)
@@ -311,7 +303,7 @@ async def test_a_change_of_restart_on_and_the_end_reach_it_whatever_the_watch_le
 async def test_it_ends_with_its_object_even_if_the_watch_lets_no_deletion_pass() -> None:
     async with app_cluster() as cluster:
         listening = Listening()
-        primary = Watch(App, when=on(updated=lambda old, new: False, deleted=lambda obj: False))
+        primary = Watch(App, when=when.on(updated=lambda old, new: False, deleted=lambda obj: False))
         await cluster.client.create(app("a", "others.example.com/theirs"))
         await cluster.client.create(app("b"))
         async with cluster.running(replace(listening.controller(), primary=primary)):

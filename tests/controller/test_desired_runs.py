@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 from desiring import DEFINITIONS, NAMESPACE, App, Tenant, Widget, World, app, config, on_a_server, widget
 
+from kubeshard import when
 from kubeshard.client import Client
-from kubeshard.controller import Applied, Context, Controller, Watch, generation_changed
+from kubeshard.controller import Applied, Context, Controller, Watch
 from kubeshard.core import ConfigMap, Kind, KubeObject, MergePatch, NotOurs, ObjectMeta
 from kubeshard.manager import Manager
 from kubeshard_apiserver.testing.memory import MemoryApi
@@ -51,7 +52,7 @@ class Shop:
         controller = Controller(
             name="apps",
             reconciler=self.reconcile,
-            primary=Watch(App, when=generation_changed),
+            primary=Watch(App, when=when.generation_changed),
             applies=[ConfigMap, Widget, Tenant],
         )
         manager = Manager([controller], client=self.client, metrics_address=None, health_address=None)

@@ -10,7 +10,7 @@ import pytest
 from app_cluster import RESYNC, App, AppCluster, AppStatus, app, app_cluster
 from test_finalizers import BUCKET, Outside
 
-from kubeshard import Condition, Context, Controller, KubeObject, Result, Watch, errors, generation_changed
+from kubeshard import Condition, Context, Controller, KubeObject, Result, Watch, errors, when
 from kubeshard.controller import ReconcileFn
 from kubeshard.core import MergePatch
 from kubeshard.runtime.transport import HttpResponse
@@ -221,7 +221,7 @@ async def test_a_report_that_fails_changes_nothing_of_how_the_error_is_treated(
         cluster.recording.instead["PATCH"] = HttpResponse(403, {"content-type": "application/json"}, body)
         acting = Acting(errors.Terminal("for good"))
         await cluster.client.create(app())
-        async with cluster.running(acting.controller(primary=Watch(App, when=generation_changed))):
+        async with cluster.running(acting.controller(primary=Watch(App, when=when.generation_changed))):
             await asyncio.sleep(600)
             assert acting.runs == 1
         assert "Could not report the failure" in caplog.text
@@ -235,7 +235,7 @@ async def test_a_success_that_cannot_be_told_is_a_run_that_failed() -> None:
         cluster.recording.instead["PATCH"] = HttpResponse(403, {"content-type": "application/json"}, body)
         acting = Acting()
         await cluster.client.create(app())
-        async with cluster.running(acting.controller(primary=Watch(App, when=generation_changed))):
+        async with cluster.running(acting.controller(primary=Watch(App, when=when.generation_changed))):
             await asyncio.sleep(60)
             assert acting.runs > 3
             cluster.recording.instead.clear()

@@ -18,15 +18,10 @@ from kubeshard import (
     Finalizer,
     Key,
     Manager,
-    Predicate,
     Result,
     Watch,
-    changed,
-    generation_changed,
-    labels_changed,
-    matching,
     metadata_only,
-    never,
+    when,
 )
 from kubeshard.cache import Scope
 from kubeshard.controller import Reconciler
@@ -260,18 +255,20 @@ def size(obj: App) -> object:
     return obj.spec.size
 
 
-WHEN: dict[str, Predicate[App]] = {
-    "generation": generation_changed,
-    "changed": changed(size),
-    "labels": labels_changed,
-    "or": changed(size) | labels_changed,
-    "no longer matching": matching(lambda obj: obj.spec.size == 0) & generation_changed,
+WHEN: dict[str, when.Predicate[App]] = {
+    "generation": when.generation_changed,
+    "changed": when.changed(size),
+    "labels": when.labels_changed,
+    "or": when.changed(size) | when.labels_changed,
+    "no longer matching": when.matching(lambda obj: obj.spec.size == 0) & when.generation_changed,
 }
 
 
 @pytest.mark.parametrize("when", WHEN.values(), ids=WHEN)
 @virtual_time
-async def test_a_deletion_triggers_the_cleanup_whatever_the_watch_lets_pass(when: Predicate[App]) -> None:
+async def test_a_deletion_triggers_the_cleanup_whatever_the_watch_lets_pass(
+    when: when.Predicate[App],
+) -> None:
     async with app_cluster() as cluster:
         outside = Outside()
         controller = replace(outside.controller(), primary=Watch(App, when=when))
@@ -293,7 +290,7 @@ async def test_a_deletion_that_began_while_no_process_ran_triggers_the_cleanup_t
         await cluster.client.create(app("theirs", THEIRS))
         for name in ("ours", "theirs"):
             await cluster.client.delete(App, name, "default")
-        controller = replace(outside.controller(), primary=Watch(App, when=never))
+        controller = replace(outside.controller(), primary=Watch(App, when=when.never))
         async with cluster.running(controller):
             assert outside.cleaned == ["ours bucket"]
             assert await cluster.get("ours") is None
@@ -306,7 +303,9 @@ async def test_other_changes_of_an_object_that_is_being_deleted_are_the_watchs_t
         outside = Outside()
         outside.act = {f"a {BUCKET}": Result()}
         await cluster.client.create(app("a"))
-        async with cluster.running(replace(outside.controller(), primary=Watch(App, when=changed(size)))):
+        async with cluster.running(
+            replace(outside.controller(), primary=Watch(App, when=when.changed(size)))
+        ):
             await cluster.client.delete(App, "a", "default")
             await asyncio.sleep(5)
             await cluster.client.patch(App, "a", "default", MergePatch({"metadata": {"labels": {"a": "b"}}}))

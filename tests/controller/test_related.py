@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_bench import Bench, Site, Theme, site
 
-from kubeshard import ConfigMap, Context, Controller, Index, Key, ObjectMeta, Watch, related
-from kubeshard.controller import generation_changed
+from kubeshard import ConfigMap, Context, Controller, Index, Key, ObjectMeta, Watch, related, when
 from kubeshard.core import KubeObject
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -40,7 +39,9 @@ def theme(name: str, version: int = 1) -> Theme:
 @virtual_time
 async def test_a_change_triggers_those_that_name_the_object_in_their_or_its_namespace() -> None:
     runs = Runs()
-    bench = Bench(runs, primary=Watch(Site, when=generation_changed), maps=[related(ConfigMap, Site, CONFIG)])
+    bench = Bench(
+        runs, primary=Watch(Site, when=when.generation_changed), maps=[related(ConfigMap, Site, CONFIG)]
+    )
     sites = [
         site("one", theme="a b"),
         site("two", theme="b"),

@@ -20,7 +20,7 @@ from kubeshard import (
     Struct,
     Watch,
     field,
-    generation_changed,
+    when,
 )
 from kubeshard.controller import NoStatusSubresource, Reconciler
 from kubeshard.core import ApplyPatch, MergePatch
@@ -166,7 +166,7 @@ async def test_a_second_status_of_a_run_is_compared_with_the_first_one() -> None
     async with app_cluster() as cluster:
         await cluster.client.create(app())
         twice = Twice()
-        watch = Watch(App, when=generation_changed)
+        watch = Watch(App, when=when.generation_changed)
         async with cluster.running(Controller(name="app", reconciler=twice, primary=watch)):
             assert cluster.sent == ["PATCH status", "PATCH status"]
             assert twice.seen == ["one", "two"]
@@ -292,7 +292,7 @@ async def test_others_who_write_the_object_at_the_same_time_are_no_reason_to_fai
 
         ended: list[bool] = []
         await cluster.client.create(app())
-        watch = Watch(App, when=generation_changed)
+        watch = Watch(App, when=when.generation_changed)
         async with cluster.running(Controller(name="app", reconciler=busy, primary=watch)):
             assert ended == [True]
             assert (await cluster.status()).url == "u"

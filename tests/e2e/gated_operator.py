@@ -10,8 +10,9 @@ import asyncio
 
 from e2e_kinds import Chore, Entry, EntrySpec, Realm
 
+from kubeshard import when
 from kubeshard.client import load_config
-from kubeshard.controller import Context, Controller, Reconciler, Watch, generation_changed
+from kubeshard.controller import Context, Controller, Reconciler, Watch
 from kubeshard.core import KubeObject, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager import Manager, run
@@ -56,7 +57,7 @@ def main() -> None:
         Controller(
             name=name,
             reconciler=Gated(KINDS[name], options.shard, options.namespace),
-            primary=Watch(KINDS[name], when=generation_changed, sharded=True),
+            primary=Watch(KINDS[name], when=when.generation_changed, sharded=True),
             workers=8,
         )
         for name in options.kinds

@@ -55,6 +55,13 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         kubeshard.Nonsense  # noqa: B018
 
 
+def test_a_name_that_moved_says_where_it_is_now() -> None:
+    with pytest.raises(ImportError, match=r"matching is now when\.matching: from kubeshard import when"):
+        exec("from kubeshard import matching")
+    for name, module in kubeshard._MOVED.items():
+        assert hasattr(getattr(kubeshard, module), name)
+
+
 def test_type_checkers_and_the_interpreter_are_told_the_same() -> None:
     tree = parsed(PACKAGE / "__init__.py")
     block = next(node for node in tree.body if isinstance(node, ast.If))

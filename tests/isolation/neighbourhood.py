@@ -28,7 +28,7 @@ from world import MAIN, Thing, World, definition
 from kubeshard.client import ClusterConfig
 from kubeshard.controller import Context, Controller, Daemon, Reconciler, Result, Watch
 from kubeshard.controller.dependents import ensure
-from kubeshard.controller.predicates import matching
+from kubeshard.controller.when import matching
 from kubeshard.core import ConfigMap, Key, KubeObject, Namespace, ObjectMeta, field
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector

@@ -14,9 +14,10 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
+from kubeshard import when
 from kubeshard.cache import Scope
 from kubeshard.client import Client
-from kubeshard.controller import Context, Controller, Reconciler, Watch, label_selector
+from kubeshard.controller import Context, Controller, Reconciler, Watch
 from kubeshard.core import (
     ConfigMap,
     JsonPatch,
@@ -67,7 +68,7 @@ def manager_of(
     controller = Controller(
         name="shouting",
         reconciler=reconciler,
-        primary=Watch(ConfigMap, when=label_selector("role=parent")),
+        primary=Watch(ConfigMap, when=when.label_selector("role=parent")),
         owns=[ConfigMap],
         workers=2,
     )

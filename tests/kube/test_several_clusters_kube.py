@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from kubeshard import when
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.client.config import BearerToken
-from kubeshard.controller import Context, Controller, Watch, label_selector
+from kubeshard.controller import Context, Controller, Watch
 from kubeshard.core import EVERY_CLUSTER, ConfigMap, Lease, MergePatch, Namespace, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager import Manager
@@ -65,7 +66,7 @@ async def test_clusters_work_beside_others_that_are_down_or_refuse_us_and_each_i
     controller = Controller(
         name="answers",
         reconciler=answer,
-        primary=Watch(ConfigMap, when=label_selector("role=parent")),
+        primary=Watch(ConfigMap, when=when.label_selector("role=parent")),
         applies=[ConfigMap],
         clusters=EVERY_CLUSTER,
     )

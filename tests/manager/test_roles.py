@@ -16,8 +16,8 @@ from kubeshard import (
     Sharding,
     Struct,
     Watch,
+    when,
 )
-from kubeshard import never as unwatched
 from kubeshard.cache import Scope
 from kubeshard.controller import Finalizer
 from kubeshard.controller.generators import Generator
@@ -77,7 +77,7 @@ def granted(manager: Manager, **options: Any) -> dict[str, str]:
 
 def test_what_a_controller_declares_is_granted_and_nothing_else() -> None:
     controller = sites(
-        owns=[ConfigMap, Watch(Secret, when=unwatched)],
+        owns=[ConfigMap, Watch(Secret, when=when.never)],
         maps=[Watch(Theme, to=lambda reader, theme: [])],
     )
     assert granted(Manager([controller])) == {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from clusters import DEFAULT, Places, Seen
 
-from kubeshard import EVERY_CLUSTER, HOME, OTHER_CLUSTERS, errors, never
+from kubeshard import EVERY_CLUSTER, HOME, OTHER_CLUSTERS, errors, when
 from kubeshard.client import install
 from kubeshard.controller import ChannelSource, Context, Controller, Index, Watch
 from kubeshard.controller.mapping import Reader
@@ -186,7 +186,7 @@ async def test_a_key_with_a_cluster_is_of_that_cluster_whoever_gives_it() -> Non
         for place in places.by_name.values():
             await place.put("one")
         async with places.manager(
-            controller(seen, maps=[Watch(Secret, to=everywhere, when=never)], sources=[source]),
+            controller(seen, maps=[Watch(Secret, to=everywhere, when=when.never)], sources=[source]),
             controller(Seen(), Secret, name="themes"),
         ) as process:
             await asyncio.sleep(5)

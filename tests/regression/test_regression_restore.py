@@ -12,22 +12,8 @@ from processes import Process, StreamAround
 from test_regression_in_manager import SHARDS, working
 from world import Thing, Touch, World, simulate
 
-from kubeshard.controller import (
-    Context,
-    Controller,
-    Finalizer,
-    Predicate,
-    Reconciler,
-    Result,
-    Watch,
-    annotations_changed,
-    changed,
-    generation_changed,
-    labels_changed,
-    matching,
-    never,
-    resource_version_changed,
-)
+from kubeshard import when
+from kubeshard.controller import Context, Controller, Finalizer, Reconciler, Result, Watch
 from kubeshard.core import AlreadyExists, ApiError, ConfigMap, MergePatch, ObjectMeta
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpStream
@@ -234,13 +220,13 @@ def _is_small(thing: Thing) -> bool:
     return int(thing.spec.get("v", 0)) < 3
 
 
-PREDICATES: dict[str, Predicate[Thing]] = {
-    "generation_changed": generation_changed,
-    "generation_changed | labels_changed": generation_changed | labels_changed,
-    "generation_changed & matching": generation_changed & matching(_is_small),
-    "changed": changed(_v),
-    "annotations_changed": annotations_changed,
-    "resource_version_changed": resource_version_changed,
+PREDICATES: dict[str, when.Predicate[Thing]] = {
+    "generation_changed": when.generation_changed,
+    "generation_changed | labels_changed": when.generation_changed | when.labels_changed,
+    "generation_changed & matching": when.generation_changed & when.matching(_is_small),
+    "changed": when.changed(_v),
+    "annotations_changed": when.annotations_changed,
+    "resource_version_changed": when.resource_version_changed,
 }
 
 
@@ -261,12 +247,12 @@ class Cleaned(Touch):
         self.cleaned.append(ctx.key.name)
         return None
 
-    def controller(self, when: Predicate[Thing]) -> Controller[Thing]:
+    def controller(self, triggers: when.Predicate[Thing]) -> Controller[Thing]:
         return Controller(
             name="cleaned",
             reconciler=self,
-            primary=Watch(Thing, when=when),
-            owns=[Watch(ConfigMap, when=never)],
+            primary=Watch(Thing, when=triggers),
+            owns=[Watch(ConfigMap, when=when.never)],
             finalizers=[Finalizer("sim.example/cleaned", self.clean)],
         )
 
@@ -282,7 +268,7 @@ class Cleaned(Touch):
     ],
 )
 def test_what_is_edited_or_deleted_again_after_a_restore_is_reconciled_though_its_numbers_repeat(
-    when: Predicate[Thing], sharded: bool
+    when: when.Predicate[Thing], sharded: bool
 ) -> None:
     """The generations of the lost edits and deletions come again with other specs, and so do their versions."""
 
@@ -337,7 +323,7 @@ async def test_an_object_that_is_as_before_a_restore_is_reconciled_because_its_c
         await world.install()
         await world.make_things(6)
         restore = world.backup()
-        primary = Watch(Thing, when=generation_changed)
+        primary = Watch(Thing, when=when.generation_changed)
         world.operator("o0", Controller(name="maker", reconciler=make, primary=primary))
         await world.until(lambda: len(world.objects("", "configmaps")) == 6, within=10)
         await asyncio.sleep(120)  # bookmarks

@@ -10,20 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubeshard import when
 from kubeshard.cache import Cache
 from kubeshard.cache.listwatch import Apply, Remove, Replace
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.controller import (
-    Context,
-    Controller,
-    Daemon,
-    Predicate,
-    Reconciler,
-    Result,
-    always,
-    generation_changed,
-)
+from kubeshard.controller import Context, Controller, Daemon, Reconciler, Result
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.outcomes import Outcome
 from kubeshard.controller.runner import ControllerRunner
@@ -213,7 +205,7 @@ class Process:
     `when`: the changes that trigger both. `daemons` belong to the first.
     """
 
-    def __init__(self, when: Predicate[Any] = always, *daemons: Daemon[Any]) -> None:
+    def __init__(self, when: when.Predicate[Any] = when.always, *daemons: Daemon[Any]) -> None:
         self.server = Server()
         self.clock = VirtualClock()
         client = Client(
@@ -323,7 +315,7 @@ async def test_the_drain_is_acknowledged_when_daemons_have_ended_and_they_begin_
             except NotFound:
                 refused.append(len(process.server.patches))
 
-    process = Process(always, Daemon(daemon))
+    process = Process(when.always, Daemon(daemon))
     async with process.running(site(5)):
         assert begun == ["5"]
         process.server.store(site(7, DRAINING))
@@ -541,7 +533,7 @@ async def test_no_run_begins_while_an_acknowledgement_is_under_way() -> None:
 @pytest.mark.regression
 @virtual_time
 async def test_an_object_that_is_asked_for_no_more_is_reconciled_though_nothing_else_changed() -> None:
-    process = Process(shard_predicate("ring", "me", generation_changed))
+    process = Process(shard_predicate("ring", "me", when.generation_changed))
     process.server.hot, process.server.then = True, (1, OURS)  # a user cancels the drain
     async with process.running(site(5, DRAINING)):
         await asyncio.sleep(30)

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubeshard import when
 from kubeshard.cache import Added, Deleted, Scope, Updated
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.controller import Context, Controller, Reconciler, Watch, always, never
+from kubeshard.controller import Context, Controller, Reconciler, Watch
 from kubeshard.controller.watch import as_watch
 from kubeshard.core import HOME, ConfigMap, GroupKind, KubeObject, NotOurs, ObjectMeta, Secret, Selector
 from kubeshard.core.errors import ConfigurationError
@@ -260,7 +261,7 @@ PREDICATE = [
 def test_the_predicate_passes_drains_and_what_is_ours(
     labels: dict[str, str] | None, others: bool, passes: bool
 ) -> None:
-    predicate = shard_predicate("ring", "me", always if others else never)
+    predicate = shard_predicate("ring", "me", when.always if others else when.never)
     obj, before = site(labels), site({SHARD: "me"})
     for delta in (Added(obj), Deleted(obj), Updated(before, obj)):
         assert predicate(delta) is passes
@@ -273,7 +274,7 @@ def test_the_predicate_passes_drains_and_what_is_ours(
 def test_the_predicate_passes_what_becomes_ours_whatever_the_others_say(
     before: dict[str, str] | None,
 ) -> None:
-    predicate = shard_predicate("ring", "me", never)
+    predicate = shard_predicate("ring", "me", when.never)
     assert predicate(Updated(site(before), site({SHARD: "me"})))
     assert not predicate(Updated(site(before), site({SHARD: "other"})))
 

@@ -28,29 +28,23 @@ from kubeshard import (
     LeaderElection,
     Manager,
     Plan,
-    Predicate,
     Reconciler,
     Result,
     Sharding,
     Struct,
     Watch,
-    annotations_changed,
-    changed,
     ensure,
     errors,
     field,
-    generation_changed,
     is_ready,
-    label_selector,
-    matching,
     metadata_only,
-    never,
     related,
     run,
     safe_name,
     until,
     wait_for,
     watcher,
+    when,
 )
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Updated, WatcherEvent
 from kubeshard.client import Bookmark, Changed, Failed, WatchEvent
@@ -109,29 +103,31 @@ async def looks_again(ctx: Context, site: Site) -> Result: ...  # type: ignore[e
 
 # Predicates keep the class they are of, and those of any object take the other's.
 
-assert_type(generation_changed | changed(theme_of), Predicate[Site])
-assert_type(changed(theme_of) | generation_changed, Predicate[Site])
-assert_type(~changed(theme_of) & label_selector("app=web"), Predicate[Site])
-assert_type(generation_changed | annotations_changed & ~label_selector("x"), Predicate[KubeObject])
-theme_changed: Predicate[Site] = changed(lambda site: site.spec.theme)
+assert_type(when.generation_changed | when.changed(theme_of), when.Predicate[Site])
+assert_type(when.changed(theme_of) | when.generation_changed, when.Predicate[Site])
+assert_type(~when.changed(theme_of) & when.label_selector("app=web"), when.Predicate[Site])
+assert_type(
+    when.generation_changed | when.annotations_changed & ~when.label_selector("x"), when.Predicate[KubeObject]
+)
+theme_changed: when.Predicate[Site] = when.changed(lambda site: site.spec.theme)
 
 # So do watches.
 
 assert_type(Watch(Site), Watch[Site])
-assert_type(Watch(Site, when=generation_changed), Watch[Site])
-assert_type(Watch(Site, when=changed(lambda site: site.spec.theme)), Watch[Site])
-assert_type(Watch(Site, when=matching(lambda site: site.spec.theme == "dark")), Watch[Site])
+assert_type(Watch(Site, when=when.generation_changed), Watch[Site])
+assert_type(Watch(Site, when=when.changed(lambda site: site.spec.theme)), Watch[Site])
+assert_type(Watch(Site, when=when.matching(lambda site: site.spec.theme == "dark")), Watch[Site])
 assert_type(Watch(Theme, to=lambda reader, theme: [Key("", theme.color)]), Watch[Theme])
 
 controller = Controller(
     name="site",
     reconciler=Sites(),
-    primary=Watch(Site, when=generation_changed | theme_changed),
+    primary=Watch(Site, when=when.generation_changed | theme_changed),
     owns=[
         ConfigMap,
         metadata_only(Theme),
-        Watch(ConfigMap, when=changed(lambda config_map: config_map.data)),
-        Watch(Theme, when=never),
+        Watch(ConfigMap, when=when.changed(lambda config_map: config_map.data)),
+        Watch(Theme, when=when.never),
     ],
     maps=[Watch(Theme, to=sites_of), Watch(Theme, to=lambda reader, theme: [Key("", theme.color)])],
     indexes=[Index(Site, "theme", lambda site: [site.spec.theme])],
@@ -140,7 +136,7 @@ assert_type(controller, Controller[Site])
 Controller(name="blocking", reconciler=BlockingSites(), primary=Site)
 Controller(name="anything", reconciler=Anything(), primary=Site)
 assert_type(Controller(name="function", reconciler=reconcile, primary=Site), Controller[Site])
-Controller(name="function", reconciler=looks_again, primary=Watch(Site, when=generation_changed))
+Controller(name="function", reconciler=looks_again, primary=Watch(Site, when=when.generation_changed))
 
 
 # Events of a watch are told apart by their class, and these are all of them.
@@ -301,7 +297,7 @@ Controller(
     reconciler=generator,
     primary=Watch(Site, sharded=True, resync=0),
     applies=[Watch(ConfigMap, sharded=True)],
-    maps=[related(Theme, Site, by_theme, when=changed(lambda theme: theme.color))],
+    maps=[related(Theme, Site, by_theme, when=when.changed(lambda theme: theme.color))],
     finalizers=[
         generator.cleanup("example.com/pages"),
         Finalizer("example.com/bucket", unmake),

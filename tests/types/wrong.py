@@ -14,12 +14,11 @@ from right import App, AppStatus, by_theme, labelled, manager, told, unmake, des
 from right import Anything, OldSite, Site, Sites, Theme, reconcile, sites_of, theme_changed, theme_of, upgraded, with_theme
 
 from kubeshard import BlockingReconciler, ConfigMap, Context, Controller, Index, Key, Reconciler, Result, Watch
-from kubeshard import ALL, changed, ensure, generation_changed, matching, run
+from kubeshard import ALL, ensure, run, when
 from kubeshard import Client, Condition, Daemon, EveryKind, Finalizer, Generator, KubeObject, Manager, Sharding
 from kubeshard import is_ready, related, safe_name, until, wait_for
 from kubeshard.cache import Added, Cache, Delta, Updated
 from kubeshard.client import Bookmark, Changed, WatchEvent
-from kubeshard.controller import on
 from kubeshard.crd import Column, CustomResource, Rule
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.webhook import converts, defaults, validates
@@ -30,15 +29,15 @@ from kubeshard import Contoller  # mistake: misspelt
 # -- predicates
 
 Watch(Theme, when=theme_changed)  # mistake: of another class
-Watch(Theme, when=generation_changed | theme_changed)  # mistake: of another class, combined
-Watch(Theme, when=changed(theme_of) & generation_changed)  # mistake: the same, the other way round
-Watch(Site, when=changed(lambda site: site.spec.thema))  # mistake: a field that is not there
-Watch(Site, when=matching(lambda site: site.color))  # mistake: a field of another class
-Watch(Site, when=matching(theme_of))  # mistake: a test gives a bool
-Watch(Site, when=on(updated=lambda old: True))  # mistake: an update has two objects
+Watch(Theme, when=when.generation_changed | theme_changed)  # mistake: of another class, combined
+Watch(Theme, when=when.changed(theme_of) & when.generation_changed)  # mistake: the same, the other way round
+Watch(Site, when=when.changed(lambda site: site.spec.thema))  # mistake: a field that is not there
+Watch(Site, when=when.matching(lambda site: site.color))  # mistake: a field of another class
+Watch(Site, when=when.matching(theme_of))  # mistake: a test gives a bool
+Watch(Site, when=when.on(updated=lambda old: True))  # mistake: an update has two objects
 Watch(Site, when=theme_of)  # mistake: a function is not a predicate
-generation_changed & 1  # mistake: a number is not a predicate
-generation_changed | theme_of  # mistake: nor is a function
+when.generation_changed & 1  # mistake: a number is not a predicate
+when.generation_changed | theme_of  # mistake: nor is a function
 
 # -- map functions
 
@@ -50,7 +49,7 @@ Watch(Theme, to=lambda reader, theme: [s.key for s in reader.list(Site, ALL, ind
 Controller(name="a", reconciler=Sites(), primary=Site, maps=[Watch(Theme, to=lambda reader, theme: [theme.color])])  # mistake: inside a list
 Controller(name="a", reconciler=Sites(), primary=Site, maps=[Watch(ConfigMap, to=sites_of)])  # mistake: inside a list
 Controller(name="a", reconciler=Sites(), primary=Site, maps=[ConfigMap])  # mistake: a class maps to nothing
-Controller(name="a", reconciler=Sites(), primary=Site, owns=[Watch(ConfigMap, when=changed(lambda it: it.dta))])  # mistake: a field that is not there
+Controller(name="a", reconciler=Sites(), primary=Site, owns=[Watch(ConfigMap, when=when.changed(lambda it: it.dta))])  # mistake: a field that is not there
 Controller(name="a", reconciler=Sites(), primary=Site, owns=[Watch(ConfigMap, when=theme_changed)])  # mistake: of another class
 Controller(name="a", reconciler=Sites(), primary=Site, owns=ConfigMap)  # mistake: a list
 Controller(name="a", reconciler=Sites(), primary=Site, owns=["ConfigMap"])  # mistake: a name is not a kind

@@ -6,6 +6,7 @@ which is up to whoever starts the workers (`kubeshard.manager`). A tour in readi
 `controller`, `watch`, `reconciler`, `context`, `runner`.
 """
 
+from kubeshard.controller import when
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemon
@@ -18,19 +19,6 @@ from kubeshard.controller.finalizers import Finalizer
 from kubeshard.controller.generators import Generator
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.outcomes import STALE
-from kubeshard.controller.predicates import (
-    Predicate,
-    always,
-    annotations_changed,
-    changed,
-    generation_changed,
-    label_selector,
-    labels_changed,
-    matching,
-    never,
-    on,
-    resource_version_changed,
-)
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFn,
@@ -66,7 +54,6 @@ __all__ = [
     "NoStatusSubresource",
     "NotAdopted",
     "Plan",
-    "Predicate",
     "ReconcileFn",
     "Reconciler",
     "ReconcilerWrapper",
@@ -76,16 +63,7 @@ __all__ = [
     "TimerSource",
     "Update",
     "Watch",
-    "always",
-    "annotations_changed",
-    "changed",
-    "generation_changed",
-    "label_selector",
-    "labels_changed",
-    "matching",
-    "never",
-    "on",
     "related",
-    "resource_version_changed",
     "traced",
+    "when",
 ]

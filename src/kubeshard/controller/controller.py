@@ -14,7 +14,6 @@ from kubeshard.cache.scope import Scope
 from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.finalizers import Finalizer
 from kubeshard.controller.generators import Generator
-from kubeshard.controller.predicates import Predicate
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFunction,
@@ -25,6 +24,7 @@ from kubeshard.controller.reconciler import (
 )
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
+from kubeshard.controller.when import Predicate
 from kubeshard.core.clusters import HOME, check_clusters, overlap
 from kubeshard.core.grants import Granted, granted
 from kubeshard.core.kinds import GroupKind

@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from kubeshard.controller.mapping import MapFunction, Reader
-from kubeshard.controller.predicates import Predicate, always
 from kubeshard.controller.watch import Index, Watch
+from kubeshard.controller.when import Predicate, always
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, form_of

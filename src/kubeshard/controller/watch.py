@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.scope import Scope
 from kubeshard.controller.mapping import MapFunction
-from kubeshard.controller.predicates import Predicate, always
+from kubeshard.controller.when import Predicate, always
 from kubeshard.core.clusters import check_clusters
 from kubeshard.core.encoding import decoder
 from kubeshard.core.errors import ConfigurationError
@@ -40,8 +40,8 @@ class AnyWatch:
 
 
 _LABELS = (
-    'scope=Scope(labels=Selector.parse("app=web")) to read only these objects, or when=label_selector("app=web") to '
-    "be triggered only by these"
+    'scope=Scope(labels=Selector.parse("app=web")) to read only these objects, or '
+    'when=when.label_selector("app=web") to be triggered only by these'
 )
 _FIELDS = 'scope=Scope(fields=FieldSelector.parse("metadata.name=web"))'
 _NAMESPACES = 'scope=Scope(namespaces=frozenset({"default"}))'
@@ -49,7 +49,10 @@ _INSTEAD = {
     **dict.fromkeys(("label_selector", "labels", "selector"), _LABELS),
     **dict.fromkeys(("field_selector", "fields"), _FIELDS),
     **dict.fromkeys(("namespace", "namespaces"), _NAMESPACES),
-    **dict.fromkeys(("predicate", "predicates", "filter"), "when=generation_changed, or another predicate"),
+    **dict.fromkeys(
+        ("predicate", "predicates", "filter"),
+        "when=when.generation_changed, or another predicate",
+    ),
     **dict.fromkeys(("map", "mapping", "map_function"), "to=, in Controller.maps"),
 }
 """Arguments that other libraries, or other functions of this one, have."""
@@ -97,8 +100,8 @@ class Watch(AnyWatch, Generic[T]):
         if not isinstance(when, Predicate):
             name = getattr(when, "__qualname__", None) or repr(when)
             raise TypeError(
-                f"watch of {self.form}: when={name} is not a predicate: give one such as generation_changed, "
-                "changed(lambda obj: ...) or matching(lambda obj: ...)"
+                f"watch of {self.form}: when={name} is not a predicate: give one such as when.generation_changed, "
+                "when.changed(lambda obj: ...) or when.matching(lambda obj: ...)"
             )
 
     @property

@@ -14,8 +14,8 @@ from typing import Any
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.mapping import KeysOf, Reader, mapped_by, to_itself, to_owner
-from kubeshard.controller.predicates import Predicate
 from kubeshard.controller.watch import Watch
+from kubeshard.controller.when import Predicate
 
 
 def mapped_watches(controller: Controller[Any], reader: Reader) -> Iterator[tuple[Watch[Any], KeysOf]]:

@@ -26,8 +26,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from kubeshard.cache.scope import Scope
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.predicates import never
 from kubeshard.controller.watch import Watch, as_watch
+from kubeshard.controller.when import never
 from kubeshard.core.grants import READ, WRITE, Grant, granted
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, All

@@ -34,8 +34,8 @@ from typing import Any, TypeVar
 
 from kubeshard.cache.deltas import Updated, current
 from kubeshard.controller.context import Context
-from kubeshard.controller.predicates import Predicate, always
 from kubeshard.controller.reconciler import ReconcileFn, Result
+from kubeshard.controller.when import Predicate, always
 from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, metadata_only

@@ -21,10 +21,10 @@ from kubeshard.cache.deltas import Added, Delta, Updated
 from kubeshard.client.client import Client
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.predicates import generation_changed
 from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
+from kubeshard.controller.when import generation_changed
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock

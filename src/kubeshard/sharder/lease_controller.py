@@ -26,10 +26,10 @@ import msgspec
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.predicates import never
 from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
+from kubeshard.controller.when import never
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, NotOurs
 from kubeshard.core.objects import Key, ObjectMeta

@@ -21,10 +21,10 @@ import msgspec
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
-from kubeshard.controller.predicates import Predicate, changed, generation_changed
 from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
+from kubeshard.controller.when import Predicate, changed, generation_changed
 from kubeshard.core.conditions import Condition, set_condition, shortened
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Key

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kubeshard import Client, ConfigMap, Controller, LeaderElection, Manager, Scope, Sharding, Watch, changed
+from kubeshard import Client, ConfigMap, Controller, LeaderElection, Manager, Scope, Sharding, Watch, when
 from kubeshard.core.builtin import Secret
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.examples.checksum.reconciler import SecretChecksums
@@ -72,8 +72,8 @@ def secret_checksums() -> Controller[Secret]:
         name="secret-checksums",
         reconciler=SecretChecksums(),
         primary=Watch(
-            Secret, when=changed(lambda secret: (secret.data, secret.metadata.labels)), sharded=True
+            Secret, when=when.changed(lambda secret: (secret.data, secret.metadata.labels)), sharded=True
         ),
-        owns=(Watch(ConfigMap, when=changed(lambda config_map: config_map.data), sharded=True),),
+        owns=(Watch(ConfigMap, when=when.changed(lambda config_map: config_map.data), sharded=True),),
         workers=WORKERS,
     )

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kubeshard import (
-    ALL,
-    Controller,
-    Index,
-    Key,
-    Predicate,
-    Watch,
-    annotations_changed,
-    changed,
-    generation_changed,
-)
+from kubeshard import ALL, Controller, Index, Key, Watch, when
 from kubeshard.controller.mapping import Reader
 from kubeshard.examples.webhosting.api import Theme, Website
 from kubeshard.examples.webhosting.config import DEFAULT_WORKERS, IngressConfig
@@ -23,7 +13,7 @@ from kubeshard.examples.webhosting.workload import Deployment, Ingress, ServerFi
 
 BY_THEME = "theme"
 
-status_changed: Predicate[Website] = changed(lambda website: website.status)
+status_changed: when.Predicate[Website] = when.changed(lambda website: website.status)
 
 
 def website_controller(
@@ -35,14 +25,16 @@ def website_controller(
     return Controller(
         name="website",
         reconciler=WebsiteReconciler(ingress),
-        primary=Watch(Website, when=generation_changed | annotations_changed | status_changed, sharded=True),
-        owns=(
-            Watch(Deployment, when=generation_changed | changed(is_ready), sharded=True),
-            Watch(ServerFiles, when=changed(lambda files: files.data), sharded=True),
-            Watch(Service, when=generation_changed, sharded=True),
-            Watch(Ingress, when=generation_changed, sharded=True),
+        primary=Watch(
+            Website, when=when.generation_changed | when.annotations_changed | status_changed, sharded=True
         ),
-        maps=(Watch(Theme, to=websites_using, when=generation_changed),),
+        owns=(
+            Watch(Deployment, when=when.generation_changed | when.changed(is_ready), sharded=True),
+            Watch(ServerFiles, when=when.changed(lambda files: files.data), sharded=True),
+            Watch(Service, when=when.generation_changed, sharded=True),
+            Watch(Ingress, when=when.generation_changed, sharded=True),
+        ),
+        maps=(Watch(Theme, to=websites_using, when=when.generation_changed),),
         indexes=(Index(Website, BY_THEME, lambda website: (website.spec.theme,)),),
         workers=workers,
     )

@@ -1,8 +1,8 @@
-"""Predicates: filters that decide which changes of an object trigger a reconcile.
+"""Predicates: filters that decide which changes of an object trigger a reconcile. `from kubeshard import when`
 
-    Watch(Website, when=generation_changed | annotations_changed)
-    Watch(Deployment, when=changed(is_ready))
-    Watch(Secret, when=label_selector("app=web") & ~labels_changed)
+    Watch(Website, when=when.generation_changed | when.annotations_changed)
+    Watch(Deployment, when=when.changed(is_ready))
+    Watch(Secret, when=when.label_selector("app=web") & ~when.labels_changed)
 
 A predicate tests deltas (`kubeshard.cache.deltas`). Those that compare (`changed`, `generation_changed`, ...) let
 additions and deletions pass, because there is nothing to compare with. So every object passes once when a process
@@ -26,6 +26,20 @@ from kubeshard.core.objects import KubeObject
 from kubeshard.core.selectors import Selector
 from kubeshard.core.versions import compare
 
+__all__ = [
+    "Predicate",
+    "always",
+    "annotations_changed",
+    "changed",
+    "generation_changed",
+    "label_selector",
+    "labels_changed",
+    "matching",
+    "never",
+    "on",
+    "resource_version_changed",
+]
+
 T = TypeVar("T", bound=KubeObject)
 T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
 
@@ -41,9 +55,9 @@ class Predicate(Generic[T_contra]):
     `generation_changed | changed(theme)` is a predicate for websites if `theme` takes a website. A type checker infers
     the argument of a lambda directly in a `Watch`; in a combination it needs a function, or an annotated variable:
 
-        status_changed: Predicate[Website] = changed(lambda website: website.status)
+        status_changed: when.Predicate[Website] = when.changed(lambda website: website.status)
 
-    `repr` is the expression.
+    `repr` is the expression, without the name of the module.
     """
 
     __slots__ = ("_binds", "_name", "_test")
@@ -222,8 +236,7 @@ changes something; one that always finds something to write loops forever.
 """
 
 never: Predicate[KubeObject] = Predicate(lambda _: False, "never")
-"""Passes no change, not even in a resync. It is for kinds that are only read. Caveat: changes to the objects go
-unnoticed.
+"""Passes no change, not even in a resync. For kinds that are only read there is `Controller.reads`.
 """
 
 generation_changed: Predicate[KubeObject] = on(updated=_new_generation).named("generation_changed")
