@@ -86,6 +86,12 @@ lint: $(STAMP) ## Check style, types and the import contract
 docs: $(STAMP) ## Build the documentation in build/site/, with the reference from the docstrings
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict && echo "build/site/index.html"
 
+modules: $(STAMP) ## Count modules, lines and imports of both distributions
+	@$(BIN)/python tools/modules.py $(ARGS)
+
+trips: $(STAMP) ## Count the modules that a watch event, a membership change, ctx.status and ctx.apply pass (ARGS=--modules: list them)
+	@$(BIN)/python tools/trips.py $(ARGS)
+
 evaluation: $(STAMP) ## Repeat the published evaluation in about an hour, and write its tables to docs/evaluation.md (ARGS=--full: at full rates)
 	$(BIN)/python tools/evaluation.py $(ARGS)
 
