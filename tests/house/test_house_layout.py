@@ -85,6 +85,7 @@ def test_the_floors_are_checked_by_make_lint() -> None:
 NEED_AN_EXTRA = (
     "kubeshard/cli/demo/*",  # imported by the command when it runs
     "kubeshard/cli/kubectl/screen.py",  # likewise
+    "kubeshard/simulation/*",  # imported by those who simulate
     "kubeshard/experiment/processes.py",  # likewise
     "kubeshard/experiment/screen.py",  # likewise
     "kubeshard/experiment/report/drawing.py",  # imported when charts are drawn

@@ -29,7 +29,7 @@ SEAMS = {
 }  # fmt: skip
 METHODS = {"run_in_executor": "threads", "create_connection": "the network", "create_server": "the network"}
 
-BESIDE = ("kubeshard/runtime/*", "kubeshard*/testing/*")
+BESIDE = ("kubeshard/runtime/*", "kubeshard*/testing/*", "kubeshard/simulation/*")
 """The seams themselves, and modules that only tests and the demo import."""
 
 ALLOWED = {

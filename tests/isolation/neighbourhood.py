@@ -22,9 +22,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from processes import Network, Process, StreamAround, Travelling, refusal
-from world import MAIN, Thing, World, definition
-
 from kubeshard.client import ClusterConfig
 from kubeshard.controller import Context, Controller, Daemon, Reconciler, Result, Watch
 from kubeshard.controller.dependents import ensure
@@ -44,6 +41,8 @@ from kubeshard.runtime.transport import (
 from kubeshard.shard import Sharding
 from kubeshard.sharding import ControllerRing, RingResource, shard_label
 from kubeshard.sharding.names import RING_LABEL
+from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, definition
+from kubeshard.simulation.processes import Network, Process, StreamAround, Travelling, refusal
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.front.handlers import Front
 
@@ -208,7 +207,7 @@ class Neighbourhood:
     with the context and the object; `predicate` and `mapper` return what the function is to return.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         self.world = world
         self.seen: dict[tuple[str, str, str], object] = {}
         self.acts: dict[str, Callable[..., Any]] = {}

@@ -29,9 +29,7 @@ from neighbourhood import (
     garbage,
     refused,
 )
-from processes import Process
 from table import Misbehaviour, Scene, Unit, cell, nothing
-from world import MAIN, Thing, definition
 
 from kubeshard.controller import Context
 from kubeshard.core import Lease, Namespace, ObjectMeta
@@ -39,6 +37,8 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding import ControllerRing, RingResource, shard_label
+from kubeshard.simulation.cluster import MAIN, Thing, definition
+from kubeshard.simulation.processes import Process
 
 E, N, S, F, M, L, X, C, B = Misbehaviour
 

@@ -25,10 +25,10 @@ from neighbourhood import (
     refused,
 )
 from table import Misbehaviour, Scene, Unit, cell, nothing
-from world import Thing, definition
 
 from kubeshard.core import Namespace, ObjectMeta
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.simulation.cluster import Thing, definition
 
 E, N, S, F, M, L, X, C, B = Misbehaviour
 

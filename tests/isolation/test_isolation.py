@@ -9,7 +9,8 @@ import pytest
 from isolation_page import PAGE, ROOT, rendered
 from neighbourhood import Neighbourhood
 from table import TABLE, Cell, Misbehaviour, Shown, Unit, cells
-from world import World, simulate
+
+from kubeshard.simulation.cluster import SimulatedCluster, simulate
 
 CELLS = list(cells())
 QUICK = {unit: misbehaviour for unit, misbehaviour, _ in reversed(CELLS)}
@@ -24,7 +25,7 @@ def _param(unit: Unit, misbehaviour: Misbehaviour, cell: Cell) -> Any:
 @pytest.mark.parametrize("cell", [_param(*each) for each in CELLS])
 def test_the_others_go_on_while(cell: Cell) -> None:
     async def scene() -> None:
-        async with World(seed=1) as world:
+        async with SimulatedCluster(seed=1) as world:
             neighbourhood = Neighbourhood(world)
             try:
                 await walk(neighbourhood, cell)

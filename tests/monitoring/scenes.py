@@ -8,18 +8,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
-from processes import Network, Process, refusal
 from test_regression_reference_role import LEADER_ELECTION, SHARDER, SHARDER_ROLE, Rule, grant
-from world import MAIN, Thing, Touch, World
 
 from kubeshard.controller import Context, Result
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding import ControllerRing
+from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
+from kubeshard.simulation.processes import Network, Process, refusal
 from kubeshard.testing.virtual_time import VirtualTimeLoop
 
 MINUTE = 60.0
 
-Scene = Callable[[World], Awaitable[None]]
+Scene = Callable[[SimulatedCluster], Awaitable[None]]
 
 
 SHARDERS = dict.fromkeys(("x0", "x1", "x2"), SHARDER)
@@ -38,14 +38,14 @@ PATCH_THINGS: Rule = ("sim.example", "things", "patch")
 CHILDREN: Rule = ("", "configmaps", "get list watch patch")
 
 
-async def grant_rights(world: World, *ring: Rule) -> None:
+async def grant_rights(world: SimulatedCluster, *ring: Rule) -> None:
     """Grants the sharders' rights, and these on the resources of the ring; earlier grants are removed."""
     await grant(world, "sharder", (*SHARDER_ROLE, *REST))
     await grant(world, "election", LEADER_ELECTION, "sharding-system")
     await grant(world, "ring", ring)
 
 
-async def begin(world: World) -> None:
+async def begin(world: SimulatedCluster) -> None:
     """Starts two sharders, two shards and ten objects, and waits until they have settled."""
     await world.install()
     await grant_rights(world, READ_THINGS, PATCH_THINGS, CHILDREN)
@@ -60,7 +60,7 @@ async def begin(world: World) -> None:
     await asyncio.sleep(2 * MINUTE)
 
 
-async def begin_in_manager(world: World) -> None:
+async def begin_in_manager(world: SimulatedCluster) -> None:
     """Three shards, of which one is the sharder, without a ControllerRing; ten objects, at rest."""
     await world.install()
     for name in ("s0", "s1", "s2"):
@@ -71,7 +71,7 @@ async def begin_in_manager(world: World) -> None:
     await asyncio.sleep(2 * MINUTE)
 
 
-async def a_leader_leaves(world: World) -> None:
+async def a_leader_leaves(world: SimulatedCluster) -> None:
     leader = next(name for name in ("s0", "s1", "s2") if leads(world.processes[name], "sharder-r"))
     await world.processes[leader].stop()
     await asyncio.sleep(6 * MINUTE)
@@ -98,13 +98,13 @@ def refuse(process: Process, methods: str, *parts: str) -> None:
         network.before = before
 
 
-async def create_things(world: World, count: int, every: float, prefix: str = "more") -> None:
+async def create_things(world: SimulatedCluster, count: int, every: float, prefix: str = "more") -> None:
     for number in range(count):
         await world.make_things(1, prefix=f"{prefix}-{number}-")
         await asyncio.sleep(every)
 
 
-async def nothing(world: World) -> None:
+async def nothing(world: SimulatedCluster) -> None:
     """A shard joins, one leaves, the leader changes and objects are created: all is well."""
     world.shard("s2", Touch())
     await create_things(world, 10, 12.0)
@@ -117,19 +117,19 @@ async def nothing(world: World) -> None:
     assert world.all_owned("s1", "s2")
 
 
-async def a_shard_dies(world: World) -> None:
+async def a_shard_dies(world: SimulatedCluster) -> None:
     world.processes["s0"].kill()
     await asyncio.sleep(5 * MINUTE)
 
 
-async def all_shards_die(world: World) -> None:
+async def all_shards_die(world: SimulatedCluster) -> None:
     for name in ("s0", "s1"):
         world.processes[name].kill()
     await asyncio.sleep(6 * MINUTE)
     assert not {key.name for key in world.objects("coordination.k8s.io", "leases")} & {"s0", "s1"}
 
 
-async def a_ring_waits_for_its_first_shard(world: World) -> None:
+async def a_ring_waits_for_its_first_shard(world: SimulatedCluster) -> None:
     await world.make_ring("prepared")
     await create_things(world, 10, MINUTE)
 
@@ -142,7 +142,7 @@ class Keeping(Touch):
         raise AssertionError
 
 
-async def a_drain_is_held(world: World) -> None:
+async def a_drain_is_held(world: SimulatedCluster) -> None:
     await world.processes["s0"].stop()
     await world.processes["s1"].stop()
     world.shard("s2", Keeping(), workers=20)
@@ -152,25 +152,25 @@ async def a_drain_is_held(world: World) -> None:
     await asyncio.sleep(6 * MINUTE)
 
 
-async def a_right_to_move_is_revoked(world: World) -> None:
+async def a_right_to_move_is_revoked(world: SimulatedCluster) -> None:
     await grant_rights(world, READ_THINGS, CHILDREN)
     world.processes["s0"].kill()
     await asyncio.sleep(20 * MINUTE)
 
 
-async def nobody_may_assign(world: World) -> None:
+async def nobody_may_assign(world: SimulatedCluster) -> None:
     await grant_rights(world, READ_THINGS, CHILDREN)
     world.caller.reachable = False
     await world.make_things(3, prefix="new")
     await asyncio.sleep(16 * MINUTE)  # the second periodic full scan sees how long they have waited
 
 
-async def the_webhook_is_not_reached(world: World) -> None:
+async def the_webhook_is_not_reached(world: SimulatedCluster) -> None:
     world.caller.reachable = False
     await create_things(world, 40, 30.0)
 
 
-async def the_rings_status_cannot_be_written(world: World) -> None:
+async def the_rings_status_cannot_be_written(world: SimulatedCluster) -> None:
     for name in ("x0", "x1"):
         refuse(world.processes[name], "PUT", "/controllerrings/", "/status")
     async with world.admin() as client:
@@ -182,27 +182,27 @@ async def the_rings_status_cannot_be_written(world: World) -> None:
     await asyncio.sleep(10 * MINUTE)
 
 
-async def nobody_may_lead(world: World) -> None:
+async def nobody_may_lead(world: SimulatedCluster) -> None:
     for name in ("x0", "x1"):
         refuse(world.processes[name], "PUT", "/leases/sharder")
     await asyncio.sleep(6 * MINUTE)
 
 
-async def no_sharder_runs(world: World) -> None:
+async def no_sharder_runs(world: SimulatedCluster) -> None:
     """Nobody is left to say that nobody leads."""
     for name in ("x0", "x1"):
         world.processes[name].kill()
     await asyncio.sleep(4 * MINUTE)
 
 
-async def no_process_runs(world: World) -> None:
+async def no_process_runs(world: SimulatedCluster) -> None:
     """Nobody is left to say that there are rings."""
     for process in world.processes.values():
         process.kill()
     await asyncio.sleep(8 * MINUTE)
 
 
-async def a_shard_may_not_renew(world: World) -> None:
+async def a_shard_may_not_renew(world: SimulatedCluster) -> None:
     """The shard ends when its time is over, and is restarted."""
     refuse(world.processes["s0"], "PUT", "/leases/s0")
     await world.until(lambda: world.processes["s0"].dead, within=MINUTE)
@@ -211,14 +211,14 @@ async def a_shard_may_not_renew(world: World) -> None:
     await asyncio.sleep(5 * MINUTE)
 
 
-async def the_event_loop_is_blocked(world: World) -> None:
+async def the_event_loop_is_blocked(world: SimulatedCluster) -> None:
     """All processes of a world share one loop, which a callback blocks for three seconds."""
     assert isinstance(world.loop, VirtualTimeLoop)
     world.loop._now += 3.0
     await asyncio.sleep(5 * MINUTE)
 
 
-async def a_kind_may_not_be_read(world: World) -> None:
+async def a_kind_may_not_be_read(world: SimulatedCluster) -> None:
     shard = world.processes["s0"]
     refuse(shard, "GET", "/configmaps")
     for network in shard.networks:
@@ -226,7 +226,7 @@ async def a_kind_may_not_be_read(world: World) -> None:
     await asyncio.sleep(8 * MINUTE)
 
 
-async def a_sharder_is_cut_off(world: World) -> None:
+async def a_sharder_is_cut_off(world: SimulatedCluster) -> None:
     follower = next(name for name in ("x0", "x1") if not leads(world.processes[name]))
     world.processes[follower].cut_off()
     await asyncio.sleep(6 * MINUTE)

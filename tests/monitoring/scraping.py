@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 import yaml
-from processes import Process
 from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from world import World
 
 from kubeshard.monitoring import rules
 from kubeshard.monitoring.definitions import METRICS
+from kubeshard.simulation.cluster import SimulatedCluster
+from kubeshard.simulation.processes import Process
 
 INTERVAL = 15
 """Seconds between two scrapes, and between two evaluations of the rules."""
@@ -45,7 +45,7 @@ def named(text: str) -> set[str]:
 class Prometheus:
     """`samples` are the names of the series to keep."""
 
-    def __init__(self, world: World, samples: Collection[str]) -> None:
+    def __init__(self, world: SimulatedCluster, samples: Collection[str]) -> None:
         self._world = world
         self._samples = samples
         self._series: dict[tuple[str, Labels], list[str]] = {}

@@ -25,11 +25,11 @@ from scenes import (
     nothing,
 )
 from scraping import INTERVAL, Prometheus, evaluated, named, promtool, unlike
-from world import World
 
 from kubeshard.monitoring import ALERTS, dashboards, rules
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.issuing import new_authority, new_server_leaf
+from kubeshard.simulation.cluster import SimulatedCluster
 from kubeshard.testing.virtual_time import run_virtual
 from kubeshard.webhook.certificates import ServingCertificate
 
@@ -43,7 +43,7 @@ CERTIFICATE = "KubeshardCertificateExpires"
 
 def scrapes_of(scene: Scene, samples: Collection[str] = USED, *, begin: Scene = begin) -> Prometheus:
     async def run() -> Prometheus:
-        async with World(1, users=SHARDERS) as world:
+        async with SimulatedCluster(1, users=SHARDERS) as world:
             prometheus = Prometheus(world, samples)
             scraping = asyncio.create_task(prometheus.run())
             await begin(world)

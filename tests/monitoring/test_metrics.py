@@ -15,10 +15,10 @@ import pytest
 from prometheus_client import REGISTRY
 from scenes import begin
 from scraping import scraped
-from world import Touch, World
 
 from kubeshard.monitoring import ALERTS, METRICS, Definition, dashboards
 from kubeshard.monitoring.definitions import by, expression
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import run_virtual
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ def pair() -> dict[str, dict[str, Exposed]]:
     """Returns what a leading sharder and a shard expose after an object was handed over, by sample or family."""
 
     async def run() -> dict[str, dict[str, Exposed]]:
-        async with World(1) as world:
+        async with SimulatedCluster(1) as world:
             await begin(world)
             world.processes["x1"].kill()
             world.shard("s2", Touch())
@@ -46,7 +46,7 @@ def pair() -> dict[str, dict[str, Exposed]]:
     return run_virtual(run())
 
 
-def exposed(world: World, name: str) -> dict[str, Exposed]:
+def exposed(world: SimulatedCluster, name: str) -> dict[str, Exposed]:
     found = {}
     for family in scraped(world.processes[name]):
         full = f"{family.name}_total" if family.type == "counter" else family.name

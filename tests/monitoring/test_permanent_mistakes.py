@@ -7,10 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
-from processes import Network, Process
 from scenes import CHILDREN, READ_THINGS, grant_rights, refuse
 from test_regression_reference_role import SHARDER, Rule
-from world import Thing, Touch, World, definition
 
 from kubeshard.controller import Controller
 from kubeshard.core import Namespace, ObjectMeta
@@ -19,6 +17,8 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportErro
 from kubeshard.shard import Sharding
 from kubeshard.sharding import RingResource
 from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, definition
+from kubeshard.simulation.processes import Network, Process
 from kubeshard.testing.virtual_time import run_virtual
 
 MINUTES = 9
@@ -27,10 +27,10 @@ MINUTES = 9
 LIMITED = "x-limited"
 """A sharder that is not an administrator."""
 
-Start = Callable[[World], Awaitable[Process]]
+Start = Callable[[SimulatedCluster], Awaitable[Process]]
 
 
-def undeclared_shard(world: World, ring: str = "r") -> Process:
+def undeclared_shard(world: SimulatedCluster, ring: str = "r") -> Process:
     """A shard that does not declare its ring, which needs a ControllerRing."""
     process = Process(world, "s0")
     controller = Controller(name="thing", reconciler=Touch(), primary=Thing)
@@ -62,50 +62,50 @@ def distrust(process: Process) -> Process:
     return process
 
 
-async def whole(world: World) -> None:
+async def whole(world: SimulatedCluster) -> None:
     await world.install()
     await world.make_ring()
 
 
-async def without_ring_crd(world: World) -> None:
+async def without_ring_crd(world: SimulatedCluster) -> None:
     async with world.admin() as client:
         await client.apply(definition())
         for name in ("sharding-system", "ops", "team"):
             await client.create(Namespace(metadata=ObjectMeta(name=name)))
 
 
-async def sharder_wrong_ca(world: World) -> Process:
+async def sharder_wrong_ca(world: SimulatedCluster) -> Process:
     await whole(world)
     return distrust(world.sharder("x0"))
 
 
-async def shard_wrong_ca(world: World) -> Process:
+async def shard_wrong_ca(world: SimulatedCluster) -> Process:
     await whole(world)
     return distrust(undeclared_shard(world))
 
 
-async def shard_wrong_ring(world: World) -> Process:
+async def shard_wrong_ring(world: SimulatedCluster) -> Process:
     await whole(world)
     return undeclared_shard(world, "anything")
 
 
-async def declaring_shard_wrong_ring(world: World) -> Process:
+async def declaring_shard_wrong_ring(world: SimulatedCluster) -> Process:
     await whole(world)
     world.ring = "anything"
     return world.shard("s0", Touch())
 
 
-async def shard_no_crd(world: World) -> Process:
+async def shard_no_crd(world: SimulatedCluster) -> Process:
     await without_ring_crd(world)
     return undeclared_shard(world)
 
 
-async def sharder_no_crd(world: World) -> Process:
+async def sharder_no_crd(world: SimulatedCluster) -> Process:
     await without_ring_crd(world)
     return world.sharder("x0")
 
 
-async def shard_no_main_kind(world: World) -> Process:
+async def shard_no_main_kind(world: SimulatedCluster) -> Process:
     async with world.admin() as client:
         await client.apply(controller_ring_crd())
         for name in ("sharding-system", "ops", "team"):
@@ -114,42 +114,42 @@ async def shard_no_main_kind(world: World) -> Process:
     return undeclared_shard(world)
 
 
-async def shard_without_leases(world: World) -> Process:
+async def shard_without_leases(world: SimulatedCluster) -> Process:
     await whole(world)
     process = undeclared_shard(world)
     refuse(process, "GET POST PUT", "/leases")
     return process
 
 
-async def shard_without_watch(world: World) -> Process:
+async def shard_without_watch(world: SimulatedCluster) -> Process:
     await whole(world)
     process = undeclared_shard(world)
     refuse(process, "GET", "/things")
     return process
 
 
-async def sharder_that_may_only_list_rings(world: World) -> Process:
+async def sharder_that_may_only_list_rings(world: SimulatedCluster) -> Process:
     await whole(world)
     process = world.sharder("x0")
     refuse(process, "GET", "/controllerrings?", "watch=")
     return process
 
 
-async def sharder_without_rings(world: World) -> Process:
+async def sharder_without_rings(world: SimulatedCluster) -> Process:
     await whole(world)
     process = world.sharder("x0")
     refuse(process, "GET", "/controllerrings")
     return process
 
 
-async def sharder_without_leases(world: World) -> Process:
+async def sharder_without_leases(world: SimulatedCluster) -> Process:
     await whole(world)
     process = world.sharder("x0")
     refuse(process, "GET", "/coordination.k8s.io/v1/leases")
     return process
 
 
-async def with_rules(world: World, *ring: Rule) -> Process:
+async def with_rules(world: SimulatedCluster, *ring: Rule) -> Process:
     """A sharder with the rights that its manifests grant, and these on the resources of its ring."""
     await whole(world)
     await grant_rights(world, *ring)
@@ -160,15 +160,15 @@ async def with_rules(world: World, *ring: Rule) -> Process:
     return process
 
 
-async def sharder_without_patch(world: World) -> Process:
+async def sharder_without_patch(world: SimulatedCluster) -> Process:
     return await with_rules(world, READ_THINGS, CHILDREN)
 
 
-async def sharder_without_list(world: World) -> Process:
+async def sharder_without_list(world: SimulatedCluster) -> Process:
     return await with_rules(world, ("sim.example", "things", "get patch watch"), CHILDREN)
 
 
-async def sharder_that_a_policy_refuses(world: World) -> Process:
+async def sharder_that_a_policy_refuses(world: SimulatedCluster) -> Process:
     await whole(world)
     process = world.sharder("x0")
     refuse(process, "PATCH", "/things/")
@@ -178,7 +178,7 @@ async def sharder_that_a_policy_refuses(world: World) -> Process:
     return process
 
 
-async def ring_of_a_resource_that_is_not_served(world: World) -> Process:
+async def ring_of_a_resource_that_is_not_served(world: SimulatedCluster) -> Process:
     await world.install()
     await world.make_ring(resources=[RingResource(group="sim.example", resource="thinks")])
     process = world.sharder("x0")
@@ -222,7 +222,7 @@ def test_a_permanent_mistake_is_one_line_that_says_what_to_do(
     start, advice = MISTAKES[mistake]
 
     async def run() -> None:
-        async with World(users={LIMITED: SHARDER}) as world:
+        async with SimulatedCluster(users={LIMITED: SHARDER}) as world:
             process = await start(world)
             await asyncio.sleep(MINUTES * 60)
             assert not process.dead

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from scenes import CHILDREN, PATCH_THINGS, READ_THINGS, SHARDERS, Keeping, begin, create_things, grant_rights
 from test_regression_reference_role import grant
-from world import MAIN, Thing, Touch, World
 
 from kubeshard.core import MergePatch, ObjectMeta
 from kubeshard.core.conditions import Condition
@@ -20,10 +19,11 @@ from kubeshard.sharder.reports import OWN_CONDITIONS, needed
 from kubeshard.sharding import ControllerRing, RingResource
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, SYSTEM_NAMESPACES_ANNOTATION
+from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard.testing.virtual_time import virtual_time
 
 
-async def conditions(world: World, ring: str = "r") -> Mapping[str, Condition]:
+async def conditions(world: SimulatedCluster, ring: str = "r") -> Mapping[str, Condition]:
     async with world.admin() as client:
         status = (await client.get(ControllerRing, ring)).status
     return {each.type: each for each in status.conditions} if status else {}
@@ -39,7 +39,7 @@ def test_the_page_has_every_condition_and_marks_those_without_which_something_is
 
 @virtual_time
 async def test_a_ring_of_which_something_is_not_sharded_is_not_ready_and_says_why() -> None:
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         await begin(world)
         assert (await conditions(world))["Ready"].status == "True"
         await world.make_ring("refused", resources=(MAIN, RingResource(group="", resource="events")))
@@ -62,7 +62,7 @@ async def test_a_ring_of_which_something_is_not_sharded_is_not_ready_and_says_wh
 
 @virtual_time
 async def test_with_strict_parity_ready_has_the_references_meaning() -> None:
-    async with World(1) as world:
+    async with SimulatedCluster(1) as world:
         await world.install()
         await world.make_ring(resources=(MAIN, RingResource(group="", resource="events")))
         world.sharder("x0", SharderConfig(compat="strict"))
@@ -75,7 +75,7 @@ async def test_with_strict_parity_ready_has_the_references_meaning() -> None:
 @virtual_time
 async def test_a_right_that_the_sharder_can_do_without_is_mentioned_but_not_missed() -> None:
     """The Go project's role has neither `watch` nor `get`."""
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         await begin(world)
         await grant_rights(world, ("sim.example", "things", "list patch"), CHILDREN)
         await asyncio.sleep(600)
@@ -89,7 +89,7 @@ async def test_a_right_that_the_sharder_can_do_without_is_mentioned_but_not_miss
 def test_a_right_that_came_is_seen_within_fifteen_seconds(verb: str) -> None:
     @virtual_time
     async def scene() -> None:
-        async with World(1, users=SHARDERS) as world:
+        async with SimulatedCluster(1, users=SHARDERS) as world:
             await begin(world)
             less = {"patch": "get list watch", "list": "get watch patch"}[verb]
             await grant_rights(world, ("sim.example", "things", less), CHILDREN)
@@ -108,7 +108,7 @@ def test_a_right_that_came_is_seen_within_fifteen_seconds(verb: str) -> None:
 
 @virtual_time
 async def test_in_namespaces_that_a_ring_names_rights_in_these_are_enough() -> None:
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         await world.install()
         await grant_rights(world, ("sim.example", "things", "list watch"), ("", "configmaps", "list watch"))
         here = (("sim.example", "things", "get patch"), ("", "configmaps", "get patch"))
@@ -126,7 +126,7 @@ async def test_in_namespaces_that_a_ring_names_rights_in_these_are_enough() -> N
 
 @virtual_time
 async def test_a_webhook_that_is_not_called_is_a_condition_within_a_minute_until_it_is_called_again() -> None:
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         await begin(world)
         assert "WebhookReached" not in await conditions(world)
         world.caller.reachable = False
@@ -144,7 +144,7 @@ async def test_a_webhook_that_is_not_called_is_a_condition_within_a_minute_until
 @virtual_time
 async def test_objects_that_the_webhook_could_not_assign_are_no_sign_that_it_is_not_called() -> None:
     """They are older than the ring, or than its first shard."""
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         await world.install()
         await grant_rights(world, READ_THINGS, PATCH_THINGS, CHILDREN)
         world.sharder("x0")
@@ -161,7 +161,7 @@ async def test_objects_that_the_webhook_could_not_assign_are_no_sign_that_it_is_
 
 @virtual_time
 async def test_a_confirmed_system_namespace_is_sharded_without_a_webhook_in_it() -> None:
-    async with World(1) as world:
+    async with SimulatedCluster(1) as world:
         await world.install()
         await world.make_ring(selector=LabelSelector())
         world.sharder("x0")
@@ -192,7 +192,7 @@ async def test_a_confirmed_system_namespace_is_sharded_without_a_webhook_in_it()
 
 @virtual_time
 async def test_a_drain_that_is_stuck_is_blamed_on_shards_that_hold_their_leases_only() -> None:
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         await begin(world)
         await world.processes["s0"].stop()
         await world.processes["s1"].stop()

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 from scenes import begin, refuse
-from world import Touch, World
 
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import virtual_time
 
 
-def told(world: World, kind: str = "ControllerRing") -> list[dict[str, Any]]:
+def told(world: SimulatedCluster, kind: str = "ControllerRing") -> list[dict[str, Any]]:
     """Returns the Events about objects of the kind."""
     events = world.objects("events.k8s.io", "events").values()
     return [event for event in events if event["regarding"]["kind"] == kind]
 
 
-def about(world: World, shard: str, kind: str = "ControllerRing") -> Counter[tuple[str, str]]:
+def about(world: SimulatedCluster, shard: str, kind: str = "ControllerRing") -> Counter[tuple[str, str]]:
     of = "related" if kind == "ControllerRing" else "regarding"
     return Counter(
         (event["type"], event["reason"])
@@ -31,7 +31,7 @@ def about(world: World, shard: str, kind: str = "ControllerRing") -> Counter[tup
 
 @virtual_time
 async def test_the_ring_tells_of_shards_that_join_leave_and_die() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await begin(world)
         assert about(world, "s0") == {("Normal", "ShardJoined"): 1}
         await world.processes["s0"].stop()
@@ -52,7 +52,7 @@ async def test_the_ring_tells_of_shards_that_join_leave_and_die() -> None:
 
 @virtual_time
 async def test_what_happens_to_a_shard_over_and_over_is_one_event_with_a_count() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await begin(world)
         for _ in range(4):
             await world.processes["s0"].stop()
@@ -68,7 +68,7 @@ async def test_what_happens_to_a_shard_over_and_over_is_one_event_with_a_count()
 async def test_events_that_are_forbidden_are_one_line_and_hold_up_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         refuse(world.sharder("x0"), "POST", "/events")

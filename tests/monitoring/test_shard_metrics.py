@@ -6,9 +6,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from processes import Process
 from scenes import begin, refuse
-from world import Thing, Touch, World
 
 from kubeshard.controller import Context, Result
 from kubeshard.core import Conflict, NotOurs, ObjectMeta
@@ -16,6 +14,8 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.manager.metrics import MAX_TASKS, OTHER_TASKS, Metrics
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding import drain_label, shard_label
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
+from kubeshard.simulation.processes import Process
 from kubeshard.tenure.keeper import LONGEST_SLEEP
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -28,7 +28,7 @@ def value(process: Process, name: str, **labels: str) -> float | None:
 
 @virtual_time
 async def test_the_margin_is_what_is_left_of_the_lease_and_falls_while_it_is_not_renewed() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await begin(world)
         shard, timing = world.processes["s0"], LeaseTiming()
         assert value(shard, "lease_held", shard="s0") == 1
@@ -49,7 +49,7 @@ async def test_the_margin_is_what_is_left_of_the_lease_and_falls_while_it_is_not
 
 @virtual_time
 async def test_a_renewal_that_fails_is_counted_by_its_cause() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await begin(world)
         shard = world.processes["s0"]
         failures = {"shard": "s0", "reason": "forbidden"}
@@ -65,7 +65,7 @@ async def test_a_renewal_that_fails_is_counted_by_its_cause() -> None:
 
 @virtual_time
 async def test_a_process_that_is_unfit_counts_so_once_until_it_is_fit_again() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await begin(world)
         shard = world.processes["s0"]
         assert shard.manager is not None
@@ -90,7 +90,7 @@ class Slow(Touch):
 
 @virtual_time
 async def test_the_time_of_a_hand_over_begins_when_the_shard_is_asked_though_it_still_works() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0")
@@ -130,7 +130,7 @@ class Writes(Touch):
 
 @virtual_time
 async def test_writes_that_are_refused_or_unfenced_are_counted() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0")

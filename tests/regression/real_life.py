@@ -15,7 +15,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from pathlib import Path
 from typing import Any
 
-from processes import Answered, Before
 from sharder_life import (
     ACCOUNT,
     FINALIZERS,
@@ -31,7 +30,6 @@ from sharder_life import (
     lease,
     metrics,
 )
-from world import Thing, definition
 
 from kubeshard.client import Client, load_config
 from kubeshard.client.config import BearerToken
@@ -47,6 +45,8 @@ from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, serving_names
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.simulation.cluster import Thing, definition
+from kubeshard.simulation.processes import Answered, Before
 from kubeshard.testing import ControlPlane
 
 AUDITED = {

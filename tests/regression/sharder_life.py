@@ -13,9 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from processes import Before, Network, Process, refusal
 from prometheus_client import CollectorRegistry, Counter
-from world import Touch, World
 
 from kubeshard.client import Client
 from kubeshard.core import Lease, MergePatch, ObjectMeta, Secret
@@ -32,6 +30,8 @@ from kubeshard.sharder.config import API_VERSION, KIND, SharderConfig
 from kubeshard.sharder.reports import PERMITTED
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
 from kubeshard.sharding.names import RING_LABEL
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
+from kubeshard.simulation.processes import Before, Network, Process, refusal
 from kubeshard.webhook.shared_certificate import SharedCertificate
 from kubeshard_apiserver import User
 from kubeshard_apiserver.access.authorizer import Attributes, Authorizer, Decision, Held
@@ -152,7 +152,7 @@ class Life(NamedTuple):
 
 async def live(objects: Iterable[Mapping[str, Any]]) -> Life:
     """Runs a sharder with the roles among these objects; returns what it was allowed and denied."""
-    async with World(users={"x0": SHARDER}) as world:
+    async with SimulatedCluster(users={"x0": SHARDER}) as world:
         gate: Any = world.front.gate
         recorder = gate.authorizer = Recorder(gate.authorizer)
         await world.install()
@@ -163,7 +163,7 @@ async def live(objects: Iterable[Mapping[str, Any]]) -> Life:
         return Life(recorder.allowed, recorder.refused, said)
 
 
-async def _live(world: World, admin: Client) -> list[str]:
+async def _live(world: SimulatedCluster, admin: Client) -> list[str]:
     def connected(process: Process, network: Network) -> None:
         if process.name == "x0":
             network.before = hindering(admin)

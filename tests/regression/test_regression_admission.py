@@ -4,9 +4,7 @@ import asyncio
 import json
 
 import pytest
-from processes import Process
 from test_regression_takeover import Cluster
-from world import Thing, Touch, World
 
 from kubeshard.client import Client
 from kubeshard.controller import Context, Reconciler
@@ -15,6 +13,8 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharding import drain_label, shard_label
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
+from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard_apiserver import InMemoryTransport, User
 from kubeshard_apiserver.admission.caller import WebhookCall, WebhookReply
@@ -36,7 +36,7 @@ class Busy(Reconciler[Thing]):
 @pytest.mark.regression
 @virtual_time
 async def test_an_object_being_drained_changes_hands_by_an_acknowledgement_and_by_no_other_update() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0")
@@ -80,7 +80,7 @@ async def test_a_drain_is_acknowledged_by_shards_and_by_nobody_else_whether_thei
     """Where none are listed, shards of this library are known by their signature. It was once enough that the update
     changed nothing else, and jane's would have been taken for the shard's.
     """
-    async with World(users={"s0": OPERATOR, "s1": OPERATOR, "jane": JANE}) as world:
+    async with SimulatedCluster(users={"s0": OPERATOR, "s1": OPERATOR, "jane": JANE}) as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0", SharderConfig(shard_users={world.ring: (OPERATOR.name,)} if listed else {}))
@@ -108,7 +108,7 @@ async def test_a_drain_is_acknowledged_by_shards_and_by_nobody_else_whether_thei
 class Counted:
     """Counts the webhook calls of a world's API server."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         self.calls = 0
         self._ask = world.caller.call
         world.caller.call = self  # type: ignore[method-assign]
@@ -121,7 +121,7 @@ class Counted:
 @pytest.mark.regression
 @virtual_time
 async def test_the_sharders_own_assignments_are_not_shown_to_the_webhook_but_a_removed_label_is() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0")
@@ -138,7 +138,7 @@ async def test_the_sharders_own_assignments_are_not_shown_to_the_webhook_but_a_r
         assert world.owners()["t0"] == "s0"
 
 
-def webhooks(world: World) -> list[dict[str, object]]:
+def webhooks(world: SimulatedCluster) -> list[dict[str, object]]:
     resource = GroupResource("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
     return [webhook for obj in world.server.store.objects(resource).values() for webhook in obj["webhooks"]]
 
@@ -146,7 +146,7 @@ def webhooks(world: World) -> list[dict[str, object]]:
 class OldServer:
     """The API server in front of a sharder, which drops or rejects match conditions of webhooks."""
 
-    def __init__(self, world: World, sharder: Process, refusal: int) -> None:
+    def __init__(self, world: SimulatedCluster, sharder: Process, refusal: int) -> None:
         self._inner = InMemoryTransport(world.front)
         self._refusal = refusal
         self.applied = 0
@@ -171,7 +171,7 @@ class OldServer:
 async def test_a_server_that_knows_no_match_conditions_is_not_fought_and_objects_are_assigned(
     refusal: int,
 ) -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         old = OldServer(world, world.sharder("x0"), refusal)
@@ -190,7 +190,7 @@ async def test_a_server_that_knows_no_match_conditions_is_not_fought_and_objects
 @pytest.mark.regression
 @virtual_time
 async def test_with_strict_parity_webhooks_have_no_match_condition() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0", SharderConfig(compat="strict"))
@@ -204,7 +204,7 @@ async def test_with_strict_parity_webhooks_have_no_match_condition() -> None:
 async def test_an_object_that_a_user_replaces_without_labels_during_its_drain_is_never_in_two_hands(
     seed: int,
 ) -> None:
-    async with World(seed=seed) as world:
+    async with SimulatedCluster(seed=seed) as world:
         cluster = Cluster(world)
         await world.install()
         await world.make_ring()
@@ -238,7 +238,7 @@ async def test_an_object_that_a_user_replaces_without_labels_during_its_drain_is
 async def test_a_webhook_that_swallows_its_calls_delays_a_creation_by_two_seconds_and_the_object_is_assigned() -> (
     None
 ):
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0")
@@ -259,7 +259,7 @@ async def test_a_webhook_that_swallows_its_calls_delays_a_creation_by_two_second
 @pytest.mark.regression
 @virtual_time
 async def test_an_update_that_exchanges_the_shard_is_stored_with_the_shard_that_the_object_has() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from processes import Process
 from tiers import further
-from world import MAIN, Touch, World, definition
 
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding import RingResource
+from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Touch, definition
+from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -27,7 +27,7 @@ async def hang(request: HttpRequest) -> HttpResponse | None:
     return None
 
 
-async def flap(world: World, ring: str) -> None:
+async def flap(world: SimulatedCluster, ring: str) -> None:
     """A shard of the ring comes and goes, as if it were in a crash loop."""
     async with world.admin() as client:
         for number in range(10_000):
@@ -51,7 +51,7 @@ async def flap(world: World, ring: str) -> None:
             await asyncio.sleep(20)
 
 
-async def hung(world: World, sharder: Process) -> None:
+async def hung(world: SimulatedCluster, sharder: Process) -> None:
     """Lists of `others` begin to hang while all is well; returns after longer than a list may take."""
     await world.until(lambda: world.all_owned("s0", "s1", "s2"), within=60)
     for network in sharder.networks:
@@ -59,7 +59,7 @@ async def hung(world: World, sharder: Process) -> None:
     await asyncio.sleep(65)
 
 
-async def failover(world: World) -> float:
+async def failover(world: SimulatedCluster) -> float:
     world.processes["s0"].kill()
     return await world.until(lambda: "s0" not in world.owners().values(), within=200)
 
@@ -67,7 +67,7 @@ async def failover(world: World) -> float:
 @pytest.mark.parametrize("others", [10, *further(50)])
 @virtual_time
 async def test_a_ring_fails_over_in_time_beside_others_whose_lists_hang(others: int) -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install(definition("others", "Other"))
         await world.make_ring()
         sharder = world.sharder("x0")
@@ -86,7 +86,7 @@ async def test_a_ring_fails_over_in_time_beside_others_whose_lists_hang(others: 
 
 @virtual_time
 async def test_a_resource_that_hangs_holds_up_no_other_of_its_ring() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install(definition("others", "Other"))
         await world.make_ring(resources=[OTHERS, MAIN])
         sharder = world.sharder("x0")
@@ -99,7 +99,7 @@ async def test_a_resource_that_hangs_holds_up_no_other_of_its_ring() -> None:
 
 @virtual_time
 async def test_a_shard_that_is_lost_during_a_long_look_at_everything_is_not_kept_waiting() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         sharder = world.sharder("x0")

@@ -7,23 +7,23 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from processes import Process
 from test_regression_in_manager import SHARDS, Team, working
 from test_regression_late_writes import LATE, Creates, LateWrites, name_that_takes
-from world import WORK, Thing, Touch, World, simulate
 
 from kubeshard.controller import Context, Controller
 from kubeshard.core import ConfigMap, ObjectMeta, Secret
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding import shard_label
+from kubeshard.simulation.cluster import WORK, SimulatedCluster, Thing, Touch, simulate
+from kubeshard.simulation.processes import Process
 
 pytestmark = pytest.mark.regression
 
 LEASES, MAPS, THINGS = "/leases", "/configmaps", "/things"
 
 
-def asked_of(world: World, path: str) -> set[str]:
+def asked_of(world: SimulatedCluster, path: str) -> set[str]:
     """Returns the clusters that get requests with this path from now on."""
     servers: set[str] = set()
     for process in world.processes.values():
@@ -37,7 +37,7 @@ def asked_of(world: World, path: str) -> set[str]:
     return servers
 
 
-def read_by_shards(world: World) -> set[str]:
+def read_by_shards(world: SimulatedCluster) -> set[str]:
     """Returns the names of Things that shards read one by one from now on."""
     names: set[str] = set()
 
@@ -205,7 +205,7 @@ def test_a_paused_shards_late_write_is_refused_by_the_cluster_with_the_objects()
 
 def test_an_object_is_not_handed_over_before_a_write_of_unknown_outcome_can_land_no_more() -> None:
     async def scene() -> None:
-        async with World(seed=2, apart=True) as world:
+        async with SimulatedCluster(seed=2, apart=True) as world:
             await world.install()
             first = world.shard("s0", Creates(), sharding={"mode": "both"})
             await world.make_things(1)
@@ -241,7 +241,7 @@ def test_namespaces_are_selected_by_their_labels_in_the_cluster_with_the_objects
 
 def test_no_object_in_another_cluster_than_that_of_the_ring_gets_a_shards_name() -> None:
     async def scene() -> None:
-        async with World(seed=5, apart=True) as world:
+        async with SimulatedCluster(seed=5, apart=True) as world:
             await world.install()
             team = Team(world)
             made: list[ConfigMap] = []
@@ -263,7 +263,7 @@ def test_no_object_in_another_cluster_than_that_of_the_ring_gets_a_shards_name()
 
 def test_a_manager_without_the_cluster_of_the_objects_says_so() -> None:
     async def scene() -> None:
-        async with World(seed=6) as world:
+        async with SimulatedCluster(seed=6) as world:
             await world.install()
             process = world.shard("s0", Touch(), sharding={"objects_in": "mars"})
             await world.until(lambda: process.dead, within=60)

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from world import MAIN, Thing, Touch, World, definition
 
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import ObjectMeta
@@ -19,6 +18,7 @@ from kubeshard.sharder.resync import Resync
 from kubeshard.sharder.ring import Lane
 from kubeshard.sharder.unassigned import UnassignedWatches, _Watch
 from kubeshard.sharding import RingResource
+from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch, definition
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -60,7 +60,7 @@ def lane_of(args: tuple[Any, ...]) -> str:
 async def test_a_crash_costs_its_own_resource_of_its_own_ring_only_and_that_goes_on_when_it_is_over(
     owner: type, method: str, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install(definition("others", "Other"))
         await world.make_ring(resources=[MAIN, OTHERS], selector=LabelSelector(match_labels={"mine": "yes"}))
         await label(world, "team")
@@ -91,7 +91,7 @@ async def test_a_crash_costs_its_own_resource_of_its_own_ring_only_and_that_goes
         assert len([record for record in caplog.records if "Deliberate" in str(record.exc_info)]) <= 2
 
 
-async def label(world: World, namespace: str) -> None:
+async def label(world: SimulatedCluster, namespace: str) -> None:
     async with world.admin() as client:
         await client.patch(Namespace, namespace, "", MergePatch({"metadata": {"labels": {"mine": "yes"}}}))
 
@@ -119,7 +119,7 @@ def fail_for_others(owner: type, method: str, monkeypatch: pytest.MonkeyPatch) -
     return broken
 
 
-def all_placed(world: World) -> bool:
+def all_placed(world: SimulatedCluster) -> bool:
     return all(world.owners(resource="others", namespace=namespace).get("o") for namespace in ("team", "new"))
 
 

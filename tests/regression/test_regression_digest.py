@@ -6,16 +6,15 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
-import digest
 import pytest
 
+from kubeshard.simulation import digest
 from kubeshard.testing.virtual_world import SeededRng
 
 pytestmark = pytest.mark.regression
 
-PROGRAM = Path(digest.__file__)
+PROGRAM = "kubeshard.simulation.digest"
 
 SURROUNDINGS = [("0", "700"), ("1", "50"), ("4711", "0")]
 """PYTHONHASHSEED, and the number of new objects after which the collector runs; 0: never."""
@@ -27,7 +26,7 @@ def test_a_seed_gives_the_same_digest_under_every_hash_seed_and_collector(sharde
     size = ["--minutes", minutes, "--objects", "100", "--sharder", sharder]
     programs = [
         subprocess.Popen(
-            [sys.executable, PROGRAM, *size, "--collect", threshold],
+            [sys.executable, "-m", PROGRAM, *size, "--collect", threshold],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             stdout=subprocess.PIPE,
             text=True,
@@ -36,7 +35,7 @@ def test_a_seed_gives_the_same_digest_under_every_hash_seed_and_collector(sharde
     ]
     digests = [program.communicate()[0] for program in programs]
     assert [program.returncode for program in programs] == [0, 0, 0]
-    assert len(set(digests)) == 1, "compare the events: python tests/regression/digest.py --events FILE"
+    assert len(set(digests)) == 1, "compare the events: python -m kubeshard.simulation.digest --events FILE"
 
 
 def test_a_seed_gives_the_same_digest_twice_in_one_process() -> None:

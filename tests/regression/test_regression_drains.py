@@ -5,14 +5,14 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from processes import Process, refusal
-from world import Thing, Touch, World
 
 from kubeshard.controller import Context, Result
 from kubeshard.core import ApiError
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding import HashRing, drain_label, shard_label
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
+from kubeshard.simulation.processes import Process, refusal
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -34,7 +34,7 @@ def undecodable(process: Process) -> float | None:
     return process.manager.metrics.registry.get_sample_value("kubeshard_informer_undecodable_objects", labels)
 
 
-async def start(world: World) -> None:
+async def start(world: SimulatedCluster) -> None:
     await world.install()
     await world.make_ring()
     world.sharder("x0")
@@ -44,7 +44,7 @@ async def start(world: World) -> None:
 
 @virtual_time
 async def test_an_object_written_every_20_ms_is_handed_over() -> None:
-    async with World(4, latency=SPLIT) as world:
+    async with SimulatedCluster(4, latency=SPLIT) as world:
         await start(world)
         await world.make_things(1)
         await world.until(lambda: world.all_owned("s0"), within=10)
@@ -68,7 +68,7 @@ async def test_an_object_written_every_20_ms_is_handed_over() -> None:
 
 @virtual_time
 async def test_an_object_that_does_not_fit_the_controllers_class_is_handed_over() -> None:
-    async with World(4) as world:
+    async with SimulatedCluster(4) as world:
         await start(world)
         odd = {
             "apiVersion": "sim.example/v1",
@@ -99,7 +99,7 @@ class Hesitant(Touch):
         return await super().reconcile(ctx, obj)
 
 
-def children_apart(world: World) -> set[str]:
+def children_apart(world: SimulatedCluster) -> set[str]:
     """Returns the Things whose ConfigMap is on another shard."""
     children = world.owners("", "configmaps")
     return {name for name, owner in world.owners().items() if children.get(f"c-{name}", owner) != owner}
@@ -110,7 +110,7 @@ def children_apart(world: World) -> set[str]:
 async def test_a_child_that_the_former_shard_makes_in_its_last_run_follows_its_owner_within_ten_seconds(
     webhook: bool,
 ) -> None:
-    async with World(4) as world:
+    async with SimulatedCluster(4) as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0", webhook=webhook)
@@ -132,7 +132,7 @@ async def test_a_child_that_the_former_shard_makes_in_its_last_run_follows_its_o
 
 @virtual_time
 async def test_a_child_follows_its_owner_also_when_the_drain_was_refused_at_first() -> None:
-    async with World(4) as world:
+    async with SimulatedCluster(4) as world:
         await world.install()
         await world.make_ring()
         sharder = world.sharder("x0")
@@ -164,7 +164,7 @@ async def test_a_child_follows_its_owner_also_when_the_drain_was_refused_at_firs
 
 @virtual_time
 async def test_a_drain_that_takes_effect_although_it_timed_out_holds_up_no_children() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         sharder = world.sharder("x0")

@@ -15,9 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from processes import Network, Process
 from tiers import further
-from world import Thing, Touch, World, simulate
 
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.dependents import ensure
@@ -33,6 +31,8 @@ from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharder.schedule import FOLLOW_MAIN, SETTLE
 from kubeshard.sharding import ControllerRing, HashRing, shard_label
 from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
+from kubeshard.simulation.processes import Network, Process
 from kubeshard_apiserver import User
 
 pytestmark = pytest.mark.regression
@@ -46,7 +46,7 @@ WEBHOOKS = GroupResource("admissionregistration.k8s.io", "mutatingwebhookconfigu
 class Team:
     """Shards that take some time over each object, and a record of shards that worked on an object together."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         self.world = world
         self.working: dict[str, set[str]] = {}
         self.together: list[tuple[float, str, str]] = []
@@ -122,7 +122,7 @@ class Slow(Reconciler[Thing]):
 @asynccontextmanager
 async def working(seed: int = 1, count: int = 24, *, apart: bool = False) -> AsyncIterator[Team]:
     """Three shards, one of which is the sharder, and this many Things on the right shards."""
-    async with World(seed=seed, apart=apart) as world:
+    async with SimulatedCluster(seed=seed, apart=apart) as world:
         team = Team(world)
         await world.install()
         for name in SHARDS:
@@ -155,7 +155,7 @@ def test_all_objects_are_looked_at_as_often_as_the_operator_says(
     sharder: dict[str, Any], at_least: int, at_most: int
 ) -> None:
     async def scene() -> None:
-        async with World(seed=1) as world:
+        async with SimulatedCluster(seed=1) as world:
             team, looks = Team(world), []
 
             def see(process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
@@ -248,7 +248,7 @@ def test_children_follow_a_long_drain_also_when_a_shard_is_lost_meanwhile() -> N
     """
 
     async def scene() -> None:
-        async with World(seed=44) as world:
+        async with SimulatedCluster(seed=44) as world:
             team = Team(world)
             await world.install()
 
@@ -304,7 +304,7 @@ def test_a_sharder_without_shard_that_was_stopped_sends_what_it_had_in_hand_when
     """No kernel watchdog ends it, because it does not hold a shard's Lease."""
 
     async def scene() -> None:
-        async with World(seed=seed) as world:
+        async with SimulatedCluster(seed=seed) as world:
             team = Team(world)
             await world.install()
             for name in SHARDS:
@@ -368,7 +368,7 @@ def test_a_process_that_ends_in_the_moment_in_which_it_loses_the_leadership_does
     """Both Leases are lost at once if the network is down; it must not remain a candidate forever."""
 
     async def scene() -> None:
-        async with World(seed=21) as world:
+        async with SimulatedCluster(seed=21) as world:
             team = Team(world)
             await world.install()
             process = team.shard("s0")
@@ -420,7 +420,7 @@ def test_a_bug_in_the_sharder_ends_the_leadership_and_neither_the_shard_nor_the_
     monkeypatch.setattr(Assignments, "run", fail_twice)
 
     async def scene() -> None:
-        async with World(seed=9) as world:
+        async with SimulatedCluster(seed=9) as world:
             team = Team(world)
             await world.install()
             for name in SHARDS:
@@ -478,7 +478,7 @@ def test_a_controllerring_that_appears_counts_and_the_declaration_does_when_it_g
     """Even if the kind ControllerRing is installed only later."""
 
     async def scene() -> None:
-        async with World() as world, world.admin() as admin:
+        async with SimulatedCluster() as world, world.admin() as admin:
             team = Team(world)
             await world.install()
             await admin.raw("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}")
@@ -523,7 +523,7 @@ def test_a_service_and_an_elected_shard_at_once_hand_over_as_one_of_them_would(w
 
 def test_instances_that_are_no_candidates_never_lead_and_those_that_are_no_shards_own_nothing() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             team = Team(world)
             await world.install()
             for name in ("s0", "s1"):
@@ -546,7 +546,7 @@ def test_what_is_not_sharded_runs_in_one_instance_and_sees_nobody_elses_leadersh
     runs: list[str] = []
 
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             team = Team(world)
             await world.install()
 
@@ -609,7 +609,7 @@ def test_the_rights_of_the_guide_are_enough_and_nothing_is_refused() -> None:
             refused.append(f"{process.name} {request.method} {request.target}")
 
     async def scene() -> None:
-        async with World(users=dict.fromkeys((*SHARDS, "s3"), OPERATOR)) as world:
+        async with SimulatedCluster(users=dict.fromkeys((*SHARDS, "s3"), OPERATOR)) as world:
             world.observers.append(see)
             team = Team(world)
             await world.install()
@@ -638,5 +638,5 @@ def test_the_rights_of_the_guide_are_enough_and_nothing_is_refused() -> None:
     simulate(scene)
 
 
-def things(world: World) -> list[tuple[Key, dict[str, Any]]]:
+def things(world: SimulatedCluster) -> list[tuple[Key, dict[str, Any]]]:
     return [*world.objects("sim.example", "things").items(), *world.objects("", "configmaps").items()]

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
-from processes import Process
-from world import Thing, Touch, World
 
 from kubeshard.controller import Context, Reconciler, Result
 from kubeshard.core import ApiError, ConfigMap, Lease, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding import HashRing
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
+from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -32,7 +32,7 @@ def name_that_takes(thing: str) -> str:
 class LateWrites:
     """From now on, writes of children by one process reach the server late."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: SimulatedCluster, process: Process) -> None:
         self._world = world
         self._sending: list[asyncio.Task[None]] = []
         self.landed: list[tuple[str, str | None]] = []
@@ -97,7 +97,7 @@ class Leaves(Touch):
             await super().reconcile(ctx, obj)
 
 
-async def begin(world: World, reconciler: Reconciler[Thing]) -> LateWrites:
+async def begin(world: SimulatedCluster, reconciler: Reconciler[Thing]) -> LateWrites:
     """s0 owns t0, and has just sent a write that will arrive late."""
     await world.install()
     await world.make_ring()
@@ -118,7 +118,7 @@ async def begin(world: World, reconciler: Reconciler[Thing]) -> LateWrites:
 def test_no_write_lands_after_its_object_was_handed_over(reconciler: type[Touch]) -> None:
     @virtual_time
     async def run() -> None:
-        async with World(2) as world:
+        async with SimulatedCluster(2) as world:
             late = await begin(world, reconciler())
             other = name_that_takes("t0")
             world.shard(other, reconciler())
@@ -136,7 +136,7 @@ def test_no_write_lands_after_its_object_was_handed_over(reconciler: type[Touch]
 def test_a_graceful_stop_keeps_the_lease_while_a_write_may_land(reconciler: type[Touch]) -> None:
     @virtual_time
     async def run() -> None:
-        async with World(2) as world:
+        async with SimulatedCluster(2) as world:
             late = await begin(world, reconciler())
             late.armed = False
             shard = world.processes["s0"]

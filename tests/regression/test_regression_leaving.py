@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
-from world import Thing, Touch, World
 
 from kubeshard.client import Client
 from kubeshard.core import Lease, MergePatch
 from kubeshard.sharding import RING_LABEL, HashRing, drain_label
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.leaving import Pod, begin, departure, progress
 from kubeshard.survey.ring import see
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.regression
 SHARDS = ("s0", "s1", "s2")
 
 
-def at_home(world: World, shards: Iterable[str]) -> bool:
+def at_home(world: SimulatedCluster, shards: Iterable[str]) -> bool:
     ring = HashRing(shards)
     return not world.draining() and all(
         shard == ring.owner(f"sim.example/Thing/team/{name}") for name, shard in world.owners().items()
     )
 
 
-async def start(world: World) -> None:
+async def start(world: SimulatedCluster) -> None:
     await world.install()
     await world.make_ring()
     world.sharder("x0")
@@ -42,7 +42,7 @@ async def start(world: World) -> None:
 
 @virtual_time
 async def test_an_object_that_only_gets_the_drain_label_comes_back() -> None:
-    async with World(1) as world:
+    async with SimulatedCluster(1) as world:
         await start(world)
         before = world.owners()
         async with world.admin() as client:
@@ -57,7 +57,7 @@ async def test_an_object_that_only_gets_the_drain_label_comes_back() -> None:
 
 @virtual_time
 async def test_a_lease_without_the_rings_label_has_it_again_before_anything_moves() -> None:
-    async with World(1) as world:
+    async with SimulatedCluster(1) as world:
         await start(world)
         before = world.owners()
         async with world.admin() as client:
@@ -80,7 +80,7 @@ async def make_pod(client: Client, name: str) -> None:
     await client.apply(pod)
 
 
-async def kubelet(world: World, client: Client, name: str) -> None:
+async def kubelet(world: SimulatedCluster, client: Client, name: str) -> None:
     """Ends a pod: sends SIGTERM once it is being deleted, and removes it after its process has ended."""
     while not (await client.get(Pod, name, "ops")).metadata.deleting:  # noqa: ASYNC110 - as a kubelet's watch
         await asyncio.sleep(0.5)
@@ -88,7 +88,9 @@ async def kubelet(world: World, client: Client, name: str) -> None:
     await client.raw("DELETE", f"/api/v1/namespaces/ops/pods/{name}", b'{"gracePeriodSeconds": 0}')
 
 
-async def evict(world: World, then: Callable[[Client], Awaitable[None]] | None = None) -> list[str]:
+async def evict(
+    world: SimulatedCluster, then: Callable[[Client], Awaitable[None]] | None = None
+) -> list[str]:
     """Evicts the pod of s0 and waits until all its objects are elsewhere; returns what was reported meanwhile. `then`
     runs after its end.
     """
@@ -112,7 +114,7 @@ async def evict(world: World, then: Callable[[Client], Awaitable[None]] | None =
 
 @virtual_time
 async def test_a_shard_whose_pod_is_evicted_leaves_and_its_objects_have_other_shards() -> None:
-    async with World(1) as world:
+    async with SimulatedCluster(1) as world:
         await start(world)
         before = world.owners()
         lines = await evict(world)
@@ -128,7 +130,7 @@ async def test_a_shard_whose_pod_is_evicted_leaves_and_its_objects_have_other_sh
 
 @virtual_time
 async def test_a_shard_that_is_started_again_under_its_name_has_its_objects_again() -> None:
-    async with World(1) as world:
+    async with SimulatedCluster(1) as world:
         await start(world)
         before = world.owners()
 

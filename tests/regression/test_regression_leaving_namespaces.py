@@ -6,12 +6,12 @@ import asyncio
 
 import msgspec
 import pytest
-from processes import Process
-from world import Thing, Touch, World, simulate
 
 from kubeshard.controller import Context, Result
 from kubeshard.core import ConfigMap, Namespace, ObjectMeta
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
+from kubeshard.simulation.processes import Process
 
 pytestmark = pytest.mark.regression
 
@@ -34,7 +34,7 @@ class Telling(Touch):
 
 def test_hardly_anything_is_created_in_a_namespace_that_is_being_deleted_and_all_in_its_successor() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install()
             await world.make_ring()
             world.sharder("x0")

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 
 import pytest
-from world import Thing, World
 
 from kubeshard.core import Lease, Namespace, ObjectMeta
 from kubeshard.core.builtin import LeaseSpec
@@ -15,6 +14,7 @@ from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.unassigned import APART
 from kubeshard.sharding.names import RING_LABEL, shard_label
+from kubeshard.simulation.cluster import SimulatedCluster, Thing
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.regression
 RINGS = 60
 
 
-async def make_ring(world: World, name: str) -> None:
+async def make_ring(world: SimulatedCluster, name: str) -> None:
     """A ring with two shards and a namespace of its own, which has one object."""
     async with world.admin() as client:
         await client.create(Namespace(metadata=ObjectMeta(name=name, labels={"ring": name})))
@@ -37,7 +37,7 @@ async def make_ring(world: World, name: str) -> None:
             await client.create(Lease(metadata=meta, spec=spec))
 
 
-def served(world: World, *names: str) -> bool:
+def served(world: SimulatedCluster, *names: str) -> bool:
     """Whether these objects have a shard in every ring."""
     for (namespace, name), thing in world.objects("sim.example", "things").items():
         if name in names and not (thing["metadata"].get("labels") or {}).get(shard_label(namespace)):
@@ -47,7 +47,7 @@ def served(world: World, *names: str) -> bool:
 
 @virtual_time
 async def test_many_rings_are_all_served_over_a_few_watches_and_without_reading_what_is_of_others() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         names = [f"ring{number}" for number in range(RINGS)]
         for name in names:

@@ -6,14 +6,14 @@ import asyncio
 from collections import Counter
 
 import pytest
-from processes import Process
-from world import World
 
 from kubeshard.core import Lease, ObjectMeta
 from kubeshard.core.builtin import LeaseSpec
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding import RING_LABEL, shard_label
+from kubeshard.simulation.cluster import SimulatedCluster
+from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.regression
 THINGS = 5
 
 
-async def with_shards(world: World, rings: int) -> None:
+async def with_shards(world: SimulatedCluster, rings: int) -> None:
     """Makes the rings with one shard each, as if it lived elsewhere."""
     await world.install()
     now = micro_time(world.clock.wall())
@@ -38,7 +38,7 @@ async def with_shards(world: World, rings: int) -> None:
 class Requests:
     """Requests of the sharder for Things."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         self.sent: Counter[str] = Counter()
         self.conflicts = 0
         world.observers.append(self._see)
@@ -54,7 +54,7 @@ class Requests:
             self.conflicts += answer.status == 409
 
 
-def all_labelled(world: World, rings: int) -> bool:
+def all_labelled(world: SimulatedCluster, rings: int) -> bool:
     return all(
         shard_label(f"r{number}") in (thing["metadata"].get("labels") or {})
         for thing in world.objects("sim.example", "things").values()
@@ -65,7 +65,7 @@ def all_labelled(world: World, rings: int) -> bool:
 @pytest.mark.parametrize("rings", [3, 24])
 @virtual_time
 async def test_objects_that_all_rings_assign_at_once_are_patched_once_for_each_ring(rings: int) -> None:
-    async with World(latency=(0.001, 0.03)) as world:
+    async with SimulatedCluster(latency=(0.001, 0.03)) as world:
         await with_shards(world, rings)
         await world.make_things(THINGS)
         requests = Requests(world)

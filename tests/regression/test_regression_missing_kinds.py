@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from processes import Process, refusal
-from world import Thing, Touch, World, definition, simulate
 
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.core import ConfigMap, Key, KubeObject, MergePatch, ObjectMeta
@@ -17,6 +15,8 @@ from kubeshard.core.builtin import Lease
 from kubeshard.manager import LeaderElection
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
 from kubeshard.sharding import drain_label
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, definition, simulate
+from kubeshard.simulation.processes import Process, refusal
 
 pytestmark = pytest.mark.regression
 
@@ -47,18 +47,18 @@ class Noting(Reconciler[Any]):
         return None
 
 
-async def make(world: World, kind: type[KubeObject], name: str) -> None:
+async def make(world: SimulatedCluster, kind: type[KubeObject], name: str) -> None:
     async with world.admin() as client:
         await client.create(kind(metadata=ObjectMeta(name=name, namespace="team")))
 
 
-async def drop(world: World, plural: str) -> None:
+async def drop(world: SimulatedCluster, plural: str) -> None:
     async with world.admin() as client:
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.sim.example"
         await client.raw("DELETE", path)
 
 
-async def holder(world: World, name: str) -> str:
+async def holder(world: SimulatedCluster, name: str) -> str:
     async with world.admin() as client:
         return (await client.get(Lease, name, "ops")).spec.holder_identity or ""
 
@@ -80,7 +80,7 @@ def waiting(process: Process) -> dict[tuple[str, str], float]:
 
 def test_a_kind_that_is_not_installed_stops_its_controller_only_which_starts_when_it_appears() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install(NEIGHBOURS)
             other, neighbour = Noting(), Noting()
             process = world.operator(
@@ -105,7 +105,7 @@ def test_a_kind_that_is_not_installed_stops_its_controller_only_which_starts_whe
 
 def test_a_definition_deleted_for_two_minutes_costs_neighbours_and_leadership_nothing() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install(OTHERS, NEIGHBOURS)
             other, neighbour = Noting(), Noting()
             process = world.operator(
@@ -135,7 +135,7 @@ def test_a_definition_deleted_for_two_minutes_costs_neighbours_and_leadership_no
 
 def test_what_came_while_an_owned_kind_was_missing_is_reconciled_when_it_is_back() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install(OTHERS, NEIGHBOURS)
             reconciler = Noting()
             world.operator("op", Controller(name="n", reconciler=reconciler, primary=Neighbour, owns=[Other]))
@@ -160,7 +160,7 @@ def test_a_shard_keeps_its_lease_and_acknowledges_drains_while_a_kind_that_it_me
     None
 ):
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install(OTHERS, NEIGHBOURS)
             await world.make_ring()
             world.sharder("x0")
@@ -199,7 +199,7 @@ def test_a_shard_keeps_its_lease_and_acknowledges_drains_while_a_kind_that_it_me
 
 def test_a_shard_starts_and_keeps_its_lease_though_a_main_kind_is_not_installed() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install()
             await world.make_ring()
             world.sharder("x0")
@@ -245,7 +245,7 @@ def test_a_shard_that_hears_nothing_of_any_kind_that_it_reconciles_loses_its_lea
     """
 
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install()
             await world.make_ring()
             world.sharder("x0")
@@ -275,7 +275,7 @@ def test_workers_are_said_to_start_when_their_kinds_are_there(caplog: pytest.Log
         ]
 
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install(NEIGHBOURS)
             world.operator(
                 "op",
@@ -299,7 +299,7 @@ def test_workers_are_said_to_start_when_their_kinds_are_there(caplog: pytest.Log
 @pytest.mark.parametrize("sharded", [False, True])
 def test_credentials_that_are_refused_at_the_start_end_the_process_at_once(sharded: bool) -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install(NEIGHBOURS)
             await world.make_ring()
             controllers = [Controller(name="neighbour", reconciler=Noting(), primary=Neighbour)]
@@ -318,7 +318,7 @@ def test_credentials_that_are_refused_at_the_start_end_the_process_at_once(shard
 
 def test_credentials_that_are_refused_later_are_waited_for() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install(NEIGHBOURS)
             reconciler = Noting()
             process = world.operator(
@@ -349,7 +349,7 @@ def test_a_forbidden_kind_is_waited_for_with_the_rule_to_grant_said_once(
     caplog.set_level(logging.INFO)
 
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install(OTHERS, NEIGHBOURS)
             other, neighbour = Noting(), Noting()
             process = world.operator(
@@ -398,7 +398,7 @@ def test_a_right_to_watch_that_is_missing_is_said_once_and_not_taken_back_becaus
         return len(records)
 
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install(OTHERS)
             other = Noting()
             process = world.operator(
@@ -425,7 +425,7 @@ def test_a_right_to_watch_that_is_missing_is_said_once_and_not_taken_back_becaus
 
 def test_a_kind_about_which_the_server_says_nothing_does_not_keep_the_others_waiting_for_long() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install(OTHERS, NEIGHBOURS)
             other, neighbour = Noting(), Noting()
             process = world.operator(
@@ -450,7 +450,7 @@ def test_a_kind_about_which_the_server_says_nothing_does_not_keep_the_others_wai
 
 def test_a_shard_that_may_not_read_its_main_kind_asks_for_no_lease_and_so_for_no_objects() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install()
             await world.make_ring()
             world.sharder("x0")
@@ -483,7 +483,7 @@ def test_an_outage_of_ten_minutes_restarts_nobody_who_need_not_and_who_starts_in
     caplog.set_level(logging.INFO)
 
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install(NEIGHBOURS)
             await world.make_ring()
             reconciler = Noting()

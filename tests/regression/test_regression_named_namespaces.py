@@ -8,10 +8,8 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 import pytest
-from processes import Process
 from test_regression_many_rings import served
 from test_regression_reference_role import LEADER_ELECTION, SHARDER, SHARDER_ROLE, Rule, grant
-from world import Thing, Touch, World
 
 from kubeshard.core import Lease, Namespace, ObjectMeta
 from kubeshard.core.builtin import LeaseSpec
@@ -22,6 +20,8 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.unassigned import APART
 from kubeshard.sharding import ControllerRing
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
+from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -33,7 +33,7 @@ RIGHTS: tuple[Rule, ...] = tuple(
 )
 
 
-async def grant_rights(world: World, *everywhere: Rule) -> None:
+async def grant_rights(world: SimulatedCluster, *everywhere: Rule) -> None:
     """Grants the sharder what it needs, and these rights on the resources of the ring."""
     await grant(world, "sharder", (*SHARDER_ROLE, ("events.k8s.io", "events", "create patch")))
     await grant(world, "election", LEADER_ELECTION, "sharding-system")
@@ -45,7 +45,7 @@ def naming(*names: str) -> LabelSelector:
     return LabelSelector(match_expressions=(requirement,))
 
 
-def note_places(world: World) -> dict[tuple[str, str], int]:
+def note_places(world: SimulatedCluster) -> dict[tuple[str, str], int]:
     """Returns how often the sharder read objects of the ring from now on, by namespace ("" for all), and how."""
     places = Counter[tuple[str, str]]()
 
@@ -59,13 +59,13 @@ def note_places(world: World) -> dict[tuple[str, str], int]:
     return places
 
 
-async def create(world: World, namespace: str, *names: str) -> None:
+async def create(world: SimulatedCluster, namespace: str, *names: str) -> None:
     async with world.admin() as client:
         for name in names:
             await client.create(Thing(metadata=ObjectMeta(name=name, namespace=namespace)))
 
 
-async def begin(world: World, names: Collection[str], rights_in: Collection[str]) -> None:
+async def begin(world: SimulatedCluster, names: Collection[str], rights_in: Collection[str]) -> None:
     """A ring that names these namespaces, of which only `team` exists before; two shards; and a sharder without a
     webhook.
     """
@@ -83,18 +83,18 @@ async def begin(world: World, names: Collection[str], rights_in: Collection[str]
     await asyncio.sleep(30)
 
 
-async def conditions(world: World) -> Mapping[str, Condition]:
+async def conditions(world: SimulatedCluster) -> Mapping[str, Condition]:
     async with world.admin() as client:
         return {each.type: each for each in (await client.get(ControllerRing, world.ring)).status.conditions}
 
 
-def owned(world: World, namespace: str, *shards: str) -> bool:
+def owned(world: SimulatedCluster, namespace: str, *shards: str) -> bool:
     return set(world.owners(namespace=namespace).values()) <= set(shards)
 
 
 @virtual_time
 async def test_rights_in_the_named_namespaces_are_enough_and_nothing_is_read_elsewhere() -> None:
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         places = note_places(world)
         await begin(world, ["team", "other"], ["team", "other"])
         for namespace in ("team", "other", "elsewhere"):
@@ -115,7 +115,7 @@ async def test_rights_in_the_named_namespaces_are_enough_and_nothing_is_read_els
 @virtual_time
 async def test_a_namespace_in_which_the_right_is_missing_costs_the_others_nothing_and_is_named() -> None:
     """The objects that others control are moved, too, although it is unknown what is drained there."""
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         await begin(world, ["team", "closed"], ["team"])
         await create(world, "team", *(f"a{number}" for number in range(10)))
         await create(world, "closed", "b")
@@ -142,7 +142,7 @@ async def test_a_namespace_in_which_the_right_is_missing_costs_the_others_nothin
 
 @virtual_time
 async def test_a_namespace_whose_lists_hang_does_not_hold_up_the_others() -> None:
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         await begin(world, ["a-held", "team", "z-held"], ["a-held", "team", "z-held"])
         for namespace in ("a-held", "team", "z-held"):
             await create(world, namespace, *(f"a{number}" for number in range(10)))
@@ -171,7 +171,7 @@ async def test_a_namespace_whose_lists_hang_does_not_hold_up_the_others() -> Non
         )
 
 
-def children_follow(world: World) -> bool:
+def children_follow(world: SimulatedCluster) -> bool:
     """Whether each ConfigMap is where its owner is."""
     things, maps = world.owners(), world.owners("", "configmaps")
     return bool(maps) and all(shard == things[name.removeprefix("c-")] for name, shard in maps.items())
@@ -179,7 +179,7 @@ def children_follow(world: World) -> bool:
 
 @virtual_time
 async def test_a_named_namespace_that_comes_later_is_served_and_not_missed_before() -> None:
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         await begin(world, ["team", "later"], ["team"])
         await asyncio.sleep(400)
         assert "Permitted" not in await conditions(world)
@@ -196,7 +196,7 @@ async def test_a_named_namespace_that_comes_later_is_served_and_not_missed_befor
 
 @virtual_time
 async def test_a_ring_that_names_other_namespaces_reads_these() -> None:
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         await begin(world, ["team"], ["team", "other"])
         await world.until(lambda: owned(world, "team", "s0", "s1"), within=2)
         places = note_places(world)
@@ -214,7 +214,7 @@ async def test_a_ring_that_names_other_namespaces_reads_these() -> None:
 def test_many_rings_with_named_namespaces_share_a_watch_only_if_it_is_permitted(everywhere: bool) -> None:
     @virtual_time
     async def scene() -> None:
-        async with World(1, users=SHARDERS) as world:
+        async with SimulatedCluster(1, users=SHARDERS) as world:
             await world.install()
             names, places = [f"ring{number}" for number in range(2 * APART)], note_places(world)
             await grant_rights(world, *(RIGHTS if everywhere else ()))
@@ -242,7 +242,7 @@ def test_many_rings_with_named_namespaces_share_a_watch_only_if_it_is_permitted(
 
 @virtual_time
 async def test_rings_that_may_not_share_a_watch_any_longer_watch_on_their_own() -> None:
-    async with World(1, users=SHARDERS) as world:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
         await world.install()
         names = [f"ring{number}" for number in range(2 * APART)]
         await grant_rights(world, *RIGHTS)
@@ -261,7 +261,7 @@ async def test_rings_that_may_not_share_a_watch_any_longer_watch_on_their_own() 
         await world.until(lambda: served(world, "after"), within=2)
 
 
-async def make_ring(world: World, name: str) -> None:
+async def make_ring(world: SimulatedCluster, name: str) -> None:
     """A ring with a shard and a namespace that it names, which has one object."""
     async with world.admin() as client:
         await client.create(Namespace(metadata=ObjectMeta(name=name)))

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
-from processes import StreamAround
-from world import Thing, Touch, World
 
 from kubeshard.core import MergePatch, Namespace, ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
+from kubeshard.simulation.processes import StreamAround
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -36,11 +36,11 @@ def late(path: str, seconds: float) -> Callable[[HttpRequest, HttpStream], HttpS
     return lambda request, stream: Late(stream, seconds) if request.target.startswith(path) else stream
 
 
-def in_(world: World, namespace: str) -> Callable[[], bool]:
+def in_(world: SimulatedCluster, namespace: str) -> Callable[[], bool]:
     return lambda: all(world.owners(namespace=namespace).values())
 
 
-def lists_of_things(world: World) -> list[str]:
+def lists_of_things(world: SimulatedCluster) -> list[str]:
     """Returns the list requests for Things from now on."""
     seen: list[str] = []
 
@@ -53,7 +53,7 @@ def lists_of_things(world: World) -> list[str]:
     return seen
 
 
-async def quiet(world: World, selector: LabelSelector | None = None) -> None:
+async def quiet(world: SimulatedCluster, selector: LabelSelector | None = None) -> None:
     """A ring of two shards without a webhook, long after everything has settled."""
     await world.install()
     await world.make_ring(selector=selector)
@@ -63,7 +63,7 @@ async def quiet(world: World, selector: LabelSelector | None = None) -> None:
     await asyncio.sleep(60)
 
 
-async def make(world: World, namespace: str, labels: Mapping[str, str] | None = None) -> None:
+async def make(world: SimulatedCluster, namespace: str, labels: Mapping[str, str] | None = None) -> None:
     async with world.admin() as client:
         await client.create(Namespace(metadata=ObjectMeta(name=namespace, labels=labels)))
         await client.create(Thing(metadata=ObjectMeta(name="a", namespace=namespace)))
@@ -72,7 +72,7 @@ async def make(world: World, namespace: str, labels: Mapping[str, str] | None = 
 @pytest.mark.parametrize("slow", ["/api/v1/namespaces?", "/apis/sim.example/v1/things?"])
 @virtual_time
 async def test_an_object_created_with_its_namespace_is_assigned_whichever_watch_is_late(slow: str) -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await quiet(world)
         for network in world.processes["x0"].networks:
             network.through = late(slow, 0.3)
@@ -90,7 +90,7 @@ async def test_an_object_of_one_of_few_selected_namespaces_among_many_is_assigne
     slow: str,
 ) -> None:
     """Such a ring reads the objects of these namespaces only."""
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await quiet(world, LabelSelector(match_labels={"team": "yes"}))
         async with world.admin() as client:
             for number in range(60):
@@ -110,7 +110,7 @@ async def test_an_object_of_one_of_few_selected_namespaces_among_many_is_assigne
 
 @virtual_time
 async def test_many_namespaces_with_objects_are_all_noticed_and_cost_no_full_pass_each() -> None:
-    async with World(seed=3) as world:
+    async with SimulatedCluster(seed=3) as world:
         await quiet(world)
         lists = lists_of_things(world)
         for number in range(40):
@@ -122,7 +122,7 @@ async def test_many_namespaces_with_objects_are_all_noticed_and_cost_no_full_pas
 
 @virtual_time
 async def test_namespaces_without_objects_cost_nothing() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await quiet(world)
         lists = lists_of_things(world)
         async with world.admin() as client:
@@ -134,7 +134,7 @@ async def test_namespaces_without_objects_cost_nothing() -> None:
 
 @virtual_time
 async def test_namespaces_that_appear_together_are_looked_at_together() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await quiet(world)
         for network in world.processes["x0"].networks:
             network.through = late("/api/v1/namespaces?", 0.3)
@@ -150,7 +150,7 @@ async def test_namespaces_that_appear_together_are_looked_at_together() -> None:
 
 @virtual_time
 async def test_objects_of_a_namespace_whose_labels_begin_to_match_are_assigned() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await quiet(world, LabelSelector(match_labels={"team": "yes"}))
         await make(world, "other", {"team": "no"})
         await asyncio.sleep(5)

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
-from world import Touch, World
 
 from kubeshard.runtime.transport import HttpRequest, HttpStream
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -45,7 +45,7 @@ class Poisoned:
 def test_a_minute_of_odd_watch_lines_ends_no_process_and_stops_nobody_for_good(line: bytes) -> None:
     @virtual_time
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install()
             await world.make_ring()
             processes = [world.sharder("x0"), world.shard("s0", Touch()), world.shard("s1", Touch())]

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from processes import Process, refusal
-from world import MAIN, Thing, Touch, World, definition, simulate
 
 from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.core import ConfigMap, Key, KubeObject, MergePatch, Namespace, ObjectMeta
@@ -19,6 +17,8 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportTime
 from kubeshard.shard.reclaiming import PATIENCE
 from kubeshard.sharding import drain_label, shard_label
 from kubeshard.sharding.api import RingResource
+from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch, definition, simulate
+from kubeshard.simulation.processes import Process, refusal
 
 pytestmark = pytest.mark.regression
 
@@ -83,7 +83,7 @@ RING = (MAIN, *(RingResource(group="sim.example", resource=f"{name}s") for name 
 class Scene:
     """A ring of Things and `kinds`. While `broken`, every kind but Thing misbehaves towards the shards."""
 
-    def __init__(self, world: World, *kinds: str) -> None:
+    def __init__(self, world: SimulatedCluster, *kinds: str) -> None:
         self.world = world
         self.kinds = kinds
         self.noted = {kind: Noting() for kind in kinds}
@@ -149,7 +149,7 @@ class Scene:
 
 def test_kinds_that_cannot_be_read_cost_their_own_objects_only_and_come_back_by_themselves() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             play = Scene(world, *KINDS)
             await play.begin()
             shards = [play.shard("s0"), play.shard("s1")]
@@ -176,7 +176,7 @@ def test_kinds_that_cannot_be_read_cost_their_own_objects_only_and_come_back_by_
 
 def test_a_shard_starts_without_the_kinds_that_cannot_be_read() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             play = Scene(world, *KINDS)
             await play.begin()
             play.broken = True
@@ -196,7 +196,7 @@ def test_a_shard_starts_without_the_kinds_that_cannot_be_read() -> None:
 
 def test_a_drain_is_acknowledged_once_the_kind_can_be_read_again_and_not_before() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             play = Scene(world, "failing")
             await play.begin()
             play.shard("s0")
@@ -225,7 +225,7 @@ def test_a_kind_that_fails_is_said_once_with_its_controllers(caplog: pytest.LogC
     caplog.set_level(logging.INFO)
 
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             play = Scene(world, "failing")
             await play.begin()
             play.shard("s0")
@@ -252,7 +252,7 @@ def test_a_kind_that_fails_is_said_once_with_its_controllers(caplog: pytest.LogC
     assert said == [(cannot, "failing"), (can, "failing")]
 
 
-async def returning(world: World) -> tuple[Scene, Process]:
+async def returning(world: SimulatedCluster) -> tuple[Scene, Process]:
     """A shard that finds objects with its name, and may not write those of a kind: it cannot reclaim them."""
     play = Scene(world, "forbidden")
     await play.begin()
@@ -276,7 +276,7 @@ def test_a_kind_that_cannot_be_reclaimed_holds_up_its_own_controller_only() -> N
     """Late moves of a sharder may take objects from a shard that returns, until the shard has written to them."""
 
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             play, _ = await returning(world)
             assert await world.until(lambda: play.seen("o"), within=PATIENCE + 1) > PATIENCE - 5
 
@@ -285,7 +285,7 @@ def test_a_kind_that_cannot_be_reclaimed_holds_up_its_own_controller_only() -> N
 
 def test_a_shard_that_is_stopped_while_a_kind_is_reclaimed_ends_at_once_and_releases_its_lease() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             play, shard = await returning(world)
             await asyncio.wait_for(shard.stop(), timeout=2)
             lease = world.objects("coordination.k8s.io", "leases")[Key("ops", "s0")]
@@ -300,7 +300,7 @@ def test_a_shard_that_is_stopped_while_a_kind_is_reclaimed_ends_at_once_and_rele
 
 def test_a_controller_that_works_at_home_goes_on_while_the_cluster_of_the_objects_is_down() -> None:
     async def scene() -> None:
-        async with World(apart=True) as world:
+        async with SimulatedCluster(apart=True) as world:
             await world.install()
             async with world.admin("home") as home:
                 await home.create(Namespace(metadata=ObjectMeta(name="h")))

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from world import Touch, World
 
 from kubeshard.client import Client
 from kubeshard.core import MergePatch, Namespace, ObjectMeta
@@ -13,6 +12,7 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.times import micro_time
 from kubeshard.sharding import ControllerRing
 from kubeshard.sharding.names import RING_LABEL, SHARD_NAMESPACES_ANNOTATION
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -21,7 +21,7 @@ SHARDS = ("s0", "s1", "s2")
 PHANTOMS = ("phantom-1", "phantom-2", "phantom-3")
 
 
-async def hijack(world: World, admin: Client) -> None:
+async def hijack(world: SimulatedCluster, admin: Client) -> None:
     await admin.create(Namespace(metadata=ObjectMeta(name="tenant")))
     for name in PHANTOMS:
         now = micro_time(world.clock.wall())
@@ -32,17 +32,17 @@ async def hijack(world: World, admin: Client) -> None:
         await admin.create(Lease(metadata=meta, spec=spec))
 
 
-def hijacked(world: World) -> set[str]:
+def hijacked(world: SimulatedCluster) -> set[str]:
     return {name for name, owner in world.owners().items() if owner not in SHARDS}
 
 
-async def problems(world: World, admin: Client) -> str:
+async def problems(world: SimulatedCluster, admin: Client) -> str:
     ring = await admin.get(ControllerRing, world.ring)
     conditions = ring.status.conditions if ring.status else ()
     return "; ".join(each.message for each in conditions if each.type == "ShardsAccepted")
 
 
-async def start(world: World) -> None:
+async def start(world: SimulatedCluster) -> None:
     await world.install()
     await world.make_ring()
     world.sharder("x0")
@@ -52,7 +52,7 @@ async def start(world: World) -> None:
     await world.until(lambda: world.all_owned(*SHARDS), within=60)
 
 
-async def say(world: World, admin: Client, namespaces: str | None) -> None:
+async def say(world: SimulatedCluster, admin: Client, namespaces: str | None) -> None:
     annotations: dict[str, Any] = {SHARD_NAMESPACES_ANNOTATION: namespaces}
     patch = MergePatch({"metadata": {"annotations": annotations}})
     await admin.patch(ControllerRing, world.ring, "", patch)
@@ -61,7 +61,7 @@ async def say(world: World, admin: Client, namespaces: str | None) -> None:
 @pytest.mark.parametrize("deleted", [True, False])
 @virtual_time
 async def test_leases_that_ask_for_a_day_are_given_a_minute_and_the_ring_says_so(deleted: bool) -> None:
-    async with World() as world, world.admin() as admin:
+    async with SimulatedCluster() as world, world.admin() as admin:
         await start(world)
         await hijack(world, admin)
         await world.until(lambda: hijacked(world), within=10)
@@ -77,7 +77,7 @@ async def test_leases_that_ask_for_a_day_are_given_a_minute_and_the_ring_says_so
 
 @virtual_time
 async def test_leases_outside_the_namespaces_of_the_ring_get_nothing_and_give_back_what_they_got() -> None:
-    async with World() as world, world.admin() as admin:
+    async with SimulatedCluster() as world, world.admin() as admin:
         await start(world)
         before = world.owners()
         await say(world, admin, "ops, elsewhere")
@@ -94,7 +94,7 @@ async def test_leases_outside_the_namespaces_of_the_ring_get_nothing_and_give_ba
 
 @virtual_time
 async def test_a_shard_does_not_live_because_a_lease_of_its_name_is_held_in_another_namespace() -> None:
-    async with World() as world, world.admin() as admin:
+    async with SimulatedCluster() as world, world.admin() as admin:
         await start(world)
         await say(world, admin, "ops")
         await hijack(world, admin)

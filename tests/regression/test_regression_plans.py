@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 from tiers import further
-from world import Touch, World
 
 from kubeshard.core import ConfigMap, MergePatch
 from kubeshard.sharding import HashRing, shard_label
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.planning import Change, Plan, Seen, moves, planned, with_shards
 from kubeshard.survey.ring import SeenRing, see
@@ -22,7 +22,7 @@ Places = dict[tuple[str, str], str]
 """Shards by resource and name."""
 
 
-def places(world: World) -> Places:
+def places(world: SimulatedCluster) -> Places:
     return {
         (resource, name): shard
         for group, resource in (("sim.example", "things"), ("", "configmaps"))
@@ -30,19 +30,19 @@ def places(world: World) -> Places:
     }
 
 
-def settled(world: World, shards: set[str]) -> bool:
+def settled(world: SimulatedCluster, shards: set[str]) -> bool:
     """Waits until every Thing is on the shard that the hash ring chooses, and its ConfigMap with it."""
     ring, children = HashRing(shards), world.owners("", "configmaps")
     right = {name: ring.owner(f"sim.example/Thing/team/{name}") for name in world.owners()}
     return world.owners() == right and children == {f"c-{name}": shard for name, shard in right.items()}
 
 
-async def look(world: World) -> SeenRing:
+async def look(world: SimulatedCluster) -> SeenRing:
     async with world.admin() as client:
         return await see(client, await read_cluster(client), world.ring)
 
 
-async def plan_of(world: World, change: Change, ring: SeenRing) -> tuple[Plan, Places]:
+async def plan_of(world: SimulatedCluster, change: Change, ring: SeenRing) -> tuple[Plan, Places]:
     """Returns the plan, and the future shards of the objects that move."""
     async with world.admin() as client:
         moving = {
@@ -61,7 +61,7 @@ async def test_what_a_plan_says_is_what_then_happens(seed: int) -> None:
     added = names[4 : 4 + random.randint(0, 2)]
     most = len(first) - (not added)
     removed = random.sample(first, random.randint(0, most) if added else most)
-    async with World(seed) as world:
+    async with SimulatedCluster(seed) as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0")
@@ -98,7 +98,7 @@ async def test_what_a_plan_says_is_what_then_happens(seed: int) -> None:
 
 @virtual_time
 async def test_children_that_were_left_behind_are_told_before_they_move() -> None:
-    async with World(1) as world:
+    async with SimulatedCluster(1) as world:
         await world.install()
         await world.make_ring()
         sharder = world.sharder("x0")

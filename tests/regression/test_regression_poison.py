@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from world import Process, Thing, Touch, World, simulate
 
 from kubeshard.controller import Context, Result
 from kubeshard.core import MergePatch
 from kubeshard.sharding import drain_label
+from kubeshard.simulation.cluster import Process, SimulatedCluster, Thing, Touch, simulate
 
 pytestmark = pytest.mark.regression
 
@@ -37,7 +37,7 @@ def test_an_object_that_cannot_be_reconciled_ends_no_shard_and_stays_where_it_is
     None
 ):
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install()
             await world.make_ring()
             world.sharder("x0")

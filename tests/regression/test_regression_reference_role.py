@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from world import Touch, World
 
 from kubeshard.core import MergePatch
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharder.webhook_drift import APPLY_AGAIN
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard_apiserver import User
 
@@ -44,7 +44,7 @@ RING: Sequence[Rule] = (("", "configmaps", "list patch"), ("sim.example", "thing
 WEBHOOK = "controllerring-r"
 
 
-async def grant(world: World, name: str, rules: Sequence[Rule], namespace: str = "") -> None:
+async def grant(world: SimulatedCluster, name: str, rules: Sequence[Rule], namespace: str = "") -> None:
     """Grants the sharder these rights, everywhere or in one namespace."""
     api, cluster = "rbac.authorization.k8s.io/v1", "" if namespace else "Cluster"
     metadata: Mapping[str, Any] = {"name": name, **({"namespace": namespace} if namespace else {})}
@@ -69,9 +69,9 @@ async def grant(world: World, name: str, rules: Sequence[Rule], namespace: str =
             await client.apply(manifest)
 
 
-async def started(*shards: str) -> World:
+async def started(*shards: str) -> SimulatedCluster:
     """A ring whose sharder has the reference's rights."""
-    world = World(users={"x0": SHARDER})
+    world = SimulatedCluster(users={"x0": SHARDER})
     await world.__aenter__()
     await world.install()
     await grant(world, "sharder", SHARDER_ROLE)
@@ -86,7 +86,7 @@ async def started(*shards: str) -> World:
     return world
 
 
-def in_place(world: World) -> bool:
+def in_place(world: SimulatedCluster) -> bool:
     """Whether the ring's webhook is configured."""
     configurations = world.objects("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
     return bool(configurations[Key("", WEBHOOK)].get("webhooks"))

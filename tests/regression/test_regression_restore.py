@@ -8,9 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from processes import Process, StreamAround
 from test_regression_in_manager import SHARDS, working
-from world import Thing, Touch, World, simulate
 
 from kubeshard import when
 from kubeshard.controller import Context, Controller, Finalizer, Reconciler, Result, Watch
@@ -18,12 +16,14 @@ from kubeshard.core import AlreadyExists, ApiError, ConfigMap, MergePatch, Objec
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpStream
 from kubeshard.sharding import drain_label
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
+from kubeshard.simulation.processes import Process, StreamAround
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
 
 
-async def running(world: World) -> dict[str, Process]:
+async def running(world: SimulatedCluster) -> dict[str, Process]:
     await world.install()
     await world.make_ring()
     processes = {"x0": world.sharder("x0")}
@@ -35,7 +35,7 @@ async def running(world: World) -> dict[str, Process]:
     return processes
 
 
-async def lose_a_minute(world: World) -> None:
+async def lose_a_minute(world: SimulatedCluster) -> None:
     """Everything written within a minute is lost, including renewals of Leases."""
     restore = world.backup()
     await world.make_things(2, prefix="lost")
@@ -58,14 +58,14 @@ class Late(StreamAround):
         await self._let.wait()
 
 
-def child(world: World, name: str) -> str:
+def child(world: SimulatedCluster, name: str) -> str:
     for key, obj in world.objects("", "configmaps").items():
         if key.name == f"c-{name}":
             return obj["data"]["v"]
     return ""
 
 
-async def work_goes_on(world: World, within: float) -> None:
+async def work_goes_on(world: SimulatedCluster, within: float) -> None:
     """Checks that a change of an old object, and a new object, reach their shards."""
     async with world.admin() as client:
         await client.patch(Thing, "t0", "team", MergePatch({"spec": {"v": 7}}))
@@ -76,7 +76,7 @@ async def work_goes_on(world: World, within: float) -> None:
 
 @virtual_time
 async def test_nobody_is_declared_dead_because_of_a_restore_and_the_work_goes_on() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         processes = await running(world)
         owners = world.owners()
         await lose_a_minute(world)
@@ -89,7 +89,7 @@ async def test_nobody_is_declared_dead_because_of_a_restore_and_the_work_goes_on
 
 @virtual_time
 async def test_after_an_outage_a_restore_is_noticed_as_soon_as_somebody_answers() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         processes = await running(world)
         restore = world.backup()
         await asyncio.sleep(60)
@@ -108,7 +108,7 @@ async def test_after_an_outage_a_restore_is_noticed_as_soon_as_somebody_answers(
 @virtual_time
 async def test_a_shard_whose_watches_are_held_up_over_a_restore_learns_of_it_from_its_lease() -> None:
     """When its watches resume, the new history has long passed their versions, so no version gives the restore away."""
-    async with World() as world:
+    async with SimulatedCluster() as world:
         processes = await running(world)
         mine = [name for name, owner in world.owners().items() if owner == "s0"]
         restore = world.backup()
@@ -137,7 +137,7 @@ async def test_a_shard_whose_watches_are_held_up_over_a_restore_learns_of_it_fro
 
 @virtual_time
 async def test_a_shard_that_died_in_a_restore_is_found_out_in_twice_its_leases_duration() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         processes = await running(world)
         await lose_a_minute(world)
         processes["s0"].kill()
@@ -150,7 +150,7 @@ async def test_a_shard_that_died_in_a_restore_is_found_out_in_twice_its_leases_d
 @virtual_time
 async def test_an_object_that_a_restore_gave_back_to_its_former_shard_is_drained_once_more() -> None:
     """The shard had released it, which the backup does not know yet."""
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await running(world)
         name = next(name for name, owner in world.owners().items() if owner == "s0")
         async with world.admin() as client:
@@ -170,7 +170,7 @@ async def test_a_hand_over_that_a_restore_undid_is_done_again_for_the_object_and
     """Labels are those of the backup, and the ring has not changed: only the restore itself shows that they are out of
     date.
     """
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await running(world)
         joined = world.shard("s2", Touch())
         await world.until(lambda: world.draining() or "s2" in world.owners().values(), within=30, step=0.002)
@@ -273,7 +273,7 @@ def test_what_is_edited_or_deleted_again_after_a_restore_is_reconciled_though_it
     """The generations of the lost edits and deletions come again with other specs, and so do their versions."""
 
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install()
             works = Cleaned()
             if sharded:
@@ -319,7 +319,7 @@ async def test_an_object_that_is_as_before_a_restore_is_reconciled_because_its_c
         with suppress(AlreadyExists):
             await ctx.client.create(ConfigMap(metadata=metadata))
 
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_things(6)
         restore = world.backup()
@@ -332,5 +332,5 @@ async def test_an_object_that_is_as_before_a_restore_is_reconciled_because_its_c
         await world.until(lambda: len(world.objects("", "configmaps")) == 6, within=15)
 
 
-def things(world: World) -> dict[Key, dict[str, Any]]:
+def things(world: SimulatedCluster) -> dict[Key, dict[str, Any]]:
     return world.objects("sim.example", "things")

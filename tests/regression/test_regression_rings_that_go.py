@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 from prometheus_client import generate_latest
-from world import Touch, World
 
 from kubeshard.sharding import ControllerRing, RingResource
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.regression
 
 @virtual_time
 async def test_a_deleted_ring_leaves_no_series_in_any_replica() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring("lasting", [RingResource(group="", resource="secrets")])
         await world.make_ring()

@@ -1,11 +1,11 @@
 """A few minutes of the swarm: one shard at a time works on an object, and in the end every object has an owner."""
 
 import pytest
-import swarm
 from tiers import further
 
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.core import GroupKind, Key
+from kubeshard.simulation import swarm
 
 pytestmark = pytest.mark.regression
 

@@ -8,8 +8,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from processes import Network, Process
-from world import Thing, Touch, World, simulate
 
 from kubeshard import ALL
 from kubeshard.cache import Scope
@@ -23,6 +21,8 @@ from kubeshard.shard import Incarnation, ShardFence, ShardIdentity, Takeover
 from kubeshard.shard.reclaiming import PATIENCE, reclaim
 from kubeshard.shard.shard_claim import RETURNING_ANNOTATION
 from kubeshard.sharding import shard_label
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
+from kubeshard.simulation.processes import Network, Process
 from kubeshard.testing.virtual_time import VirtualClock
 
 pytestmark = pytest.mark.regression
@@ -37,7 +37,7 @@ SLOW_DOWN = HttpResponse(
 class Cluster:
     """A world whose shards take some time over each object, and a record of shards that worked on one together."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         self.world = world
         self.working: dict[str, set[str]] = {}
         self.together: list[tuple[float, str, str]] = []
@@ -83,7 +83,7 @@ def test_a_shard_that_is_back_never_works_on_an_object_that_a_throttled_move_sti
     seed: int, takeover: Takeover
 ) -> None:
     async def scene() -> None:
-        async with World(seed=seed, latency=(0.002, 0.02)) as world:
+        async with SimulatedCluster(seed=seed, latency=(0.002, 0.02)) as world:
             cluster = Cluster(world)
             await world.install()
             await world.make_ring()
@@ -117,7 +117,7 @@ def test_a_shard_that_is_back_loses_nothing_to_a_sharder_that_was_stopped_betwee
     """The sharder's process resumes a minute later and sends its pending patch."""
 
     async def scene() -> None:
-        async with World(seed=3) as world:
+        async with SimulatedCluster(seed=3) as world:
             cluster = Cluster(world)
             await world.install()
             await world.make_ring()
@@ -166,28 +166,30 @@ ME = ShardIdentity("r", "s0", "ops", Incarnation("", "boot", "x"))
 PLACES = ((Thing.KIND, ALL), (ConfigMap.KIND, ALL))
 
 
-async def labelled(world: World, cls: type[KubeObject], name: str, **labels: str) -> ObjectMeta:
+async def labelled(world: SimulatedCluster, cls: type[KubeObject], name: str, **labels: str) -> ObjectMeta:
     async with world.admin() as client:
         return (
             await client.create(cls(metadata=ObjectMeta(name=name, namespace="team", labels=labels)))
         ).metadata
 
 
-def state(world: World, meta: ObjectMeta, group: str = "sim.example", resource: str = "things") -> ObjectMeta:
+def state(
+    world: SimulatedCluster, meta: ObjectMeta, group: str = "sim.example", resource: str = "things"
+) -> ObjectMeta:
     metadata = world.objects(group, resource)[Key("team", meta.name)]["metadata"]
     return ObjectMeta(
         name=meta.name, resource_version=metadata["resourceVersion"], labels=metadata.get("labels")
     )
 
 
-def reclaiming(world: World) -> Client:
+def reclaiming(world: SimulatedCluster) -> Client:
     resources = {kind.group_resource for kind, _ in PLACES}
     return world.admin().fenced(ShardFence(ME, resources, lambda: None))
 
 
 def test_every_object_that_carries_the_name_has_a_new_version_and_is_otherwise_as_it_was() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install()
             mine = {ME.label: "s0", "app": "x"}
             main, child = (
@@ -211,7 +213,7 @@ def test_an_object_that_cannot_be_written_holds_a_returning_shard_up_for_half_a_
     None
 ):
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install()
             await labelled(world, Thing, "refused", **{ME.label: "s0"})
             good = await labelled(world, Thing, "good", **{ME.label: "s0"})
@@ -237,7 +239,7 @@ def test_an_object_that_cannot_be_written_holds_a_returning_shard_up_for_half_a_
 
 def test_a_lease_says_that_its_holder_returned_only_until_the_objects_are_reclaimed() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             cluster = Cluster(world)
             await world.install()
             await world.make_ring()
@@ -256,7 +258,7 @@ def test_a_lease_says_that_its_holder_returned_only_until_the_objects_are_reclai
 
 def test_a_shard_that_works_in_one_namespace_reclaims_its_objects_there_and_asks_for_no_others() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install()
             await world.make_ring()
             mine = await labelled(world, Thing, "mine", **{ME.label: "s0"})
@@ -274,7 +276,7 @@ def test_a_shard_that_works_in_one_namespace_reclaims_its_objects_there_and_asks
 
 def test_a_leader_that_may_send_few_requests_stays_the_leader_while_it_moves_many_objects() -> None:
     async def scene() -> None:
-        async with World() as world:
+        async with SimulatedCluster() as world:
             await world.install()
             await world.make_ring()
             await world.make_things(60)

@@ -11,10 +11,8 @@ from functools import partial
 
 import msgspec
 import pytest
-from processes import Process
 from test_regression_in_manager import SHARDS, Team, working
 from test_regression_restore import Late
-from world import Thing, World
 
 from kubeshard.client import Client
 from kubeshard.core import ApiError, ConfigMap, KubeObject, MergePatch, NotOurs, ObjectMeta
@@ -27,6 +25,8 @@ from kubeshard.sharder import left
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.left import HESITATION
 from kubeshard.sharding import ControllerRing, drain_label, shard_label
+from kubeshard.simulation.cluster import SimulatedCluster, Thing
+from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -37,7 +37,7 @@ LABEL, DRAIN = shard_label("r"), drain_label("r")
 class Reads:
     """Counts reads of single objects, and patches of objects, by shards and not by their sharder."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         self.reads = Counter[str]()
         self.patches = Counter[str]()
         world.observers.append(self._see)
@@ -62,7 +62,7 @@ def _is_sharders(request: HttpRequest) -> bool:
 class Owners:
     """The shards of each object of a resource, one after the other."""
 
-    def __init__(self, world: World, resource: GroupResource) -> None:
+    def __init__(self, world: SimulatedCluster, resource: GroupResource) -> None:
         self.of: dict[str, list[str]] = {}
         self.without: dict[str, float] = {}
         """For how long each object had no shard, the last time."""
@@ -87,7 +87,7 @@ class Owners:
 
 
 async def relabel(
-    world: World,
+    world: SimulatedCluster,
     name: str,
     labels: dict[str, str | None] | None,
     *,
@@ -99,7 +99,7 @@ async def relabel(
         await admin.patch(kind, name, "team", patch, field_manager=by or None)
 
 
-async def put_without_labels(world: World, name: str) -> None:
+async def put_without_labels(world: SimulatedCluster, name: str) -> None:
     path = f"/apis/sim.example/v1/namespaces/team/things/{name}"
     async with world.admin() as admin:
         thing = json.loads((await admin.raw("GET", path)).body)
@@ -107,7 +107,7 @@ async def put_without_labels(world: World, name: str) -> None:
         await admin.raw("PUT", path, json.dumps(thing).encode())
 
 
-async def keep_busy(world: World) -> None:
+async def keep_busy(world: SimulatedCluster) -> None:
     async with world.admin() as admin:
         for value in range(1_000_000):
             for name in world.owners():
@@ -251,7 +251,7 @@ async def test_what_a_sharder_moves_stays_where_it_is() -> None:
 async def test_an_object_that_changes_hands_has_no_shard_for_a_second_and_at_no_time_with_a_webhook(
     webhook: bool,
 ) -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         team = Team(world)
         await world.install()
         await world.make_ring()
@@ -292,7 +292,7 @@ async def test_a_shard_that_does_not_learn_in_time_that_it_released_an_object_le
     webhook: bool, lost: bool
 ) -> None:
     """The response comes long after the event, or never. A label that the webhook sets has no field manager."""
-    async with World() as world:
+    async with SimulatedCluster() as world:
         team = Team(world)
         await world.install()
         await world.make_ring()
@@ -323,7 +323,7 @@ async def test_a_shard_that_does_not_learn_in_time_that_it_released_an_object_le
 @virtual_time
 async def test_a_shard_that_learns_late_that_an_object_left_and_came_back_lets_go_of_it_once() -> None:
     """It hears of both, and of a drain, together."""
-    async with World() as world:
+    async with SimulatedCluster() as world:
         team = Team(world)
         await world.install()
         await world.make_ring()
@@ -360,7 +360,7 @@ async def test_a_controlled_object_that_a_webhook_gave_to_another_shard_is_that_
     """The Go sharder moves it by removing the label, and its webhook adds another one, which then has no field manager.
     The shard may not yet know that it has no longer the owner.
     """
-    async with World() as world:
+    async with SimulatedCluster() as world:
         team = Team(world)
         await world.install()
         await world.make_ring()
@@ -428,7 +428,7 @@ async def test_what_a_restore_of_etcd_gives_back_to_another_shard_is_that_shards
     """Its label was set when it was created, by the webhook and so by no sharder's field manager. Its version does not
     tell a restore from an edit, since the object is written again after it.
     """
-    async with World() as world:
+    async with SimulatedCluster() as world:
         team = Team(world)
         await world.install()
         await world.make_ring()
@@ -457,12 +457,12 @@ async def test_what_a_restore_of_etcd_gives_back_to_another_shard_is_that_shards
         assert world.owners()[name] == "s0"
 
 
-async def _without_ring(world: World) -> None:
+async def _without_ring(world: SimulatedCluster) -> None:
     async with world.admin() as admin:
         await admin.delete(ControllerRing, world.ring)
 
 
-async def _without_resource(world: World) -> None:
+async def _without_resource(world: SimulatedCluster) -> None:
     async with world.admin() as admin:
         ring = await admin.get(ControllerRing, world.ring)
         other = [{"group": "", "resource": "secrets"}]
@@ -470,7 +470,7 @@ async def _without_resource(world: World) -> None:
         await admin.patch(ControllerRing, ring.metadata.name, None, patch)
 
 
-async def _without_namespace(world: World) -> None:
+async def _without_namespace(world: SimulatedCluster) -> None:
     async with world.admin() as admin:
         selector = {"matchLabels": {"no": "such"}}
         await admin.patch(
@@ -481,9 +481,9 @@ async def _without_namespace(world: World) -> None:
 @pytest.mark.parametrize("gone", [_without_ring, _without_resource, _without_namespace])
 @virtual_time
 async def test_labels_are_removed_for_good_where_the_ring_does_not_select_the_object(
-    gone: Callable[[World], Awaitable[None]],
+    gone: Callable[[SimulatedCluster], Awaitable[None]],
 ) -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         team = Team(world)
         await world.install()
         await world.make_ring()

@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from processes import Process, refusal
 from tiers import further
-from world import Thing, Touch, World
 
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, ObjectMeta
@@ -16,6 +14,8 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder import repairs
 from kubeshard.sharding import shard_label
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
+from kubeshard.simulation.processes import Process, refusal
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -46,7 +46,7 @@ class Refusing:
             network.before = before
 
 
-async def balanced(world: World, things: int) -> Process:
+async def balanced(world: SimulatedCluster, things: int) -> Process:
     """Starts a ring with things; returns the sharder when all is quiet."""
     await world.install()
     await world.make_ring()
@@ -60,7 +60,7 @@ async def balanced(world: World, things: int) -> Process:
     return sharder
 
 
-def moved(world: World) -> bool:
+def moved(world: SimulatedCluster) -> bool:
     return "s0" not in world.owners().values()
 
 
@@ -72,7 +72,7 @@ async def delete_lease(client: Client) -> None:
 @virtual_time
 async def test_a_deleted_lease_that_cannot_be_created_again_for_a_while(refused_for: float) -> None:
     """Nobody looked at the objects when it was created at last: its shard was not available before either."""
-    async with World(seed=1) as world:
+    async with SimulatedCluster(seed=1) as world:
         sharder = await balanced(world, 30)
         world.processes["s0"].kill()
         async with world.admin() as client:
@@ -86,7 +86,7 @@ async def test_a_deleted_lease_that_cannot_be_created_again_for_a_while(refused_
 
 @virtual_time
 async def test_a_lease_that_cannot_be_taken_over_for_a_while() -> None:
-    async with World(seed=1) as world:
+    async with SimulatedCluster(seed=1) as world:
         sharder = await balanced(world, 30)
         world.processes["s0"].kill()
         refusing = Refusing(
@@ -101,7 +101,7 @@ async def test_a_lease_that_cannot_be_taken_over_for_a_while() -> None:
 @pytest.mark.parametrize("code", [403, 500])
 @virtual_time
 async def test_a_lease_that_cannot_be_labelled_is_no_cause_at_all(code: int) -> None:
-    async with World(seed=3) as world:
+    async with SimulatedCluster(seed=3) as world:
         sharder = await balanced(world, 30)
         Refusing(sharder, lambda request: request.method == "PATCH" and "/leases/" in request.target, code)
         world.processes["s0"].kill()
@@ -113,7 +113,7 @@ async def test_objects_that_cannot_be_patched_for_a_while_however_many_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(repairs, "REMEMBERED", 30)
-    async with World(seed=2) as world:
+    async with SimulatedCluster(seed=2) as world:
         sharder = await balanced(world, 200)
         world.processes["s0"].kill()
         patches = Refusing(
@@ -127,7 +127,7 @@ async def test_objects_that_cannot_be_patched_for_a_while_however_many_they_are(
 
 @virtual_time
 async def test_objects_that_cannot_be_listed_for_a_while() -> None:
-    async with World(seed=2) as world:
+    async with SimulatedCluster(seed=2) as world:
         sharder = await balanced(world, 30)
         lists = Refusing(
             sharder,
@@ -145,7 +145,7 @@ async def test_objects_that_cannot_be_listed_for_a_while() -> None:
 
 @virtual_time
 async def test_leases_that_cannot_be_read_for_a_while() -> None:
-    async with World(seed=2) as world:
+    async with SimulatedCluster(seed=2) as world:
         sharder = await balanced(world, 30)
         world.processes["s0"].kill()
         leases = Refusing(sharder, lambda request: request.method == "GET" and "/leases" in request.target)
@@ -161,7 +161,7 @@ async def test_leases_that_cannot_be_read_for_a_while() -> None:
 @virtual_time
 async def test_objects_and_leases_that_are_older_than_the_ring_and_objects_without_any_shard() -> None:
     """A Lease of a ring that does not exist, and objects while there is no shard, are left alone until there is."""
-    async with World(seed=2) as world:
+    async with SimulatedCluster(seed=2) as world:
         await world.install()
         world.sharder("x0", webhook=False)
         world.shard("s0", Touch())
@@ -179,7 +179,7 @@ async def test_objects_and_leases_that_are_older_than_the_ring_and_objects_witho
 @virtual_time
 async def test_an_object_that_no_shard_may_own_until_it_changes() -> None:
     """A ConfigMap belongs to the ring only when a Thing controls it."""
-    async with World(seed=2) as world:
+    async with SimulatedCluster(seed=2) as world:
         await balanced(world, 1)
         label = shard_label(world.ring)
         async with world.admin() as client:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from processes import StreamAround
-from world import Touch, World
 
 from kubeshard.runtime.transport import HttpRequest, HttpStream
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
+from kubeshard.simulation.processes import StreamAround
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -25,7 +25,7 @@ class Ended(StreamAround):
 
 @virtual_time
 async def test_watches_of_unassigned_objects_that_end_at_once_are_reopened_with_growing_pauses() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         sharder = world.sharder("x0", webhook=False)

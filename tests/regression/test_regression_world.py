@@ -1,13 +1,12 @@
 """The simulated cluster that the other tests in this folder rely on behaves as they assume."""
 
-from world import Touch, World
-
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import virtual_time
 
 
 @virtual_time
 async def test_a_ring_of_three_shards_owns_every_object_and_its_children_follow() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0")
@@ -26,7 +25,7 @@ async def test_a_ring_of_three_shards_owns_every_object_and_its_children_follow(
 
 @virtual_time
 async def test_what_a_killed_shard_owned_moves_to_the_others_and_a_dead_process_writes_nothing() -> None:
-    async with World() as world:
+    async with SimulatedCluster() as world:
         await world.install()
         await world.make_ring()
         world.sharder("x0")

@@ -12,7 +12,7 @@ subjectaccessreviews.
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
@@ -48,8 +48,12 @@ from kubeshard.webhook.server import WebhookServer
 from kubeshard.webhook.shared_certificate import SharedCertificate
 
 
-def build_sharder(config: SharderConfig, client: Client) -> Manager:
-    """The sharder, ready to run. The caller keeps the client and closes it. Raises ConfigurationError."""
+def build_sharder(
+    config: SharderConfig, client: Client, *, webhook_server: Callable[..., WebhookServer] = WebhookServer
+) -> Manager:
+    """The sharder, ready to run. The caller keeps the client and closes it. `webhook_server` makes what serves the
+    webhook: another one in simulations. Raises ConfigurationError.
+    """
     clock, rng, registry = client.world.clock, client.world.rng, CollectorRegistry()
     sharder = client.with_user_agent("sharder").with_field_manager(SHARDER_FIELD_MANAGER)
     cache = Cache(sharder)
@@ -92,7 +96,7 @@ def build_sharder(config: SharderConfig, client: Client) -> Manager:
             await kinds.tried()
 
         servers.append(
-            WebhookServer(
+            webhook_server(
                 {WEBHOOK_PATH_PREFIX: Webhook(admission, on_failure="Ignore")},
                 certificates,
                 host=host,

@@ -2,7 +2,7 @@
 network, process and clock.
 
     async def scene() -> None:
-        async with World(seed=1) as world:
+        async with SimulatedCluster(seed=1) as world:
             await world.install()
             await world.make_ring()
             world.sharder("x0")
@@ -16,47 +16,49 @@ threads and TLS; a process is a task, a network of its own and a clock of its ow
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-from processes import Network, Process
 
-from kubeshard.client import Client, ClusterConfig, Limiter
-from kubeshard.client.config import BearerToken
-from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
+from kubeshard.client.client import Client
+from kubeshard.client.config import BearerToken, ClusterConfig
+from kubeshard.client.limiter import Limiter
+from kubeshard.controller.context import Context
+from kubeshard.controller.controller import Controller
 from kubeshard.controller.dependents import ensure
-from kubeshard.core import HOME, ConfigMap, KubeObject, Namespace, ObjectMeta, field
+from kubeshard.controller.reconciler import Reconciler, Result
+from kubeshard.controller.watch import Watch
+from kubeshard.core.builtin import ConfigMap, Namespace
+from kubeshard.core.clusters import HOME
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.objects import Key
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta, field
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.manager import Manager
+from kubeshard.manager.manager import Manager
 from kubeshard.runtime import world as runtime
-from kubeshard.runtime.transport import (
-    HttpRequest,
-    HttpResponse,
-)
-from kubeshard.shard import Sharding
-from kubeshard.sharder import app as sharder_app
+from kubeshard.shard.sharding import Sharding
+from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharding import (
-    ControllerRing,
-    ControllerRingSpec,
-    RingGroupResource,
-    RingResource,
-    drain_label,
-    shard_label,
-)
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.simulation.processes import Environment, Process
 from kubeshard.testing.virtual_time import run_virtual
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook.app import AdmissionApp
 from kubeshard.webhook.metrics import WebhookMetrics
-from kubeshard_apiserver import ADMINISTRATOR, ApiServer, Identity, InMemoryTransport, User
-from kubeshard_apiserver.admission.caller import AppCaller, WebhookCall, WebhookReply
+from kubeshard.webhook.server import WebhookServer
+from kubeshard_apiserver.access.user import ADMINISTRATOR, User
+from kubeshard_apiserver.admission.caller import AppCaller
 from kubeshard_apiserver.front.handlers import Front
+from kubeshard_apiserver.front.identity import Identity
+from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_apiserver.history import History
+from kubeshard_apiserver.server import ApiServer
+from kubeshard_apiserver.steps import WebhookCall, WebhookReply
 
 A_YEAR = 365 * 86_400.0
 WORK = "work"
@@ -100,40 +102,32 @@ MAIN = RingResource(
 )
 
 
-class VirtualWebhookServer:
-    """`WebhookServer` without TLS: its application is called directly by the API server of the world."""
+class VirtualWebhookServer(WebhookServer):
+    """A webhook server without TLS: the API server of the simulation calls its application directly."""
 
-    def __init__(
-        self,
-        routes: Mapping[str, Any],
-        certificates: object,
-        *,
-        after: Callable[[], Awaitable[None]] | None = None,
-        registry: Any = None,
-        **_: object,
-    ) -> None:
-        self._routes, self._registry = routes, registry
-        self._after = after
+    def __init__(self, apps: dict[str, Any], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._apps = apps
         self._listens = False
 
     def ready(self) -> bool:
         return self._listens
 
-    async def run(self, world: runtime.World) -> None:
+    @asynccontextmanager
+    async def running(self, world: runtime.World) -> AsyncIterator[WebhookServer]:
         if self._after:
             await self._after()
-        app = AdmissionApp(self._routes, clock=world.clock, metrics=WebhookMetrics(self._registry))
+        app = AdmissionApp(self._routes, clock=world.clock, metrics=WebhookMetrics(self.registry))
         self._listens = True
-        apps = _current_world().caller.apps
         for prefix in self._routes:
-            apps[prefix] = app
+            self._apps[prefix] = app
         try:
-            await asyncio.get_running_loop().create_future()
+            yield self
         finally:
             self._listens = False
             for prefix in self._routes:
-                if apps.get(prefix) is app:
-                    del apps[prefix]
+                if self._apps.get(prefix) is app:
+                    del self._apps[prefix]
 
 
 class _Webhooks:
@@ -150,18 +144,8 @@ class _Webhooks:
         pass
 
 
-Observer = Callable[[Process, HttpRequest, HttpResponse | None], None]
-"""Sees every request twice: when it reaches the server (None), and with the server's response."""
-
-_worlds: list[World] = []
-
-
-def _current_world() -> World:
-    return _worlds[-1]
-
-
-class World:
-    """See the module. `latency`: seconds one way, drawn for every message. `users`: RBAC is enforced, and these are the
+class SimulatedCluster(Environment):
+    """See the module. `users`: RBAC is enforced, and these are the
     users of processes, by name; all others are administrators. `apart`: Leases are in a separate cluster, at home, and
     shards refer to the one with the objects as `WORK`.
     """
@@ -175,34 +159,21 @@ class World:
         users: Mapping[str, User] | None = None,
         apart: bool = False,
     ) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.latency = latency
-        self.ring = ring
-        self.outside = virtual_world(seed=seed)
-        """The network of everyone who is not a process."""
-        self.rng, self.clock = self.outside.rng, self.outside.clock
-        self.server = ApiServer(world=self.outside)
+        outside = virtual_world(seed=seed)
+        self.server = ApiServer(world=outside)
         self.caller = _Webhooks()
         self._users = dict(users or {})
         tokens = {ADMINISTRATOR.name: ADMINISTRATOR, **self._users}
         gate = Identity(self.server, tokens=tokens) if self._users else None
         self.front = Front(self.server, gate=gate, caller=self.caller)
         self.apart = apart
-        self.home = ApiServer(world=self.outside) if apart else self.server
+        self.home = ApiServer(world=outside) if apart else self.server
         """The cluster with the Leases."""
-        self.fronts = {"sim": self.front, "home": Front(self.home) if apart else self.front}
-        self.processes: dict[str, Process] = {}
-        self.observers: list[Observer] = []
-        self.connected: Callable[[Process, Network], None] | None = None
-        """Called for every network that a process gets."""
-        self.requests = 0
-        self.log: list[tuple[float, str]] = []
-        self._webhook_server: Any = None
+        home = Front(self.home) if apart else self.front
+        super().__init__(outside, {"sim": self.front, "home": home}, latency)
+        self.ring = ring
 
     async def __aenter__(self) -> Self:
-        _worlds.append(self)
-        self._webhook_server = sharder_app.WebhookServer
-        sharder_app.WebhookServer = VirtualWebhookServer  # type: ignore[assignment,misc]
         return self
 
     async def __aexit__(
@@ -213,16 +184,6 @@ class World:
     ) -> None:
         for process in self.processes.values():
             process.kill()
-        sharder_app.WebhookServer = self._webhook_server
-        _worlds.remove(self)
-
-    def note(self, text: str) -> None:
-        self.log.append((round(self.loop.time(), 3), text))
-
-    def observe(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
-        self.requests += answer is None
-        for observer in self.observers:
-            observer(process, request, answer)
 
     # -- objects in the cluster
 
@@ -323,7 +284,8 @@ class World:
             metrics=replace(config.metrics, bind_address="0"),
             health=replace(config.health, bind_address="0"),
         )
-        return process.start(sharder_app.build_sharder(config, process.client(limiter)))
+        serving = partial(VirtualWebhookServer, self.caller.apps)
+        return process.start(build_sharder(config, process.client(limiter), webhook_server=serving))
 
     def shard(
         self,

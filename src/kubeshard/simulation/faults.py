@@ -1,4 +1,4 @@
-"""The faults of the swarm, by name. Each is a coroutine that inflicts one fault and returns when it is over, at the
+"""Faults, by name. Each is a coroutine that inflicts one fault and returns when it is over, at the
 latest when all faults are (`Weather.over`).
 """
 
@@ -8,15 +8,15 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
-from processes import Network, Process, StreamAround, Travelling, refusal
-from world import MAIN, Thing, World
 
-from kubeshard.core import AlreadyExists, ApiError, ConfigMap, ObjectMeta
+from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.errors import AlreadyExists, ApiError
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import (
@@ -26,10 +26,12 @@ from kubeshard.runtime.transport import (
     TransportError,
     TransportTimeout,
 )
-from kubeshard.sharding import ControllerRing, drain_label
-
-if TYPE_CHECKING:
-    from swarm import Oracles, Swarm
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import drain_label
+from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing
+from kubeshard.simulation.oracles import Oracles
+from kubeshard.simulation.processes import Network, Process, StreamAround, Travelling, refusal
+from kubeshard.simulation.workload import Workload
 
 LATEST = 40.0
 """The maximum number of seconds by which a write is delayed."""
@@ -40,7 +42,7 @@ class Weather:
     names processes whose watches are stalled; their events are delivered later.
     """
 
-    def __init__(self, world: World, oracles: Oracles, rng: random.Random) -> None:
+    def __init__(self, world: SimulatedCluster, oracles: Oracles, rng: random.Random) -> None:
         self.over = asyncio.Event()
         self.counts = Counter[str]()
         self.throttled = self.failing = self.unavailable = self.lost = self.late = 0.0
@@ -73,7 +75,7 @@ class Weather:
             if self._happens("503", self.unavailable):
                 return refusal(503, "ServiceUnavailable")
             if request.method != "GET" and self._happens("late", self.late):
-                landing = asyncio.create_task(land(request))
+                landing = asyncio.create_task(land(request), name="late write")
                 self._landing.add(landing)
                 landing.add_done_callback(self._landing.discard)
                 await asyncio.sleep(LATEST)
@@ -111,18 +113,18 @@ class _Silenced(StreamAround):
             yield chunk
 
 
-Fault = Callable[["Swarm", Weather], Awaitable[None]]
+Fault = Callable[[Workload, Weather], Coroutine[Any, Any, None]]
 KINDS: dict[str, Fault] = {}
 
 
 def fault(function: Fault) -> Fault:
-    KINDS[function.__name__] = function  # type: ignore[attr-defined]
+    KINDS[function.__name__] = function
     return function
 
 
-def one(swarm: Swarm, prefix: str) -> Process | None:
-    live = swarm.live(prefix)
-    return swarm.rng.choice(live) if live else None
+def one(workload: Workload, prefix: str) -> Process | None:
+    live = workload.live(prefix)
+    return workload.rng.choice(live) if live else None
 
 
 def name_of(process: Process) -> str:
@@ -130,53 +132,53 @@ def name_of(process: Process) -> str:
 
 
 @fault
-async def kill(swarm: Swarm, weather: Weather) -> None:
-    if process := one(swarm, "s"):
+async def kill(workload: Workload, weather: Weather) -> None:
+    if process := one(workload, "s"):
         process.kill()
 
 
 @fault
-async def replace(swarm: Swarm, weather: Weather) -> None:
+async def replace(workload: Workload, weather: Weather) -> None:
     """A shard dies, and one with another name takes its place."""
-    if process := one(swarm, "s"):
+    if process := one(workload, "s"):
         name = name_of(process)
         process.kill()
-        if name in swarm.names:
-            swarm.names[swarm.names.index(name)] = f"s{int(name[1:]) + 10}"
+        if name in workload.names:
+            workload.names[workload.names.index(name)] = f"s{int(name[1:]) + 10}"
 
 
 @fault
-async def restart(swarm: Swarm, weather: Weather) -> None:
+async def restart(workload: Workload, weather: Weather) -> None:
     """A shard dies and is restarted at once."""
-    if process := one(swarm, "s"):
+    if process := one(workload, "s"):
         process.kill()
-        swarm.start(name_of(process))
+        workload.start(name_of(process))
 
 
 @fault
-async def twin(swarm: Swarm, weather: Weather) -> None:
+async def twin(workload: Workload, weather: Weather) -> None:
     """A second process starts under the name of a running one."""
-    if process := one(swarm, "s"):
-        swarm.start(name_of(process))
+    if process := one(workload, "s"):
+        workload.start(name_of(process))
 
 
 @fault
-async def terminate(swarm: Swarm, weather: Weather) -> None:
-    if process := one(swarm, "s"):
+async def terminate(workload: Workload, weather: Weather) -> None:
+    if process := one(workload, "s"):
         assert process.manager is not None
         process.manager.stop()
 
 
 @fault
-async def scale(swarm: Swarm, weather: Weather) -> None:
+async def scale(workload: Workload, weather: Weather) -> None:
     """The number of shards is increased by one, and decreased the next time."""
-    if "s9" in swarm.names:
-        swarm.names.remove("s9")
-        for process in swarm.live("s9~"):
+    if "s9" in workload.names:
+        workload.names.remove("s9")
+        for process in workload.live("s9~"):
             assert process.manager is not None
             process.manager.stop()
     else:
-        swarm.names.append("s9")
+        workload.names.append("s9")
 
 
 async def _paused(process: Process | None, weather: Weather, longest: float) -> None:
@@ -187,13 +189,13 @@ async def _paused(process: Process | None, weather: Weather, longest: float) -> 
 
 
 @fault
-async def pause(swarm: Swarm, weather: Weather) -> None:
-    await _paused(one(swarm, "s"), weather, 25)
+async def pause(workload: Workload, weather: Weather) -> None:
+    await _paused(one(workload, "s"), weather, 25)
 
 
 @fault
-async def sharder_pause(swarm: Swarm, weather: Weather) -> None:
-    await _paused(one(swarm, "x"), weather, 60)
+async def sharder_pause(workload: Workload, weather: Weather) -> None:
+    await _paused(one(workload, "x"), weather, 60)
 
 
 async def _cut(process: Process | None, weather: Weather) -> None:
@@ -204,37 +206,37 @@ async def _cut(process: Process | None, weather: Weather) -> None:
 
 
 @fault
-async def cut(swarm: Swarm, weather: Weather) -> None:
-    await _cut(one(swarm, "s"), weather)
+async def cut(workload: Workload, weather: Weather) -> None:
+    await _cut(one(workload, "s"), weather)
 
 
 @fault
-async def sharder_cut(swarm: Swarm, weather: Weather) -> None:
-    await _cut(one(swarm, "x"), weather)
+async def sharder_cut(workload: Workload, weather: Weather) -> None:
+    await _cut(one(workload, "x"), weather)
 
 
 @fault
-async def sharder_kill(swarm: Swarm, weather: Weather) -> None:
-    if process := one(swarm, "x"):
+async def sharder_kill(workload: Workload, weather: Weather) -> None:
+    if process := one(workload, "x"):
         process.kill()
 
 
 @fault
-async def throttled(swarm: Swarm, weather: Weather) -> None:
+async def throttled(workload: Workload, weather: Weather) -> None:
     weather.throttled = 0.5
     await weather.lasts(5, 40)
     weather.throttled = 0.0
 
 
 @fault
-async def failing(swarm: Swarm, weather: Weather) -> None:
+async def failing(workload: Workload, weather: Weather) -> None:
     weather.failing = weather.unavailable = 0.2
     await weather.lasts(5, 40)
     weather.failing = weather.unavailable = 0.0
 
 
 @fault
-async def lost(swarm: Swarm, weather: Weather) -> None:
+async def lost(workload: Workload, weather: Weather) -> None:
     """Writes take effect, but their responses are lost."""
     weather.lost = 0.3
     await weather.lasts(5, 40)
@@ -242,7 +244,7 @@ async def lost(swarm: Swarm, weather: Weather) -> None:
 
 
 @fault
-async def late(swarm: Swarm, weather: Weather) -> None:
+async def late(workload: Workload, weather: Weather) -> None:
     """Writes get no response, and take effect later."""
     weather.late = 0.2
     await weather.lasts(5, 40)
@@ -250,15 +252,15 @@ async def late(swarm: Swarm, weather: Weather) -> None:
 
 
 @fault
-async def watches_cut(swarm: Swarm, weather: Weather) -> None:
-    for process in swarm.live(""):
+async def watches_cut(workload: Workload, weather: Weather) -> None:
+    for process in workload.live(""):
         for network in process.networks:
             network.abort()
 
 
 @fault
-async def watches_silent(swarm: Swarm, weather: Weather) -> None:
-    if process := one(swarm, swarm.rng.choice("ssx")):
+async def watches_silent(workload: Workload, weather: Weather) -> None:
+    if process := one(workload, workload.rng.choice("ssx")):
         silence = weather.silent[process.name] = asyncio.Event()
         await weather.lasts(3, 80)
         silence.set()
@@ -266,114 +268,114 @@ async def watches_silent(swarm: Swarm, weather: Weather) -> None:
 
 
 @fault
-async def compaction(swarm: Swarm, weather: Weather) -> None:
-    swarm.world.server.store.compact()
+async def compaction(workload: Workload, weather: Weather) -> None:
+    workload.world.server.store.compact()
 
 
 @fault
-async def restore(swarm: Swarm, weather: Weather) -> None:
+async def restore(workload: Workload, weather: Weather) -> None:
     """etcd is restored to an earlier state."""
-    back = swarm.world.backup()
+    back = workload.world.backup()
     await weather.lasts(5, 60)
-    swarm.oracles.restored()
+    workload.oracles.restored()
     back()
 
 
 @fault
-async def webhook(swarm: Swarm, weather: Weather) -> None:
+async def webhook(workload: Workload, weather: Weather) -> None:
     """The API server cannot reach the webhook."""
-    swarm.world.caller.reachable = False
+    workload.world.caller.reachable = False
     await weather.lasts(1, 40)
-    swarm.world.caller.reachable = True
+    workload.world.caller.reachable = True
 
 
 @fault
-async def lease(swarm: Swarm, weather: Weather) -> None:
+async def lease(workload: Workload, weather: Weather) -> None:
     """A user deletes a shard's Lease."""
-    if process := one(swarm, "s"):
+    if process := one(workload, "s"):
         target = f"/apis/coordination.k8s.io/v1/namespaces/ops/leases/{name_of(process)}"
         with suppress(Exception):
-            await swarm.admin.raw("DELETE", target)
+            await workload.admin.raw("DELETE", target)
 
 
 @fault
-async def skew(swarm: Swarm, weather: Weather) -> None:
-    for process in swarm.rng.sample(swarm.live(""), min(2, len(swarm.live("")))):
-        process.clock.skew = swarm.rng.uniform(-7200, 7200)
+async def skew(workload: Workload, weather: Weather) -> None:
+    for process in workload.rng.sample(workload.live(""), min(2, len(workload.live("")))):
+        process.clock.skew = workload.rng.uniform(-7200, 7200)
 
 
 @fault
-async def put_without_labels(swarm: Swarm, weather: Weather) -> None:
+async def put_without_labels(workload: Workload, weather: Weather) -> None:
     """A user replaces objects by versions without labels: up to three that are being drained, or else any one."""
-    for name in sorted(swarm.world.draining())[:3] or [f"t{swarm.rng.randrange(swarm.count)}"]:
+    for name in sorted(workload.world.draining())[:3] or [f"t{workload.rng.randrange(workload.count)}"]:
         path = f"/apis/sim.example/v1/namespaces/team/things/{name}"
         with suppress(ApiError):
-            thing = json.loads((await swarm.admin.raw("GET", path)).body)
+            thing = json.loads((await workload.admin.raw("GET", path)).body)
             thing["metadata"]["labels"] = {"app": "x"}
-            await swarm.admin.raw("PUT", path, json.dumps(thing).encode())
-            swarm.outcome.counts["objects put without labels"] += 1
+            await workload.admin.raw("PUT", path, json.dumps(thing).encode())
+            workload.outcome.counts["objects put without labels"] += 1
 
 
 @fault
-async def drain(swarm: Swarm, weather: Weather) -> None:
+async def drain(workload: Workload, weather: Weather) -> None:
     """A user sets the drain label."""
-    patch = MergePatch({"metadata": {"labels": {drain_label(swarm.world.ring): "true"}}})
+    patch = MergePatch({"metadata": {"labels": {drain_label(workload.world.ring): "true"}}})
     with suppress(Exception):
-        await swarm.admin.patch(Thing, f"t{swarm.rng.randrange(swarm.count)}", "team", patch)
+        await workload.admin.patch(Thing, f"t{workload.rng.randrange(workload.count)}", "team", patch)
 
 
 @fault
-async def recreate(swarm: Swarm, weather: Weather) -> None:
+async def recreate(workload: Workload, weather: Weather) -> None:
     """A user deletes objects with their children, and re-creates some of them."""
     for _ in range(3):
-        name = f"t{swarm.rng.randrange(swarm.count)}"
+        name = f"t{workload.rng.randrange(workload.count)}"
         with suppress(Exception):
-            await swarm.admin.delete(ConfigMap, f"c-{name}", "team")
-        if swarm.rng.random() < 0.5:
+            await workload.admin.delete(ConfigMap, f"c-{name}", "team")
+        if workload.rng.random() < 0.5:
             with suppress(Exception):
-                await swarm.admin.delete(Thing, name, "team")
-                await asyncio.sleep(swarm.rng.choice((0.0, 2.0)))
-                await swarm.admin.create(
+                await workload.admin.delete(Thing, name, "team")
+                await asyncio.sleep(workload.rng.choice((0.0, 2.0)))
+                await workload.admin.create(
                     Thing(metadata=ObjectMeta(name=name, namespace="team"), spec={"v": 0})
                 )
 
 
-async def _ring(swarm: Swarm, **spec: object) -> None:
+async def _ring(workload: Workload, **spec: object) -> None:
     with suppress(Exception):
-        ring = await swarm.admin.get(ControllerRing, swarm.world.ring)
-        await swarm.admin.replace(
+        ring = await workload.admin.get(ControllerRing, workload.world.ring)
+        await workload.admin.replace(
             msgspec.structs.replace(ring, spec=msgspec.structs.replace(ring.spec, **spec))
         )
 
 
 @fault
-async def ring_without_children(swarm: Swarm, weather: Weather) -> None:
+async def ring_without_children(workload: Workload, weather: Weather) -> None:
     """The controlled resources are removed from the ring, and added again."""
-    await _ring(swarm, resources=(msgspec.structs.replace(MAIN, controlled_resources=()),))
+    await _ring(workload, resources=(msgspec.structs.replace(MAIN, controlled_resources=()),))
     await weather.lasts(1, 30)
-    await _ring(swarm, resources=(MAIN,))
+    await _ring(workload, resources=(MAIN,))
 
 
 @fault
-async def ring_without_namespace(swarm: Swarm, weather: Weather) -> None:
+async def ring_without_namespace(workload: Workload, weather: Weather) -> None:
     """The ring's selector no longer selects the namespace, for a while."""
-    await _ring(swarm, namespace_selector=LabelSelector(match_labels={"nobody": "has"}))
+    await _ring(workload, namespace_selector=LabelSelector(match_labels={"nobody": "has"}))
     await weather.lasts(1, 30)
-    await _ring(swarm, namespace_selector=None)
+    await _ring(workload, namespace_selector=None)
 
 
 @fault
-async def ring_anew(swarm: Swarm, weather: Weather) -> None:
+async def ring_anew(workload: Workload, weather: Weather) -> None:
     """The ring is deleted and re-created."""
     with suppress(Exception):
-        await swarm.admin.delete(ControllerRing, swarm.world.ring)
+        await workload.admin.delete(ControllerRing, workload.world.ring)
     await weather.lasts(0.1, 30)
     with suppress(Exception):
-        await swarm.world.make_ring()
+        await workload.world.make_ring()
 
 
-async def ring_as_it_was(swarm: Swarm) -> None:
+async def ring_as_it_was(workload: Workload) -> None:
     """The ring is put back to its proper state, whatever a restore did to it."""
     with suppress(AlreadyExists):
-        await swarm.world.make_ring()
-    await _ring(swarm, resources=(MAIN,), namespace_selector=None)
+        await workload.world.make_ring()
+    await _ring(workload, resources=(MAIN,), namespace_selector=None)

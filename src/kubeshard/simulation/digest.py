@@ -1,12 +1,12 @@
 """A digest of everything that happens in a run: the same seed gives the same digest in every process.
 
-    python tests/regression/digest.py --seed 1 --minutes 30 --objects 100 --events /tmp/a
+    python -m kubeshard.simulation.digest --seed 1 --minutes 30 --objects 100 --events /tmp/a
 
-Two runs of a seed can differ only by what the code takes from somewhere else than its `World`: the order of a set
-(which differs with PYTHONHASHSEED and with the addresses of what is in it), the moment of a garbage collection, the
-machine's clock, randomness without a seed. So the digest is taken over every event in its order: each request with its
-time as it reaches the API server, each answer, each piece of a watch as its reader gets it, each change that is stored,
-each line that is logged, the beginning and the end of each reconcile and of each process, each fault.
+Two runs of a seed can differ only by what the code takes from somewhere else than its world: the order of a set (which
+differs with PYTHONHASHSEED and with the addresses of what is in it), the moment of a garbage collection, the machine's
+clock, randomness without a seed. So the digest is taken over every event in its order: each request with its time as it
+reaches the API server, each answer, each piece of a watch as its reader gets it, each change that is stored, each line
+that is logged, the beginning and the end of each reconcile and of each process, each fault.
 
 `--events` writes the events, one a line: the first line in which two files differ is where the leak is.
 """
@@ -24,13 +24,13 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-import swarm
-from processes import Network, Process, StreamAround
-from world import World
-
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import TextFormatter
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
+from kubeshard.simulation import swarm
+from kubeshard.simulation.cluster import SimulatedCluster
+from kubeshard.simulation.processes import Network, Process, StreamAround
+from kubeshard.simulation.workload import SHARDERS
 
 CALM = 5.0
 """In the swarm events follow each other faster, which costs more."""
@@ -54,7 +54,7 @@ class Recorder:
         return Digest(self._hash.hexdigest(), self._events)
 
     @contextmanager
-    def recording(self, world: World) -> Iterator[None]:
+    def recording(self, world: SimulatedCluster) -> Iterator[None]:
         """Records what happens in the world from now until the end of the block. Faults must be installed before."""
         self._world = world
         world.observers.append(self._exchanged)
@@ -155,7 +155,7 @@ def main() -> int:
     parser.add_argument("--calm", type=float, default=CALM, help="1: as the swarm")
     parser.add_argument("--collect", type=int, default=None, help="the collector's first threshold; 0: never")
     parser.add_argument("--events", type=Path, help="a file for them")
-    parser.add_argument("--sharder", choices=swarm.SHARDERS, default="service", help="as of the swarm")
+    parser.add_argument("--sharder", choices=SHARDERS, default="service", help="as of the swarm")
     options = parser.parse_args()
     if options.collect is not None:
         gc.set_threshold(options.collect)

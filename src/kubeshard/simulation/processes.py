@@ -9,27 +9,28 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import msgspec
 
-from kubeshard.client import Client, Limiter
-from kubeshard.manager import Manager
+from kubeshard.client.client import Client
+from kubeshard.client.config import ClusterConfig
+from kubeshard.client.limiter import Limiter
+from kubeshard.manager.manager import Manager
+from kubeshard.runtime import world as runtime
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import (
     HttpRequest,
     HttpResponse,
     HttpStream,
+    Transport,
     TransportError,
     TransportTimeout,
 )
 from kubeshard.testing.virtual_time import VirtualClock
 from kubeshard.testing.virtual_world import VirtualHost
-from kubeshard_apiserver import InMemoryTransport
 from kubeshard_apiserver.front.handlers import Front
-
-if TYPE_CHECKING:
-    from world import World
+from kubeshard_apiserver.front.memory import InMemoryTransport
 
 Before = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
 """Sees a request before it reaches the server; if it returns a response, the server does not get the request."""
@@ -75,7 +76,7 @@ class Network:
             self._up.set()
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        exchange = asyncio.create_task(self._exchange(request))
+        exchange = asyncio.create_task(self._exchange(request), name=f"{self._process.name} request")
         self._exchanges.add(exchange)
         exchange.add_done_callback(self._over)
         if self.leaving:
@@ -137,6 +138,9 @@ class Network:
     def abort(self) -> None:
         self._inner.abort()
 
+    def renew(self, tls: Tls, /) -> None:
+        """There is no TLS."""
+
     async def close(self) -> None:
         await self._inner.close()
 
@@ -190,10 +194,47 @@ class Travelling(StreamAround):
             yield chunk
 
 
+Observer = Callable[["Process", HttpRequest, HttpResponse | None], None]
+"""Sees every request twice: when it reaches the server (None), and with the server's response."""
+
+
+class Environment:
+    """What the processes of a simulation share: the loop, the API servers that they can reach, by name, and those who
+    watch. `latency`: seconds one way, drawn for every message. `outside`: the network of everyone who is not a process.
+    """
+
+    def __init__(
+        self, outside: runtime.World, fronts: Mapping[str, Front], latency: tuple[float, float]
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.outside = outside
+        self.rng, self.clock = outside.rng, outside.clock
+        self.fronts = fronts
+        self.latency = latency
+        self.processes: dict[str, Process] = {}
+        self.observers: list[Observer] = []
+        self.connected: Callable[[Process, Network], None] | None = None
+        """Called for every network that a process gets."""
+        self.requests = 0
+        self.log: list[tuple[float, str]] = []
+
+    def config(self, process: str = "") -> ClusterConfig:
+        """Returns how a process reaches its API server."""
+        return ClusterConfig("http://sim")
+
+    def note(self, text: str) -> None:
+        self.log.append((round(self.loop.time(), 3), text))
+
+    def observe(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        self.requests += answer is None
+        for observer in self.observers:
+            observer(process, request, answer)
+
+
 class Process:
     """A manager's task with its own networks and clock. `dead` says why it ended, once it has."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: Environment, name: str) -> None:
         self.world = world
         self.name = name
         self.clock = VirtualClock(world.loop)
@@ -216,7 +257,7 @@ class Process:
     def client(self, limiter: Limiter | None = None) -> Client:
         return Client(self.world.config(self.name), world=self.inside, limiter=limiter)
 
-    def _connect(self, server: str, tls: Tls, /, *, proxy: str | None = None) -> Network:
+    def _connect(self, server: str, tls: Tls, /, *, proxy: str | None = None) -> Transport:
         network = Network(self, self.world.fronts[server.removeprefix("http://")], server)
         self.networks.append(network)
         if self.world.connected:

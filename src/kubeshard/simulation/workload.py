@@ -1,0 +1,184 @@
+"""A workload for simulations: shards that are restarted when they die, and objects that change all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from contextlib import suppress
+
+from kubeshard.controller.context import Context
+from kubeshard.controller.controller import Controller
+from kubeshard.controller.dependents import ensure
+from kubeshard.controller.reconciler import Reconciler, Result
+from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.patches import MergePatch
+from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.sharding.ring import HashRing
+from kubeshard.simulation.cluster import SimulatedCluster, Thing
+from kubeshard.simulation.oracles import Oracles, Outcome
+from kubeshard.simulation.processes import Process
+
+OWNED_WITHIN = 60.0
+SETTLED_WITHIN = 120.0
+SHARDERS = {"service": ["x0", "x1"], "in-manager": [], "both": ["x0"]}
+"""Where the sharders are: in processes of these names, or in the shards."""
+
+
+class Work(Reconciler[Thing]):
+    """Takes some time, maintains a child, and records in the Thing what it has seen."""
+
+    def __init__(self, world: SimulatedCluster, oracles: Oracles, process: str) -> None:
+        self._world = world
+        self._oracles = oracles
+        self._process = process
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        name, value = obj.metadata.name, str(obj.spec.get("v", 0))
+        self._oracles.begins(self._process, name)
+        try:
+            if self._world.rng.uniform(0, 1) < 0.3:
+                await asyncio.sleep(self._world.rng.uniform(0.01, 4.0))
+            metadata = ObjectMeta(name=f"c-{name}", namespace="team")
+            data = {"v": value, "by": self._process.split("~")[0]}
+            await ensure(ctx, ConfigMap(metadata=metadata, data=data), owner=obj)
+            if obj.metadata.annotation("seen") != value:
+                patch = MergePatch({"metadata": {"annotations": {"seen": value}}})
+                await ctx.client.patch(Thing, name, "team", patch, base=obj)
+        finally:
+            self._oracles.ends(self._process, name)
+        return None
+
+
+class Look(Reconciler[Thing]):
+    """A second controller of the kind, which works on objects at the same time as the first."""
+
+    def __init__(self, world: SimulatedCluster, oracles: Oracles, process: str) -> None:
+        self._world = world
+        self._oracles = oracles
+        self._process = process
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        self._oracles.begins(self._process, obj.metadata.name)
+        try:
+            await asyncio.sleep(self._world.rng.uniform(0.0, 2.0))
+        finally:
+            self._oracles.ends(self._process, obj.metadata.name)
+        return None
+
+
+class Workload:
+    """The shards `names`, the sharders `sharders`, and `count` objects that change all the time. A process that dies is
+    restarted under its name, a moment later.
+    """
+
+    def __init__(
+        self,
+        world: SimulatedCluster,
+        oracles: Oracles,
+        outcome: Outcome,
+        rng: random.Random,
+        count: int,
+        calm: float,
+        sharder: str,
+    ) -> None:
+        self.world = world
+        self.oracles = oracles
+        self.outcome = outcome
+        self.rng = rng
+        self.count = count
+        self.calm = calm
+        self.names = ["s0", "s1", "s2"]
+        self.sharders = SHARDERS[sharder]
+        self.mode = "shard" if sharder == "service" else "both"
+        self.admin = world.admin()
+        self._started = Counter[str]()
+        self._judged: set[str] = set()
+
+    def start(self, name: str) -> None:
+        """Starts another process under the name: a sharder if it begins with an x."""
+        self._started[name] += 1
+        process = f"{name}~{self._started[name]}"
+        self.oracles.event(f"{process} starts")
+        if name.startswith("x"):
+            self.world.sharder(process)
+        else:
+            work = Work(self.world, self.oracles, process)
+            look = Look(self.world, self.oracles, process)
+            second = Controller(name="look", reconciler=look, primary=Thing, workers=4)
+            sharding = {"mode": self.mode}
+            self.world.shard(name, work, process=process, workers=8, controllers=[second], sharding=sharding)
+
+    def live(self, prefix: str) -> list[Process]:
+        return [p for p in self.world.processes.values() if p.name.startswith(prefix) and not p.dead]
+
+    def living(self, prefix: str) -> set[str]:
+        return {process.name.split("~")[0] for process in self.live(prefix)}
+
+    async def respawn(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            living = self.living("")
+            for name in [*self.names, *self.sharders]:
+                if name not in living and self.rng.random() < 0.3:
+                    self.start(name)
+            for process in self.world.processes.values():
+                if process.dead and process.name not in self._judged:
+                    self._judged.add(process.name)
+                    self.oracles.event(f"{process.name} {process.dead}")
+                    self.outcome.counts[f"ends: {process.dead.split('(')[0]}"] += 1
+
+    async def churn(self) -> None:
+        for value in range(1, 1_000_000):
+            await asyncio.sleep(self.calm * self.rng.uniform(0.2, 3))
+            name = f"t{self.rng.randrange(self.count)}"
+            with suppress(Exception):
+                await self.admin.patch(Thing, name, "team", MergePatch({"spec": {"v": value}}))
+
+    async def begin(self) -> None:
+        await self.world.install()
+        if self.sharders:
+            await self.world.make_ring()
+        for name in [*self.names, *self.sharders]:
+            self.start(name)
+        await asyncio.sleep(20)
+        await self.world.make_things(self.count, v=0)
+        await asyncio.sleep(10)
+
+    def unowned(self) -> dict[str, str]:
+        shards = self.living("s")
+        return {name: owner for name, owner in self.world.owners().items() if owner not in shards}
+
+    def unsettled(self) -> list[str]:
+        ring, children = HashRing(self.living("s")), self.world.owners("", "configmaps")
+        found = []
+        for key, obj in self.world.objects("sim.example", "things").items():
+            labels = obj["metadata"].get("labels") or {}
+            owner, wanted = (
+                labels.get(shard_label(self.world.ring)),
+                ring.owner(f"sim.example/Thing/team/{key.name}"),
+            )
+            if owner != wanted or drain_label(self.world.ring) in labels:
+                found.append(f"{key.name} is {owner}'s and not {wanted}'s: {labels}")
+            if children.get(f"c-{key.name}") != owner:
+                found.append(f"c-{key.name} is {children.get(f'c-{key.name}')}'s and not {owner}'s")
+            seen, value = (obj["metadata"].get("annotations") or {}).get("seen"), str(obj["spec"].get("v", 0))
+            if seen != value:
+                found.append(f"{key.name} was seen with {seen} and not with {value}")
+        return found
+
+    async def end(self) -> None:
+        """Checks the cluster after all faults are over."""
+        began = self.world.loop.time()
+        while self.unowned() or self.world.draining() or (self.sharders and not self.living("x")):
+            if self.world.loop.time() - began > OWNED_WITHIN:
+                self.oracles.broken(f"not owned: {self.unowned()}, draining: {sorted(self.world.draining())}")
+                break
+            await asyncio.sleep(0.5)
+        self.outcome.owned_after = self.world.loop.time() - began
+        while self.unsettled():
+            if self.world.loop.time() - began > SETTLED_WITHIN:
+                self.oracles.broken(f"not settled: {self.unsettled()[:5]}")
+                break
+            await asyncio.sleep(1)
