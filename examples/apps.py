@@ -101,7 +101,7 @@ controller = Controller(
     reconciler=reconcile,
     primary=App,
     applies=[ConfigMap, Deployment, Service],
-    maps=[related(SECRET, App, Index(App, "secret", lambda app: [app.spec.secret or ""]))],
+    watches=[related(SECRET, App, Index(App, "secret", lambda app: [app.spec.secret or ""]))],
     finalizers=[Finalizer("examples.kubeshard.dev/dns", leave_dns)],
     error_condition="Ready",
 )

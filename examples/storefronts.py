@@ -118,7 +118,7 @@ storefronts = Controller(
     reconciler=generator,
     primary=Storefront,
     applies=[ConfigMap, Deployment, Service],
-    maps=[related(Theme, Storefront, Index(Storefront, "theme", lambda shop: [shop.spec.theme]))],
+    watches=[related(Theme, Storefront, Index(Storefront, "theme", lambda shop: [shop.spec.theme]))],
     finalizers=[generator.cleanup("examples.kubeshard.dev/storefront")],
 )
 

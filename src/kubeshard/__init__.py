@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.core.builtin import ConfigMap
     from kubeshard.core.clusters import EVERY_CLUSTER, HOME, OTHER_CLUSTERS
     from kubeshard.core.conditions import Condition
+    from kubeshard.core.grants import Grant
     from kubeshard.core.names import safe_name
     from kubeshard.core.namespaces import ALL
     from kubeshard.core.objects import Key, KubeObject, ObjectMeta, Struct, field, metadata_only
@@ -64,6 +65,7 @@ __all__ = [
     "FieldSelector",
     "Finalizer",
     "Generator",
+    "Grant",
     "Index",
     "Key",
     "KubeObject",
@@ -115,6 +117,7 @@ _HOMES = {
     "core.builtin": ("ConfigMap",),
     "core.clusters": ("EVERY_CLUSTER", "HOME", "OTHER_CLUSTERS"),
     "core.conditions": ("Condition",),
+    "core.grants": ("Grant",),
     "core.names": ("safe_name",),
     "core.namespaces": ("ALL",),
     "core.objects": ("Key", "KubeObject", "ObjectMeta", "Struct", "field", "metadata_only"),

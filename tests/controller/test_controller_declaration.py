@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from controller_bench import Calling, Site, Theme, child, site
 
-from kubeshard import when
+from kubeshard import OTHER_CLUSTERS, when
 from kubeshard.cache import Added, Deleted, Scope, Updated
 from kubeshard.controller import (
     BlockingReconciler,
@@ -47,10 +47,13 @@ def controller(**options: Any) -> Controller[Any]:
         ({"name": ""}, "controller name ''"),
         ({"workers": 0}, "must be positive"),
         ({"reconcile_timeout": 0}, "must be positive"),
-        ({"maps": [Watch(ConfigMap)]}, "needs a map function"),
-        ({"owns": [Watch(ConfigMap, to=lambda cache, obj: [])]}, "belongs in maps"),
-        ({"applies": [Watch(ConfigMap, to=lambda cache, obj: [])]}, "belongs in maps"),
-        ({"primary": Watch(Site, to=lambda cache, obj: [])}, "belongs in maps"),
+        ({"watches": [Watch(ConfigMap)]}, "needs a map function"),
+        ({"owns": [Watch(ConfigMap, to=lambda cache, obj: [])]}, "belongs in watches"),
+        ({"applies": [Watch(ConfigMap, to=lambda cache, obj: [])]}, "belongs in watches"),
+        ({"primary": Watch(Site, to=lambda cache, obj: [])}, "belongs in watches"),
+        ({"reads": [Watch(Theme, to=lambda cache, obj: [])]}, "in reads trigger nothing, so leave `when`"),
+        ({"reads": [Watch(Theme, when=when.never)]}, "in reads trigger nothing, so leave `when`"),
+        ({"reads": [Watch(Theme, clusters=OTHER_CLUSTERS)]}, "is read in the cluster of the primary objects"),
         ({"owns": [ConfigMap, Theme], "applies": [Theme]}, "Theme.* is in owns and in applies"),
         ({"reconciler": Generator(nothing)}, r"which kinds the Generator makes, .*applies=\["),
     ],
@@ -77,7 +80,11 @@ def test_a_controller_that_cannot_work_is_refused(wrong: dict[str, Any], says: s
         ({"owns": metadata_only(ConfigMap)}, "owns takes a list"),
         ({"applies": ConfigMap}, "applies takes a list"),
         ({"applies": [metadata_only(ConfigMap)]}, "is compared whole, so give its class"),
-        ({"maps": Watch(ConfigMap, to=lambda reader, obj: [])}, "maps takes a list"),
+        ({"watches": Watch(ConfigMap, to=lambda reader, obj: [])}, "watches takes a list"),
+        ({"reads": ConfigMap}, "reads takes a list"),
+        ({"grants": [ConfigMap]}, "is not a Grant: say which verbs"),
+        ({"maps": []}, r"Controller has no maps=: write watches=\["),
+        ({"writes": [ConfigMap]}, r"Controller has no writes=: write grants=\[Grant.on\("),
         ({"indexes": ["theme"]}, "'theme' in indexes is not an Index"),
     ],
 )
@@ -136,7 +143,7 @@ class CalledWithTheObject:
             {"reconciler": AwaitedByNobody()},
             "AwaitedByNobody.reconcile is `async def`: derive from Reconciler",
         ),
-        ({"maps": [Watch(ConfigMap, to=lambda obj: [])]}, "takes two arguments: a reader"),  # type: ignore[list-item, misc]
+        ({"watches": [Watch(ConfigMap, to=lambda obj: [])]}, "takes two arguments: a reader"),  # type: ignore[list-item, misc]
     ],
 )
 def test_methods_that_would_fail_in_every_run_or_do_nothing_are_refused_where_they_are_declared(
@@ -166,8 +173,8 @@ def test_an_argument_of_another_function_says_what_to_write(name: str, says: str
 
 
 def test_a_class_in_maps_is_told_what_it_lacks() -> None:
-    with pytest.raises(ValueError, match=r"ConfigMap.v1 in maps needs a map function"):
-        controller(maps=[ConfigMap])
+    with pytest.raises(ValueError, match=r"ConfigMap.v1 in watches needs a map function"):
+        controller(watches=[ConfigMap])
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])

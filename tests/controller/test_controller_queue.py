@@ -226,7 +226,7 @@ async def test_a_change_of_another_object_does_not_start_the_backoff_anew() -> N
 async def test_a_reconcile_knows_what_triggered_it_which_object_and_since_when() -> None:
     seen, source = Seen(seconds=5), ChannelSource()
     to_a = Watch(Theme, to=lambda cache, theme: [A])
-    async with Bench(seen, maps=[to_a], owns=[ConfigMap], sources=[source]).running(site("a")) as bench:
+    async with Bench(seen, watches=[to_a], owns=[ConfigMap], sources=[source]).running(site("a")) as bench:
         await asyncio.sleep(1)
         await bench.put(site("a", 2))
         await asyncio.sleep(1)

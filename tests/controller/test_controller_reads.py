@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from controller_bench import Bench, Site, Theme, site
 
-from kubeshard import when
 from kubeshard.cache import CacheBehind, UndeclaredIndex
 from kubeshard.cache.listwatch import Replace
-from kubeshard.controller import Context, Watch
+from kubeshard.controller import Context
 from kubeshard.core import ConfigMap, KubeObject, Secret
 from kubeshard.core.namespaces import ALL, WrongNamespace
 from kubeshard.testing.virtual_time import settle, virtual_time
@@ -47,7 +46,7 @@ def raised_by(
     return (errors[0] if errors else None), labels
 
 
-CLUSTER_SCOPED: dict[str, Any] = {"primary": Theme, "owns": [Watch(ConfigMap, when=when.never)]}
+CLUSTER_SCOPED: dict[str, Any] = {"primary": Theme, "reads": [ConfigMap]}
 
 
 @pytest.mark.parametrize(

@@ -540,12 +540,28 @@ async def test_a_mapped_object_triggers_what_its_function_finds_in_the_cache() -
         Theme,
         to=lambda cache, theme: [s.key for s in cache.list(Site, ALL, index=("theme", theme.metadata.name))],
     )
-    bench = Bench(seen, maps=[watch], indexes=[by_theme])
+    bench = Bench(seen, watches=[watch], indexes=[by_theme])
     async with bench.running(site("a", theme="dark"), site("b", theme="light")):
         seen.runs.clear()
         await bench.put(Theme(metadata=ObjectMeta(name="light", uid="t", resource_version="5")))
     assert [key for _, key in seen.runs] == [B]
     assert seen.reasons[-1] == ("Theme light added",)
+
+
+@virtual_time
+async def test_a_kind_that_is_only_read_is_cached_and_triggers_nothing() -> None:
+    found: list[Any] = []
+
+    async def reconcile(ctx: Context, obj: Any) -> None:
+        found.append(await ctx.get(Theme, "light"))
+
+    bench = Bench(reconcile, reads=[Watch(Theme, resync=3600)])
+    async with bench.running(site("a")):
+        await bench.put(Theme(metadata=ObjectMeta(name="light", uid="t", resource_version="5")))
+        await asyncio.sleep(3 * 3600)
+        assert found == [None]
+        await bench.put(site("a", version=2))
+    assert [theme and theme.metadata.uid for theme in found] == [None, "t"]
 
 
 @virtual_time

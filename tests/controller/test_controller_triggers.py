@@ -60,7 +60,7 @@ def mapped(seen: Seen, mapper: Any, **options: Any) -> Bench:
         seen,
         gone=lambda ctx, key: seen(ctx, None),
         primary=Watch(Site, when=when.never),
-        maps=[Watch(Theme, to=mapper)],
+        watches=[Watch(Theme, to=mapper)],
         **options,
     )
 
@@ -220,7 +220,7 @@ def test_an_async_map_function_is_refused() -> None:
             name="site",
             reconciler=Nothing(),
             primary=Site,
-            maps=[Watch(Theme, to=to)],  # type: ignore[arg-type]
+            watches=[Watch(Theme, to=to)],  # type: ignore[arg-type]
         )
 
 
@@ -228,7 +228,7 @@ def test_an_async_map_function_is_refused() -> None:
 async def test_a_map_function_that_gives_text_is_told_to_give_keys(caplog: pytest.LogCaptureFixture) -> None:
     wrong = Watch(Theme, to=lambda reader, theme: ["ns/a"])  # type: ignore[arg-type, list-item] # the mistake
     seen = Seen()
-    async with Bench(seen, maps=[wrong]).running() as bench:
+    async with Bench(seen, watches=[wrong]).running() as bench:
         await bench.put(theme())
     assert seen.runs == []
     (line,) = [record for record in caplog.records if record.message.startswith("Map function failed")]
@@ -311,7 +311,7 @@ async def test_a_resync_of_a_mapped_kind_maps_every_object() -> None:
         seen,
         gone=lambda ctx, key: seen(ctx, None),
         primary=Watch(Site, when=when.never),
-        maps=[Watch(Theme, to=mapper, resync=HOUR)],
+        watches=[Watch(Theme, to=mapper, resync=HOUR)],
     )
     async with bench.running(theme("t", to="a"), theme("u", to="b")):
         seen.runs.clear()

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 from controller_bench import Bench, Site, Theme, json_answer, site
 
-from kubeshard import when
 from kubeshard.cache import watcher
-from kubeshard.controller import Context, Watch
+from kubeshard.controller import Context
 from kubeshard.core import ALL, All, ConfigMap, KubeObject, MergePatch, ObjectMeta, WrongNamespace, to_dict
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.testing.virtual_time import virtual_time
@@ -140,8 +139,7 @@ def outcome(verb: Verb, cls: type[KubeObject], given: Given) -> Any:
             except WrongNamespace as error:
                 outcomes.append(error)
 
-        reads = [Watch(ConfigMap, when=when.never), Watch(Theme, when=when.never)]
-        async with Bench(reconcile, owns=reads, answer=answer).running(*OBJECTS):
+        async with Bench(reconcile, reads=[ConfigMap, Theme], answer=answer).running(*OBJECTS):
             pass
 
     run()

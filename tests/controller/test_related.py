@@ -40,7 +40,7 @@ def theme(name: str, version: int = 1) -> Theme:
 async def test_a_change_triggers_those_that_name_the_object_in_their_or_its_namespace() -> None:
     runs = Runs()
     bench = Bench(
-        runs, primary=Watch(Site, when=when.generation_changed), maps=[related(ConfigMap, Site, CONFIG)]
+        runs, primary=Watch(Site, when=when.generation_changed), watches=[related(ConfigMap, Site, CONFIG)]
     )
     sites = [
         site("one", theme="a b"),
@@ -67,7 +67,7 @@ async def test_a_change_triggers_those_that_name_the_object_in_their_or_its_name
 @virtual_time
 async def test_those_that_name_an_object_without_a_namespace_are_triggered_wherever_they_are() -> None:
     runs = Runs()
-    bench = Bench(runs, maps=[related(Theme, Site, THEME)])
+    bench = Bench(runs, watches=[related(Theme, Site, THEME)])
     async with bench.running(
         site("a", theme="dark"), site("b", namespace="other", theme="dark"), theme("dark")
     ):
@@ -88,7 +88,7 @@ async def test_the_other_way_round_an_object_triggers_those_that_it_names_and_na
         found = await ctx.list(ConfigMap, index=("sites", obj.metadata.name))
         listed.append([each.metadata.name for each in found])
 
-    bench = Bench(reconcile, maps=[related(ConfigMap, Site, NAMING)])
+    bench = Bench(reconcile, watches=[related(ConfigMap, Site, NAMING)])
     async with bench.running(site("a"), site("b"), site("c", namespace="other")):
         runs.new()
         await bench.put(config("x", sites="a"))
@@ -103,7 +103,7 @@ async def test_the_other_way_round_an_object_triggers_those_that_it_names_and_na
 @virtual_time
 async def test_a_primary_kind_without_namespaces_is_named_by_plain_names() -> None:
     runs = Runs()
-    bench = Bench(runs, primary=Theme, maps=[related(ConfigMap, Theme, NAMING)])
+    bench = Bench(runs, primary=Theme, watches=[related(ConfigMap, Theme, NAMING)])
     async with bench.running(theme("dark")):
         runs.new()
         await bench.put(config("x", sites="dark"))
@@ -119,5 +119,5 @@ def test_an_index_that_several_watches_share_is_declared_once() -> None:
     async def nothing(ctx: Context, obj: Site) -> None: ...
 
     maps = [related(ConfigMap, Site, CONFIG), related(Theme, Site, CONFIG)]
-    controller = Controller(name="site", reconciler=nothing, primary=Site, maps=maps, indexes=[CONFIG])
+    controller = Controller(name="site", reconciler=nothing, primary=Site, watches=maps, indexes=[CONFIG])
     assert list(controller.declared_indexes) == [CONFIG]

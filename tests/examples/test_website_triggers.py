@@ -36,7 +36,7 @@ ROLLED_OUT = (
 
 
 def watch(cls: type[KubeObject]) -> Any:
-    return next(watch for watch in CONTROLLER.watches if watch.form.type is cls)
+    return next(watch for watch in CONTROLLER.all_watches if watch.form.type is cls)
 
 
 def triggers(old: KubeObject, **changes: Any) -> bool:

@@ -276,7 +276,7 @@ class Neighbourhood:
         bad = self.controller(
             PEERS,
             primary=Watch(Bad, when=matching(self._predicate)),
-            maps=[Watch(ConfigMap, to=self._mapper)],
+            watches=[Watch(ConfigMap, to=self._mapper)],
             daemons=[Daemon(self._daemon, restart_on=lambda obj: obj.spec.get("daemon"))],
         )
         return self.start(

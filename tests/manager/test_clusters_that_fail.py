@@ -169,7 +169,7 @@ async def test_a_watched_cluster_that_is_down_hinders_no_run_at_home_and_is_hear
     async with Places("eu") as places:
         places["eu"].line.down = True
         await places.home.client.create(Secret(metadata=ObjectMeta(name="app", namespace=DEFAULT)))
-        async with places.manager(controller(seen, Secret, maps=[parts], clusters=[HOME])):
+        async with places.manager(controller(seen, Secret, watches=[parts], clusters=[HOME])):
             await asyncio.sleep(30)
             assert seen.ended == [Key(DEFAULT, "app")]
             places["eu"].line.down = False
@@ -218,7 +218,7 @@ async def test_a_kind_that_a_watched_cluster_lacks_is_told_with_who_needs_it(
     async with Places("eu") as places:
         await places.home.put("one")
         seen = Seen()
-        async with places.manager(controller(seen, maps=[parts], clusters=[HOME])):
+        async with places.manager(controller(seen, watches=[parts], clusters=[HOME])):
             await asyncio.sleep(30)
             assert seen.of(HOME) == ["one"]
     (told,) = [each.fields for each in caplog.records if each.fields.get("cause") == "not served"]  # type: ignore[attr-defined]

@@ -11,10 +11,9 @@ import msgspec
 import pytest
 from manager_bench import Item
 
-from kubeshard import when
 from kubeshard.cache import Cache, Interrupted, Scope
 from kubeshard.client import Client, ClusterConfig
-from kubeshard.controller import Context, Controller, Watch
+from kubeshard.controller import Context, Controller
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.manager import Manager
 from kubeshard.manager.http import pages_app
@@ -137,9 +136,7 @@ async def test_lists_and_watches_that_fail_are_counted_by_class_named_by_health_
     def hook(informer: Any, interrupted: Interrupted) -> None:
         told.append((str(informer), type(interrupted.error).__name__))
 
-    controller = Controller(
-        name="maps", reconciler=Seen(), primary=ConfigMap, owns=[Watch(Item, when=when.never)]
-    )
+    controller = Controller(name="maps", reconciler=Seen(), primary=ConfigMap, reads=[Item])
     async with (
         MemoryApi(ApiServer(world=virtual_world())).client() as client,
         running(client, controller, on_watch_error=hook) as process,

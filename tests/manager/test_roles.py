@@ -16,7 +16,6 @@ from kubeshard import (
     Sharding,
     Struct,
     Watch,
-    when,
 )
 from kubeshard.cache import Scope
 from kubeshard.controller import Finalizer
@@ -77,8 +76,9 @@ def granted(manager: Manager, **options: Any) -> dict[str, str]:
 
 def test_what_a_controller_declares_is_granted_and_nothing_else() -> None:
     controller = sites(
-        owns=[ConfigMap, Watch(Secret, when=when.never)],
-        maps=[Watch(Theme, to=lambda reader, theme: [])],
+        owns=[ConfigMap],
+        reads=[Secret],
+        watches=[Watch(Theme, to=lambda reader, theme: [])],
     )
     assert granted(Manager([controller])) == {
         "ClusterRole sites.example.com": "get list watch",
@@ -133,20 +133,19 @@ def test_what_a_controller_applies_it_may_also_delete_and_remember_at_the_owner(
 
 def test_what_the_code_does_beyond_is_declared() -> None:
     controller = sites(
-        reads=[Theme], writes=[Secret, Grant.on(Pod, "create", subresource="eviction", namespace="n")]
+        grants=[Grant.on(Secret, "delete"), Grant.on(Pod, "create", subresource="eviction", namespace="n")]
     )
     found = granted(Manager([controller]))
-    assert found["ClusterRole themes.example.com"] == "get list watch"
-    assert found["ClusterRole secrets"] == "create patch delete"
+    assert found["ClusterRole secrets"] == "delete"
     assert found["Role n pods/eviction"] == "create"
-    with pytest.raises(TypeError, match="is not a kind"):
-        sites(writes=["secrets"])
+    with pytest.raises(TypeError, match="say which verbs, as in Grant"):
+        sites(grants=[Secret])
 
 
 def test_where_the_manager_works_in_some_namespaces_it_needs_roles_there_only() -> None:
     scope = Scope(frozenset({"a", "b"}))
     controller = sites(
-        owns=[Watch(ConfigMap, scope=Scope(frozenset({"a"})))], maps=[Watch(Theme, to=lambda r, t: [])]
+        owns=[Watch(ConfigMap, scope=Scope(frozenset({"a"})))], watches=[Watch(Theme, to=lambda r, t: [])]
     )
     found = granted(Manager([controller], default_scope=scope))
     assert found["Role b sites.example.com"] == "get list watch"

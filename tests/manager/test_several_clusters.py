@@ -132,7 +132,7 @@ async def test_a_watch_of_other_clusters_triggers_where_the_primary_objects_are_
     async with Places("eu", "us") as places:
         await places.home.client.create(Secret(metadata=ObjectMeta(name="app", namespace=DEFAULT)))
         parts = Watch(ConfigMap, to=to_its_app, clusters=OTHER_CLUSTERS)
-        async with places.manager(controller(gather, Secret, maps=[parts], clusters=[HOME])):
+        async with places.manager(controller(gather, Secret, watches=[parts], clusters=[HOME])):
             await asyncio.sleep(5)
             assert found == {"app": ["", ""]}
             for name in ("eu", "us"):
@@ -186,7 +186,7 @@ async def test_a_key_with_a_cluster_is_of_that_cluster_whoever_gives_it() -> Non
         for place in places.by_name.values():
             await place.put("one")
         async with places.manager(
-            controller(seen, maps=[Watch(Secret, to=everywhere, when=when.never)], sources=[source]),
+            controller(seen, watches=[Watch(Secret, to=everywhere, when=when.never)], sources=[source]),
             controller(Seen(), Secret, name="themes"),
         ) as process:
             await asyncio.sleep(5)
@@ -208,7 +208,7 @@ async def test_a_map_function_may_name_other_clusters() -> None:
     async with Places("eu") as places:
         for place in places.by_name.values():
             await place.put("one")
-        async with places.manager(controller(seen, maps=[Watch(Secret, to=everywhere)])):
+        async with places.manager(controller(seen, watches=[Watch(Secret, to=everywhere)])):
             await asyncio.sleep(5)
             seen.ended.clear()
             await places.home.client.create(Secret(metadata=ObjectMeta(name="dark", namespace=DEFAULT)))
@@ -350,7 +350,7 @@ async def test_a_controller_that_comes_and_goes_does_so_in_every_cluster() -> No
         parts = Watch(Secret, to=lambda _, obj: [], clusters=EVERY_CLUSTER)
         async with places.manager() as process:
             await asyncio.sleep(5)
-            process.manager.add(controller(seen, maps=[parts]))
+            process.manager.add(controller(seen, watches=[parts]))
             await asyncio.sleep(5)
             assert sorted(seen.ended) == [key("one"), key("one", "eu")]
             await process.manager.remove("maps")
@@ -383,7 +383,7 @@ async def test_a_controller_that_is_leaving_hears_of_no_cluster_that_comes() -> 
     async with Places("eu") as places:
         await places.home.put("one")
         parts = Watch(Secret, to=lambda _, obj: [], clusters=EVERY_CLUSTER)
-        async with places.manager(controller(seen, maps=[parts], clusters=[HOME]), clusters={}) as process:
+        async with places.manager(controller(seen, watches=[parts], clusters=[HOME]), clusters={}) as process:
             await asyncio.sleep(1)
             removing = asyncio.create_task(process.manager.remove("maps"))
             await asyncio.sleep(1)
@@ -573,7 +573,7 @@ def test_what_is_no_cluster_is_refused_where_it_is_given(
         ({"clusters": 5}, TypeError, "controller maps: clusters takes a list"),
         ({"clusters": ["eu"], "sources": [ChannelSource()]}, ValueError, "sources run at home"),
         ({"owns": [Watch(Secret, clusters=["eu"])]}, ValueError, "is in the cluster of its primary objects"),
-        ({"maps": [Watch(Secret, clusters=["eu"])]}, ValueError, "needs a map function"),
+        ({"watches": [Watch(Secret, clusters=["eu"])]}, ValueError, "needs a map function"),
     ],
     ids=["one name", "number", "sources", "owned elsewhere", "no map function"],
 )

@@ -252,7 +252,7 @@ class Cleaned(Touch):
             name="cleaned",
             reconciler=self,
             primary=Watch(Thing, when=triggers),
-            owns=[Watch(ConfigMap, when=when.never)],
+            reads=[ConfigMap],
             finalizers=[Finalizer("sim.example/cleaned", self.clean)],
         )
 

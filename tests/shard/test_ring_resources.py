@@ -52,13 +52,13 @@ def test_the_primary_kind_is_main_and_what_is_owned_or_mapped_is_controlled_by_i
         "sites",
         sharded(Site),
         owns=[sharded(ConfigMap), Watch(Page)],
-        maps=[mapped(Secret, sharded=True)],
+        watches=[mapped(Secret, sharded=True)],
     )
     assert declared_resources([sites]) == (main("sites", "configmaps", "secrets"),)
 
 
 def test_nothing_is_declared_where_no_watch_says_so() -> None:
-    sites = controller("sites", Site, owns=[ConfigMap], maps=[mapped(Secret, sharded=False)])
+    sites = controller("sites", Site, owns=[ConfigMap], watches=[mapped(Secret, sharded=False)])
     assert declared_resources([sites]) == ()
 
 

@@ -30,6 +30,7 @@ from kubeshard import (
     Plan,
     Reconciler,
     Result,
+    Scope,
     Sharding,
     Struct,
     Watch,
@@ -127,9 +128,9 @@ controller = Controller(
         ConfigMap,
         metadata_only(Theme),
         Watch(ConfigMap, when=when.changed(lambda config_map: config_map.data)),
-        Watch(Theme, when=when.never),
     ],
-    maps=[Watch(Theme, to=sites_of), Watch(Theme, to=lambda reader, theme: [Key("", theme.color)])],
+    reads=[Theme, metadata_only(ConfigMap), Watch(Theme, scope=Scope(namespaces=frozenset({"a"})))],
+    watches=[Watch(Theme, to=sites_of), Watch(Theme, to=lambda reader, theme: [Key("", theme.color)])],
     indexes=[Index(Site, "theme", lambda site: [site.spec.theme])],
 )
 assert_type(controller, Controller[Site])
@@ -219,8 +220,7 @@ Controller(
     name="ranges",
     reconciler=Sites(),
     primary=Site,
-    reads=[Theme],
-    writes=[ConfigMap, Grant.on(Site, "patch", subresource="scale")],
+    grants=[Grant.on(ConfigMap, "get"), Grant.on(Site, "patch", subresource="scale")],
 )
 
 
@@ -297,7 +297,7 @@ Controller(
     reconciler=generator,
     primary=Watch(Site, sharded=True, resync=0),
     applies=[Watch(ConfigMap, sharded=True)],
-    maps=[related(Theme, Site, by_theme, when=when.changed(lambda theme: theme.color))],
+    watches=[related(Theme, Site, by_theme, when=when.changed(lambda theme: theme.color))],
     finalizers=[
         generator.cleanup("example.com/pages"),
         Finalizer("example.com/bucket", unmake),
@@ -372,7 +372,7 @@ everywhere = Controller(
     name="everywhere",
     reconciler=spreads,
     primary=Site,
-    maps=[Watch(Theme, to=sites_of, clusters=OTHER_CLUSTERS)],
+    watches=[Watch(Theme, to=sites_of, clusters=OTHER_CLUSTERS)],
     clusters=EVERY_CLUSTER,
 )
 several = Manager([everywhere], clusters={"eu": "prod-eu"}, sharding=Sharding("ring", objects_in="eu"))

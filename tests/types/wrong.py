@@ -46,9 +46,9 @@ Watch(Theme, to=lambda reader, theme: [Key("", theme.colour)])  # mistake: a fie
 Watch(Theme, to=lambda theme: [])  # mistake: the reader comes first
 Watch(ConfigMap, to=sites_of)  # mistake: of another class
 Watch(Theme, to=lambda reader, theme: [s.key for s in reader.list(Site, ALL, index="theme")])  # mistake: an index has a value
-Controller(name="a", reconciler=Sites(), primary=Site, maps=[Watch(Theme, to=lambda reader, theme: [theme.color])])  # mistake: inside a list
-Controller(name="a", reconciler=Sites(), primary=Site, maps=[Watch(ConfigMap, to=sites_of)])  # mistake: inside a list
-Controller(name="a", reconciler=Sites(), primary=Site, maps=[ConfigMap])  # mistake: a class maps to nothing
+Controller(name="a", reconciler=Sites(), primary=Site, watches=[Watch(Theme, to=lambda reader, theme: [theme.color])])  # mistake: inside a list
+Controller(name="a", reconciler=Sites(), primary=Site, watches=[Watch(ConfigMap, to=sites_of)])  # mistake: inside a list
+Controller(name="a", reconciler=Sites(), primary=Site, watches=[ConfigMap])  # mistake: a class maps to nothing
 Controller(name="a", reconciler=Sites(), primary=Site, owns=[Watch(ConfigMap, when=when.changed(lambda it: it.dta))])  # mistake: a field that is not there
 Controller(name="a", reconciler=Sites(), primary=Site, owns=[Watch(ConfigMap, when=theme_changed)])  # mistake: of another class
 Controller(name="a", reconciler=Sites(), primary=Site, owns=ConfigMap)  # mistake: a list
@@ -136,7 +136,9 @@ CustomResource(columns=["Low"])(Site)  # mistake: a column is not its name
 CustomResource(shortnames=["ra"])(Site)  # mistake: misspelt
 CustomResource()(int)  # mistake: not a kind
 Rule("self > 0")(int)  # mistake: not a struct
-Controller(name="a", reconciler=Sites(), primary=Site, writes=["configmaps"])  # mistake: a name is not a kind
+Controller(name="a", reconciler=Sites(), primary=Site, reads=["configmaps"])  # mistake: a name is not a kind
+Controller(name="a", reconciler=Sites(), primary=Site, grants=[ConfigMap])  # mistake: a right has verbs
+Controller(name="a", reconciler=Sites(), primary=Site, maps=[])  # mistake: no such argument
 
 # -- desired sets and generators
 
@@ -197,7 +199,7 @@ Controller(name="a", reconciler=Sites(), primary=Site, error_condition=True)  # 
 related(Theme, Site, "theme")  # mistake: an index, not its name
 related(Theme, Site, Index(Site, "theme", lambda site: [site.thema]))  # mistake: a field that is not there
 related(Theme, Site, by_theme, when=theme_changed)  # mistake: of another class
-Controller(name="a", reconciler=Sites(), primary=Site, maps=[related(Theme, Site, Index(Site, "t", lambda site: [site.thema]))])  # mistake: inside a list
+Controller(name="a", reconciler=Sites(), primary=Site, watches=[related(Theme, Site, Index(Site, "t", lambda site: [site.thema]))])  # mistake: inside a list
 Watch(Site, shard=True)  # mistake: misspelt
 Watch(Site, sharded="yes")  # mistake: true or false
 Watch(Site, resync=None)  # mistake: 0 is never

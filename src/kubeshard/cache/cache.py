@@ -289,7 +289,7 @@ class Cache:
                     raise UndeclaredKind(two_classes(known, form))
             raise UndeclaredKind(
                 f"{form} is not cached{' in this scope' if scope else ''}: declare it in the controller's "
-                "`owns` or `maps` (if only to read it, as Watch(..., when=never) in `owns`), or read it live with the "
+                "`reads`, or in `owns` or `watches` if its changes shall trigger reconciles; or read it live with the "
                 "client"
             )
         return cast("Informer[T]", found)

@@ -37,7 +37,7 @@ def rbac(target: str, name: str | None, namespace: str | None, service_account: 
     """Print an operator's ClusterRole and Roles as YAML.
 
     They allow what its declarations need: what controllers watch, own, read and write, events, leases and webhooks.
-    Declare anything else that the code does in the `reads` and `writes` of its Controller.
+    Declare anything else that the code does in the `grants` of its Controller.
     """
     from kubeshard.core.yaml_output import documents
     from kubeshard.manager.roles import roles

@@ -51,7 +51,7 @@ class Cluster:
         held: list[Informer[Any]] = []
         indexed: list[tuple[Informer[Any], Index[Any]]] = []
         try:
-            for watch in controller.watches:
+            for watch in controller.all_watches:
                 informer = self.hold_watched(watch)
                 held.append(informer)
             for index in controller.declared_indexes:

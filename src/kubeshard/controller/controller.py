@@ -24,9 +24,10 @@ from kubeshard.controller.reconciler import (
 )
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
-from kubeshard.controller.when import Predicate
+from kubeshard.controller.when import Predicate, always, never
+from kubeshard.core.arguments import ArgumentHints
 from kubeshard.core.clusters import HOME, check_clusters, overlap
-from kubeshard.core.grants import Granted, granted
+from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
@@ -52,18 +53,28 @@ class Guard:
 _NAME = re.compile(r"[a-z0-9]([-._a-z0-9]{0,61}[a-z0-9])?")
 
 
+_INSTEAD = {
+    "maps": "watches=[Watch(Theme, to=...)]",
+    "writes": 'grants=[Grant.on(Pod, "create", "patch", "delete")]',
+    "predicates": "primary=Watch(Site, when=when.generation_changed)",
+}
+"""Arguments of earlier versions, and of other libraries."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Controller(Generic[T]):
+class Controller(ArgumentHints, Generic[T]):
     """Reconciles the objects of one kind, its primary kind, while all kinds that it watches are served (`syncing`).
 
     `name` is unique in the process: it labels metrics, logs and events (`<name>-controller`), and is the field
     manager of its writes. `reconciler`: an instance of a `Reconciler` or a `BlockingReconciler`, or an `async def`
-    function of a context and the object. `owns`: kinds whose changes trigger their owner of the primary kind.
+    function of a context and the object.
+
+    `owns`: kinds whose changes trigger their owner of the primary kind.
     `applies`: the same, for kinds of which `ctx.apply` or a `Generator` creates and prunes objects; both refuse other
-    kinds. `maps`: kinds whose changes trigger the keys that `Watch.to` returns. To only read a kind, put
-    `Watch(Secret, when=never)` into `owns`. `sources`: other triggers. `indexes`: for `ctx.list`. `reads` and `writes`:
-    what the reconciler reads without a watch, and writes in addition to its status and what it owns, as kinds or as a
-    `Grant`; only `kubeshard rbac` uses them.
+    kinds. `watches`: kinds whose changes trigger the keys that `Watch.to` returns. `reads`: kinds that are cached for
+    `ctx.get` and `ctx.list`, and whose changes trigger nothing. `indexes`: for `ctx.list`. `sources`: other triggers.
+    `grants`: the rights that the reconciler needs beyond what these declare, as in `Grant.on(Pod, "delete")`; only
+    `kubeshard rbac` and the manifests use them.
 
     `workers`: how many objects are reconciled at once. `limiter` creates the rate limiter for retries, as in `lambda
     world: ItemExponential(1.0, 30.0, rng=world.rng)`; default: 0.2 s doubling to 60 s, plus jitter. Recent changes have
@@ -87,11 +98,11 @@ class Controller(Generic[T]):
     primary: Watch[T] | type[T] | Form[T]
     owns: Sequence[AnyWatch | type[KubeObject] | Form[Any]] = ()
     applies: Sequence[AnyWatch | type[KubeObject] | Form[Any]] = ()
-    maps: Sequence[AnyWatch] = ()
-    sources: Sequence[Source] = ()
+    watches: Sequence[AnyWatch] = ()
+    reads: Sequence[AnyWatch | type[KubeObject] | Form[Any]] = ()
     indexes: Sequence[AnyIndex] = ()
-    reads: Sequence[Granted] = ()
-    writes: Sequence[Granted] = ()
+    sources: Sequence[Source] = ()
+    grants: Sequence[Grant] = ()
     workers: int = 1
     limiter: Callable[[World], Limiter] | None = None
     order: Callable[[], Order[Key]] = RoundRobin
@@ -104,6 +115,8 @@ class Controller(Generic[T]):
     clusters: Container[str] = (HOME,)
     wrappers: tuple[ReconcilerWrapper, ...] = ()
     guards: tuple[Guard, ...] = ()
+
+    INSTEAD = _INSTEAD
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -126,20 +139,24 @@ class Controller(Generic[T]):
             )
         if not isinstance(self.debounce, Debounce | None):
             raise TypeError(f"controller {self.name}: debounce takes a Debounce(quiet=..., longest=...)")
-        for name, watches in (("owns", self.owns), ("applies", self.applies), ("maps", self.maps)):
-            if isinstance(watches, type | Form | Watch):
+        for name in ("owns", "applies", "watches", "reads", "grants"):
+            if isinstance(getattr(self, name), type | Form | Watch | Grant):
                 raise TypeError(f"controller {self.name}: {name} takes a list")
-        for watch in (*self.watches, *self.crossing_watches):
+        for watch in (*self.all_watches, *self.crossing_watches):
             form_of(watch.target)  # raises for what is not a kind
-        for target in (*self.reads, *self.writes):
-            granted(target)
+        for grant in self.grants:
+            if not isinstance(grant, Grant):
+                raise TypeError(
+                    f"controller {self.name}: {grant!r} in grants is not a Grant: say which verbs, as in "
+                    'Grant.on(Pod, "delete")'
+                )
         for index in self.indexes:
             if not isinstance(index, Index):
                 raise TypeError(f"controller {self.name}: {index!r} in indexes is not an Index")
         for watch in (*self.mapping_watches, *self.crossing_watches):
             if watch.to is None:
                 raise ValueError(
-                    f"controller {self.name}: the watch of {watch.form} in maps needs a map function `to`"
+                    f"controller {self.name}: the watch of {watch.form} in watches needs a map function `to`"
                 )
             if iscoroutinefunction(watch.to):
                 raise TypeError(
@@ -154,17 +171,33 @@ class Controller(Generic[T]):
         self._check_deletion_and_report()
         for watch in (self.primary_watch, *self.owned_watches):
             if watch.to is not None:
-                raise ValueError(f"controller {self.name}: the map function of {watch.form} belongs in maps")
+                raise ValueError(
+                    f"controller {self.name}: the map function of {watch.form} belongs in watches"
+                )
             if watch.clusters is not None:
                 raise ValueError(
                     f"controller {self.name}: the watch of {watch.form} is in the cluster of its primary objects: say "
-                    "`clusters` of the controller, or of a watch in maps"
+                    "`clusters` of the controller, or of an entry of watches"
                 )
+        self._check_reads()
         check_clusters(f"controller {self.name}", self.clusters)
         if self.sources and HOME not in self.clusters:
             raise ValueError(
                 f"controller {self.name}: sources run at home, where it does not work: add HOME to clusters"
             )
+
+    def _check_reads(self) -> None:
+        for watch in map(as_watch, self.reads):
+            if watch.to is not None or watch.when is not always:
+                raise ValueError(
+                    f"controller {self.name}: changes of {watch.form} in reads trigger nothing, so leave `when` and "
+                    "`to` out, or put it into watches"
+                )
+            if watch.clusters is not None:
+                raise ValueError(
+                    f"controller {self.name}: {watch.form} in reads is read in the cluster of the primary objects; "
+                    "to read another cluster, put it into watches with its `clusters`"
+                )
 
     def _check_applies(self) -> None:
         owned = {as_watch(watch).form.kind.group_kind for watch in self.owns}
@@ -218,24 +251,30 @@ class Controller(Generic[T]):
 
     @property
     def mapping_watches(self) -> Sequence[Watch[Any]]:
-        return tuple(watch for watch in map(as_watch, self.maps) if watch.clusters is None)
+        return tuple(watch for watch in map(as_watch, self.watches) if watch.clusters is None)
 
     @property
     def crossing_watches(self) -> Sequence[Watch[Any]]:
         """The watches of objects in other clusters than the primary ones."""
-        return tuple(watch for watch in map(as_watch, self.maps) if watch.clusters is not None)
+        return tuple(watch for watch in map(as_watch, self.watches) if watch.clusters is not None)
 
     @property
-    def watches(self) -> Iterator[Watch[Any]]:
+    def read_watches(self) -> Sequence[Watch[Any]]:
+        """The watches of `reads`, which trigger nothing."""
+        return tuple(dataclasses.replace(as_watch(watch), when=never) for watch in self.reads)
+
+    @property
+    def all_watches(self) -> Iterator[Watch[Any]]:
         """All watches in the cluster of the primary objects, the primary one first."""
         yield self.primary_watch
         yield from self.owned_watches
         yield from self.mapping_watches
+        yield from self.read_watches
 
     @property
     def declared_indexes(self) -> Sequence[Index[Any]]:
         """The declared indexes, including those of the watches, each once."""
-        found = [*self.indexes, *(index for watch in self.watches for index in watch.indexes)]
+        found = [*self.indexes, *(index for watch in self.all_watches for index in watch.indexes)]
         return tuple(dict.fromkeys(index for index in found if isinstance(index, Index)))
 
     def wrapped(self, wrapper: ReconcilerWrapper) -> Controller[T]:

@@ -1,7 +1,7 @@
 """Watches of kinds that the primary kind refers to, or that refer to it.
 
-    maps=[related(Secret, App, Index(App, "secret", lambda app: [app.spec.secret]))]     # apps name secrets
-    maps=[related(Binding, App, Index(Binding, "app", lambda b: [b.spec.app]))]          # bindings name apps
+    watches=[related(Secret, App, Index(App, "secret", lambda app: [app.spec.secret]))]     # apps name secrets
+    watches=[related(Binding, App, Index(Binding, "app", lambda b: [b.spec.app]))]          # bindings name apps
 
 An index records which objects refer to which; the reconciler uses it in the other direction:
 
@@ -36,8 +36,8 @@ def related(
     *,
     when: Predicate[T] = always,
 ) -> Watch[T]:
-    """A watch for `Controller.maps`: a change of a `watched` object triggers the `primary` objects that are related to
-    it by the index. The index is on one of the two kinds, and is declared with the watch.
+    """A watch for `Controller.watches`: a change of a `watched` object triggers the `primary` objects that are related
+    to it by the index. The index is on one of the two kinds, and is declared with the watch.
 
     If the index is on the primary kind, its values are names of watched objects: the primary objects that refer to the
     changed one are triggered. If it is on the watched kind, its values are names of primary objects, and these are

@@ -103,7 +103,7 @@ class ControllerRunner:
         }
         if self.cluster:
             self._about["cluster"] = self.cluster
-        self.reader = ControllerReader(cluster.cache, controller.watches, controller.declared_indexes)
+        self.reader = ControllerReader(cluster.cache, controller.all_watches, controller.declared_indexes)
         self._writes: WriteBook[Key] = WriteBook(cluster.cache, world.clock)
         self._informers = cluster.hold(controller, self.reader)
         self._inputs = Inputs(self._informers, world.clock)
@@ -246,7 +246,7 @@ class ControllerRunner:
     # Turning deltas into keys
 
     def _triggers(self) -> Iterator[Trigger]:
-        """The triggers, in the order of `Controller.watches`."""
+        """The triggers, in the order of `Controller.all_watches`."""
         mappings = zip(mapped_watches(self.controller, self.reader), self._informers, strict=True)
         for number, ((watch, keys_of), informer) in enumerate(mappings):
             renewed = _ignore if number else lambda key: self.queue.forget(self._here(key))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.scope import Scope
 from kubeshard.controller.mapping import MapFunction
 from kubeshard.controller.when import Predicate, always
+from kubeshard.core.arguments import ArgumentHints
 from kubeshard.core.clusters import check_clusters
 from kubeshard.core.encoding import decoder
 from kubeshard.core.errors import ConfigurationError
@@ -22,21 +23,6 @@ T = TypeVar("T", bound=KubeObject)
 
 RESYNC = 36_000.0
 """Default seconds between two resyncs of a watch: ten hours, as in controller-runtime."""
-
-
-class AnyWatch:
-    """A `Watch` for any kind.
-
-    Lists of watches are declared with this class and not with `Watch[Any]`, which would make a type checker infer every
-    argument inside them as `Any`, and miss a wrong map function.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, *_: object, **given: object) -> Self:
-        for name in given.keys() & _INSTEAD.keys():
-            raise TypeError(f"Watch has no {name}=: write {_INSTEAD[name]}")
-        return super().__new__(cls)
 
 
 _LABELS = (
@@ -53,9 +39,20 @@ _INSTEAD = {
         ("predicate", "predicates", "filter"),
         "when=when.generation_changed, or another predicate",
     ),
-    **dict.fromkeys(("map", "mapping", "map_function"), "to=, in Controller.maps"),
+    **dict.fromkeys(("map", "mapping", "map_function"), "to=, in Controller.watches"),
 }
 """Arguments that other libraries, or other functions of this one, have."""
+
+
+class AnyWatch(ArgumentHints):
+    """A `Watch` for any kind.
+
+    Lists of watches are declared with this class and not with `Watch[Any]`, which would make a type checker infer every
+    argument inside them as `Any`, and miss a wrong map function.
+    """
+
+    __slots__ = ()
+    INSTEAD = _INSTEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +61,19 @@ class Watch(AnyWatch, Generic[T]):
 
     `target`: a class, or `metadata_only(...)`. `when`: which changes trigger; other objects are still cached. `scope`:
     narrows the scope in which the manager caches the kind. `to`: the map function, only for watches in
-    `Controller.maps`. `any_owner`: in `Controller.owns`, also trigger owners that do not control the object. `resync`:
-    seconds, give or take a tenth, after which every cached object of the kind triggers again as if it had just been
-    added; 0: never. A resync sends no request, and has lower priority than changes (`triggers`). `indexes`: the indexes
-    that the map function uses, as if they were in `Controller.indexes`.
+    `Controller.watches`. `any_owner`: in `Controller.owns`, also trigger owners that do not control the object.
+    `resync`: seconds, give or take a tenth, after which every cached object of the kind triggers again as if it had
+    just been added; 0: never. A resync sends no request, and has lower priority than changes (`triggers`). `indexes`:
+    the indexes that the map function uses, as if they were in `Controller.indexes`.
 
     `sharded`: in a manager that is a shard, objects of the kind are distributed over the shards: objects of the primary
-    kind by their own name; in `owns` and `maps` together with the object that controls them, and only those that have a
-    controller. All controllers of the process see this shard's part of the kind. Has no effect without sharding. A
-    ControllerRing, if there is one, decides, and must list the kind.
+    kind by their own name; in `owns`, `watches` and `reads` together with the object that controls them, and only those
+    that have a controller. All controllers of the process see this shard's part of the kind. Has no effect without
+    sharding. A ControllerRing, if there is one, decides, and must list the kind.
 
-    `clusters`: in `Controller.maps`, the manager's clusters whose objects trigger, such as `OTHER_CLUSTERS`; by default
-    the cluster of the primary objects. In any case, `to` returns keys of that cluster and reads from it. `sharded` has
-    no effect then.
+    `clusters`: in `Controller.watches`, the manager's clusters whose objects trigger, such as `OTHER_CLUSTERS`; by
+    default the cluster of the primary objects. In any case, `to` returns keys of that cluster and reads from it.
+    `sharded` has no effect then.
 
     Raises ValueError for a negative `resync`, TypeError for a `when` that is not a predicate.
     """

@@ -19,7 +19,7 @@ from kubeshard.controller.when import Predicate
 
 
 def mapped_watches(controller: Controller[Any], reader: Reader) -> Iterator[tuple[Watch[Any], KeysOf]]:
-    """The watches in the cluster of the primary objects, in the order of `Controller.watches`."""
+    """The watches in the cluster of the primary objects, in the order of `Controller.all_watches`."""
     primary = controller.primary_watch
     if controller.finalizers or controller.daemons:
         yield replace(primary, when=primary.when | _lives(controller)), to_itself
@@ -29,10 +29,12 @@ def mapped_watches(controller: Controller[Any], reader: Reader) -> Iterator[tupl
         yield watch, to_owner(primary.form.kind, controller_only=not watch.any_owner)
     for watch in controller.mapping_watches:
         yield watch, mapped(watch, reader)
+    for watch in controller.read_watches:
+        yield watch, to_itself
 
 
 def mapped(watch: Watch[Any], reader: Reader) -> KeysOf:
-    """The keys that a watch in `Controller.maps` triggers."""
+    """The keys that a watch in `Controller.watches` triggers."""
     assert watch.to is not None, "checked where the controller is declared"
     return mapped_by(watch.to, reader)
 

@@ -236,7 +236,8 @@ changes something; one that always finds something to write loops forever.
 """
 
 never: Predicate[KubeObject] = Predicate(lambda _: False, "never")
-"""Passes no change, not even in a resync. For kinds that are only read there is `Controller.reads`.
+"""Passes no change, not even in a resync: for a primary kind that only `sources` trigger. Kinds that are only read are
+in `Controller.reads`.
 """
 
 generation_changed: Predicate[KubeObject] = on(updated=_new_generation).named("generation_changed")

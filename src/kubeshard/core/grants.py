@@ -38,12 +38,3 @@ class Grant:
         if subresource:
             resource = f"{resource}/{subresource}"
         return cls(GroupResource(group, resource), frozenset(verbs), namespace, name)
-
-
-Granted = type[KubeObject] | Form[Any] | Grant
-"""What a controller may declare in `reads` and `writes`: a kind, or exactly what it needs."""
-
-
-def granted(target: Granted, *verbs: str) -> Grant:
-    """A grant unchanged; for a kind, a grant of these verbs."""
-    return target if isinstance(target, Grant) else Grant.on(target, *verbs)

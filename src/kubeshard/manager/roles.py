@@ -2,20 +2,20 @@
 
 | declared | verbs |
 |---|---|
-| any watch, an entry of `reads` | get, list, watch |
+| any watch, and an entry of `reads` | get, list, watch |
 | the primary kind, if its class has a `status` | patch of `status`, and update if the class is complete |
 | the primary kind, with finalizers or `applies` | patch |
 | the primary kind, if the controller owns others | update of `finalizers`, which owner references need |
-| an entry of `owns`, unless it is watched with `when=never` | create, patch |
+| an entry of `owns` | create, patch |
 | an entry of `applies` | create, patch, delete |
-| an entry of `writes` | create, patch, delete |
+| an entry of `grants` | what it says |
 | a controller | create and patch of events, in the namespaces of its objects |
 | leader election, sharding, webhooks | see their docstrings |
 | `metrics_auth` | create of tokenreviews and subjectaccessreviews |
 
-Controllers of several clusters need the same in each of them. A watch in some namespaces only needs roles in these. An
-entry of `reads` or `writes` may be a `Grant`, which is used as it is. Guaranteed: the rules allow what kubeshard itself
-does for these declarations. Anything else that the author's code does must be declared.
+Controllers of several clusters need the same in each of them. A watch in some namespaces only needs roles in these.
+Guaranteed: the rules allow what kubeshard itself does for these declarations. Anything else that the author's code does
+must be declared in `grants`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from typing import Any, Protocol, runtime_checkable
 from kubeshard.cache.scope import Scope
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.watch import Watch, as_watch
-from kubeshard.controller.when import never
-from kubeshard.core.grants import READ, WRITE, Grant, granted
+from kubeshard.core.grants import READ, WRITE, Grant
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, All
 
@@ -72,7 +71,7 @@ def manager_grants(
 def controller_grants(controller: Controller[Any], scope_of: ScopeOf) -> Iterator[Grant]:
     """The grants of one controller."""
     primary = controller.primary_watch
-    for watch in (*controller.watches, *controller.crossing_watches):
+    for watch in (*controller.all_watches, *controller.crossing_watches):
         yield from _in(watch, scope_of, Grant.on(watch.target, *READ))
     cls, applied = primary.form.type, controller.applied_watches
     if "status" in cls.__struct_fields__:
@@ -80,15 +79,14 @@ def controller_grants(controller: Controller[Any], scope_of: ScopeOf) -> Iterato
         yield from _in(primary, scope_of, Grant.on(primary.target, *verbs, subresource="status"))
     if controller.finalizers or applied:
         yield from _in(primary, scope_of, Grant.on(primary.target, "patch"))
-    owned = [watch for watch in map(as_watch, controller.owns) if watch.when is not never]
+    owned = [as_watch(watch) for watch in controller.owns]
     if owned or applied:
         yield from _in(primary, scope_of, Grant.on(primary.target, "update", subresource="finalizers"))
     for watch in owned:
         yield from _in(watch, scope_of, Grant.on(watch.target, "create", "patch"))
     for watch in applied:
         yield from _in(watch, scope_of, Grant.on(watch.target, *WRITE))
-    yield from (granted(target, *READ) for target in controller.reads)
-    yield from (granted(target, *WRITE) for target in controller.writes)
+    yield from controller.grants
     yield from _in(primary, scope_of, Grant.on(EVENTS, "create", "patch"))
 
 

@@ -283,5 +283,7 @@ def _controller_of(part: ControllerRunner | Outpost) -> Controller[Any]:
 def _check(controllers: Sequence[Controller[Any]]) -> None:
     check_controllers(controllers)
     check_classes(
-        watch for controller in controllers for watch in (*controller.watches, *controller.crossing_watches)
+        watch
+        for controller in controllers
+        for watch in (*controller.all_watches, *controller.crossing_watches)
     )

@@ -59,7 +59,7 @@ def definitions(manager: Manager, namespace: str) -> Iterator[Manifest]:
     kinds: dict[Any, list[type[KubeObject]]] = {}
     surface = manager.surface()
     for controller in surface.controllers:
-        for watch in controller.watches:
+        for watch in controller.all_watches:
             cls = watch.form.type
             if cls.KIND.group_kind not in kinds and declared(cls):
                 kinds[cls.KIND.group_kind] = list(_versions(cls))

@@ -71,7 +71,7 @@ class Prepared:
         kinds of which a shard only sees its share.
         """
         for controller in controllers:
-            primary, *others = (watch.form.kind.group_resource for watch in controller.watches)
+            primary, *others = (watch.form.kind.group_resource for watch in controller.all_watches)
             if primary not in self.resources and (
                 shared := [each for each in others if each in self.resources]
             ):

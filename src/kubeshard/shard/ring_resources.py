@@ -4,7 +4,7 @@
 | watch | resource of the ring |
 |---|---|
 | `primary` | main: each object is assigned by itself |
-| in `owns` or `maps` | controlled by the primary kind: each object is assigned with its controller object |
+| in `owns`, `watches` or `reads` | controlled by the primary kind: each object is assigned with its controller object |
 | both, perhaps in different controllers | main |
 
 Guaranteed: the same declarations give the same resources in every process, in any order. A declaration that
@@ -49,7 +49,9 @@ def declared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingReso
     """Empty if no watch is `sharded`. Raises ConfigurationError for an impossible ring."""
     controlled: dict[GroupResource, set[GroupResource]] = {}
     for controller in controllers:
-        primary, *others = ((watch.form.kind.group_resource, watch.sharded) for watch in controller.watches)
+        primary, *others = (
+            (watch.form.kind.group_resource, watch.sharded) for watch in controller.all_watches
+        )
         followers = {resource for resource, sharded in others if sharded}
         if primary[1]:
             controlled.setdefault(primary[0], set()).update(followers)
@@ -82,7 +84,10 @@ def undeclared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingRe
             resource=main.resource,
             controlled_resources=tuple(
                 RingGroupResource(group=owned.group, resource=owned.resource)
-                for owned in (watch.form.kind.group_resource for watch in controller.owned_watches)
+                for owned in (
+                    watch.form.kind.group_resource
+                    for watch in (*controller.owned_watches, *controller.read_watches)
+                )
             ),
         )
         for controller in controllers
@@ -210,7 +215,7 @@ async def _kinds(
     declared = {
         watch.form.kind.group_resource: watch.form.kind
         for controller in controllers
-        for watch in controller.watches
+        for watch in controller.all_watches
     }
     kinds = {}
     for entry in resources.entries:

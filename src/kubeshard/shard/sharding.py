@@ -293,7 +293,7 @@ class Sharding:
         resource = controller.primary_watch.form.kind.group_resource
         if not self._is_shard or resource not in self._ready.resources or cluster != self.objects_in:
             return None
-        watched = {watch.form.kind.group_kind for watch in controller.watches}
+        watched = {watch.form.kind.group_kind for watch in controller.all_watches}
         return self._ready.reclaiming.gate(watched & self._ready.kinds.keys())
 
     @asynccontextmanager

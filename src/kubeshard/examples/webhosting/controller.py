@@ -34,7 +34,7 @@ def website_controller(
             Watch(Service, when=when.generation_changed, sharded=True),
             Watch(Ingress, when=when.generation_changed, sharded=True),
         ),
-        maps=(Watch(Theme, to=websites_using, when=when.generation_changed),),
+        watches=(Watch(Theme, to=websites_using, when=when.generation_changed),),
         indexes=(Index(Website, BY_THEME, lambda website: (website.spec.theme,)),),
         workers=workers,
     )
