@@ -16,7 +16,7 @@ from kubeshard.client import Client
 from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError, Gone, KubeshardError, Timeout
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, PartialObject, Struct
 from kubeshard.core.objects import field as member
 from kubeshard.core.selectors import FieldSelector, Selector
@@ -45,7 +45,7 @@ Events = asyncio.Queue[WatchEvent[Widget] | ApiError | None]
 class Stream:
     """An open watch."""
 
-    namespace: str | All
+    namespace: str | AllNamespaces
     scope: Scope
     queue: Events = field(default_factory=asyncio.Queue)
     """The events that are sent."""
@@ -127,7 +127,7 @@ class ScriptedClient:
     def list(
         self,
         form: Form[Any],
-        namespace: str | All = ALL,
+        namespace: str | AllNamespaces = ALL,
         *,
         label_selector: Selector,
         field_selector: FieldSelector,
@@ -139,7 +139,7 @@ class ScriptedClient:
     async def current_version(
         self,
         form: Form[Any],
-        namespace: str | All = ALL,
+        namespace: str | AllNamespaces = ALL,
         *,
         label_selector: Selector,
         field_selector: FieldSelector,
@@ -152,7 +152,7 @@ class ScriptedClient:
     async def watch(
         self,
         form: Form[Any],
-        namespace: str | All = ALL,
+        namespace: str | AllNamespaces = ALL,
         *,
         label_selector: Selector,
         field_selector: FieldSelector,
@@ -189,7 +189,7 @@ class ScriptedClient:
         if self.down is not None:
             raise self.down
 
-    def existing(self, namespace: str | All, scope: Scope) -> Iterator[Widget]:
+    def existing(self, namespace: str | AllNamespaces, scope: Scope) -> Iterator[Widget]:
         for obj in self.objects.values():
             if _selects(namespace, scope, obj):
                 yield obj
@@ -205,7 +205,7 @@ class ScriptedClient:
 
 
 class ScriptedList:
-    def __init__(self, api: ScriptedClient, namespace: str | All, scope: Scope) -> None:
+    def __init__(self, api: ScriptedClient, namespace: str | AllNamespaces, scope: Scope) -> None:
         self._api = api
         self._namespace = namespace
         self._scope = scope
@@ -263,7 +263,7 @@ def _event(
     return None
 
 
-def _selects(namespace: str | All, scope: Scope, obj: Widget) -> bool:
+def _selects(namespace: str | AllNamespaces, scope: Scope, obj: Widget) -> bool:
     return (namespace is ALL or obj.metadata.namespace == namespace) and scope.labels.matches(
         obj.metadata.labels
     )

@@ -44,7 +44,7 @@ def config(name: str = "a", **data: str) -> ConfigMap:
     return ConfigMap(metadata=ObjectMeta(name=name, namespace="default"), data=data)
 
 
-def has(key: str) -> until.Until:
+def has(key: str) -> until.WaitCondition:
     return until.holds(f"has {key}", lambda obj: key in (obj.data or {}))
 
 

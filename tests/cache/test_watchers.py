@@ -24,7 +24,7 @@ from kubeshard.core.errors import (
     Timeout,
     Unavailable,
 )
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
 from kubeshard.testing.virtual_time import settle, virtual_time
@@ -41,7 +41,7 @@ class Api(ScriptedClient):
 
 
 @asynccontextmanager
-async def listening(api: Api, namespace: str | All = ALL, **options: Any) -> AsyncIterator[Told]:
+async def listening(api: Api, namespace: str | AllNamespaces = ALL, **options: Any) -> AsyncIterator[Told]:
     """Yields the watcher's events, from its first full read on."""
     told: Told = []
 

@@ -11,14 +11,23 @@ from controller_bench import Bench, Site, Theme, json_answer, site
 
 from kubeshard.cache import watcher
 from kubeshard.controller import Context
-from kubeshard.core import ALL, All, ConfigMap, KubeObject, MergePatch, ObjectMeta, WrongNamespace, to_dict
+from kubeshard.core import (
+    ALL,
+    AllNamespaces,
+    ConfigMap,
+    KubeObject,
+    MergePatch,
+    ObjectMeta,
+    WrongNamespace,
+    to_dict,
+)
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.testing.virtual_time import virtual_time
 
 MISSING = "has namespaces: say"
 REFUSED = "has no namespaces: leave"
 
-Given = str | All | None
+Given = str | AllNamespaces | None
 Result = Sequence[KubeObject]
 Verb = Callable[[Context, type[KubeObject], Any], Awaitable[Any]]
 

@@ -6,7 +6,7 @@ import pytest
 
 from kubeshard.core import KubeObject, ObjectMeta, Struct, field, until
 from kubeshard.core.conditions import Condition
-from kubeshard.core.until import Until
+from kubeshard.core.until import WaitCondition
 
 
 class AppStatus(Struct):
@@ -63,7 +63,7 @@ STALLED = app(Condition(type="Stalled", status="True"))
         (until.holds("is there", lambda app: True), None, False),
     ],
 )
-def test_a_condition_is_met_by_what_it_says(condition: Until, obj: App | None, met: bool) -> None:
+def test_a_condition_is_met_by_what_it_says(condition: WaitCondition, obj: App | None, met: bool) -> None:
     assert condition.met(obj) is met
     assert (~condition).met(obj) is not met
     assert condition.seen(obj)
@@ -72,7 +72,7 @@ def test_a_condition_is_met_by_what_it_says(condition: Until, obj: App | None, m
 @pytest.mark.parametrize("one", [True, False])
 @pytest.mark.parametrize("other", [True, False])
 def test_conditions_combine_as_booleans(one: bool, other: bool) -> None:
-    def const(value: bool) -> Until:
+    def const(value: bool) -> WaitCondition:
         return until.holds(str(value), lambda _: value)
 
     assert (const(one) & const(other)).met(app()) is (one and other)
@@ -90,7 +90,7 @@ def test_a_combination_says_what_it_waits_for_and_what_is_there_instead() -> Non
 @pytest.mark.parametrize(
     "condition", [until.ready, until.failed, until.condition("Ready"), ~until.ready & until.exists]
 )
-def test_a_class_of_which_nothing_can_be_told_is_refused(condition: Until) -> None:
+def test_a_class_of_which_nothing_can_be_told_is_refused(condition: WaitCondition) -> None:
     condition.check(App)
     with pytest.raises(TypeError, match=r"Bare does not declare status.conditions"):
         condition.check(Bare)

@@ -30,7 +30,7 @@ from kubeshard.client.client import Client
 from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
-from kubeshard.core.namespaces import ALL, All, namespace_of, namespaces_of
+from kubeshard.core.namespaces import ALL, AllNamespaces, namespace_of, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of, two_classes
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.logs import get_logger
@@ -239,7 +239,7 @@ class Cache:
     def list(
         self,
         target: type[T] | Form[T],
-        namespace: str | All | None = None,
+        namespace: str | AllNamespaces | None = None,
         *,
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,
@@ -256,7 +256,7 @@ class Cache:
     def list_from(
         self,
         informer: Informer[T],
-        namespace: str | All | None = None,
+        namespace: str | AllNamespaces | None = None,
         *,
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,
@@ -393,7 +393,7 @@ class Cache:
         self._running[informer] = tasks.create_task(informer.run(), name=f"informer {informer}")
 
 
-def _check_readable(informer: Informer[Any], namespace: str | All) -> None:
+def _check_readable(informer: Informer[Any], namespace: str | AllNamespaces) -> None:
     """Raises OutsideScope, CacheBehind."""
     kind = informer.form.kind
     if kind.namespaced and namespace is not ALL and not informer.scope.covers(kind, namespace):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from kubeshard.cache.scope import ALL_NAMESPACES
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key, KubeObject
 
 T = TypeVar("T", bound=KubeObject)
@@ -59,7 +59,7 @@ class Index(Generic[T]):
 
     # Reading
 
-    def find(self, value: str, namespace: str | All) -> list[T]:
+    def find(self, value: str, namespace: str | AllNamespaces) -> list[T]:
         if namespace is ALL:
             return [obj for files in self.parts.values() for obj in files.by_value.get(value, {}).values()]
         files = self.parts.get(namespace) or self.parts.get(ALL_NAMESPACES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kubeshard.core.kinds import Kind
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import FieldSelector, Selector
 
@@ -25,13 +25,13 @@ class Scope:
     namespaces. Ignored for cluster-scoped kinds.
     """
 
-    namespaces: frozenset[str] | All = ALL
+    namespaces: frozenset[str] | AllNamespaces = ALL
     labels: Selector = EVERYTHING
     fields: FieldSelector = ANY_FIELDS
 
     def __post_init__(self) -> None:
         for name, given, wanted, instead in (
-            ("namespaces", self.namespaces, frozenset | All, 'frozenset({"default"}) or ALL'),
+            ("namespaces", self.namespaces, frozenset | AllNamespaces, 'frozenset({"default"}) or ALL'),
             ("labels", self.labels, Selector, 'Selector.parse("app=web")'),
             ("fields", self.fields, FieldSelector, 'FieldSelector.parse("metadata.name=web")'),
         ):

@@ -19,7 +19,7 @@ from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.cache.snapshot import Snapshot
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import KubeshardError
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import at_least, compare, newest
 
@@ -67,7 +67,7 @@ class Store(Generic[T]):
         entry = self._objects.get(key[0], {}).get(key[1]) or self._undecodable.get(key)
         return entry.metadata if entry is not None else None
 
-    def list(self, namespace: str | All = ALL) -> Sequence[T]:
+    def list(self, namespace: str | AllNamespaces = ALL) -> Sequence[T]:
         """All objects, or those of one namespace."""
         if namespace is not ALL:
             return list(self._objects.get(namespace, {}).values())
@@ -81,7 +81,7 @@ class Store(Generic[T]):
         """All objects by namespace and name, in a new mapping. Fast: it does not touch the objects."""
         return {namespace: objects.copy() for namespace, objects in self._objects.items()}
 
-    def by_index(self, name: str, value: str, namespace: str | All = ALL) -> Sequence[T]:
+    def by_index(self, name: str, value: str, namespace: str | AllNamespaces = ALL) -> Sequence[T]:
         """The objects with this index value. Raises UndeclaredIndex, and CacheBehind while the index is incomplete."""
         return self._index(name).find(value, namespace)
 

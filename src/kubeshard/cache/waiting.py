@@ -15,7 +15,7 @@ from kubeshard.core.errors import ApiError, Forbidden, KubeshardError, NotFound,
 from kubeshard.core.namespaces import namespace_of
 from kubeshard.core.objects import Form, KubeObject, form_of
 from kubeshard.core.selectors import FieldSelector
-from kubeshard.core.until import Until
+from kubeshard.core.until import WaitCondition
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -25,14 +25,14 @@ class WaitedTooLong(KubeshardError, TimeoutError):
 
 
 @overload
-async def wait_for(client: Client, target: T, until: Until, *, timeout: float) -> T | None: ...
+async def wait_for(client: Client, target: T, until: WaitCondition, *, timeout: float) -> T | None: ...
 
 
 @overload
 async def wait_for(
     client: Client,
     target: type[T] | Form[T],
-    until: Until,
+    until: WaitCondition,
     *,
     name: str,
     namespace: str | None = None,
@@ -43,7 +43,7 @@ async def wait_for(
 async def wait_for(
     client: Client,
     target: T | type[T] | Form[T],
-    until: Until,
+    until: WaitCondition,
     *,
     name: str = "",
     namespace: str | None = None,

@@ -25,7 +25,7 @@ from kubeshard.cache.scope import ALL_NAMESPACES, ANY_FIELDS, EVERYTHING, Scope
 from kubeshard.client.client import Client
 from kubeshard.client.watching import Changed, ChangeType, Failed
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.namespaces import ALL, All, namespaces_of
+from kubeshard.core.namespaces import ALL, AllNamespaces, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import FieldSelector, Selector
 
@@ -54,7 +54,7 @@ WatcherEvent = Changed[T] | Failed | Vanished | Complete | Interrupted
 async def watcher(
     client: Client,
     target: type[T] | Form[T],
-    namespace: str | All | None = None,
+    namespace: str | AllNamespaces | None = None,
     *,
     label_selector: Selector | None = None,
     field_selector: FieldSelector | None = None,

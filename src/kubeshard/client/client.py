@@ -33,7 +33,7 @@ from kubeshard.client.status import error_of
 from kubeshard.client.writes import SERVERS_PATIENCE, entered
 from kubeshard.client.writing import Writes
 from kubeshard.core.encoding import encode
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import form_of
 from kubeshard.runtime.thread import SameLoop
 from kubeshard.runtime.tls import Tls
@@ -102,7 +102,7 @@ class Client(Reads, Writes):
         verb: str,
         group: str,
         resource: str,
-        namespace: str | All = ALL,
+        namespace: str | AllNamespaces = ALL,
         *,
         name: str = "",
         subresource: str = "",

@@ -16,7 +16,7 @@ from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, ConfigurationError, Conflict, NotFound, PatchTestFailed
 from kubeshard.core.finalizers import is_kubernetes_own, removing
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import ObjectMeta, metadata_only
 
 TRIES = 5
@@ -53,7 +53,7 @@ async def held(
     keys: Collection[str],
     *,
     resources: Collection[GroupResource] = (),
-    namespace: str | All = ALL,
+    namespace: str | AllNamespaces = ALL,
 ) -> AsyncGenerator[Held | Unseen, None]:
     """The objects of all kinds, or of these, that have one of the finalizers; in `ALL` namespaces, or in one. RBAC:
     `list`; forbidden kinds are `Unseen`.

@@ -10,7 +10,7 @@ from kubeshard.client.listing import ListStream
 from kubeshard.client.requests import accept, collection_path, object_path, query, selectors
 from kubeshard.client.view import View
 from kubeshard.client.watching import WatchStream
-from kubeshard.core.namespaces import All
+from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.objects import Form, KubeObject, form_of
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.logs import get_logger
@@ -59,7 +59,7 @@ class Reads(View):
     def list(
         self,
         target: type[T] | Form[T],
-        namespace: str | All | None = None,
+        namespace: str | AllNamespaces | None = None,
         *,
         label_selector: Selector | None = None,
         field_selector: FieldSelector | None = None,
@@ -88,7 +88,7 @@ class Reads(View):
     async def current_version(
         self,
         target: type[T] | Form[T],
-        namespace: str | All | None = None,
+        namespace: str | AllNamespaces | None = None,
         *,
         label_selector: Selector | None = None,
         field_selector: FieldSelector | None = None,
@@ -100,7 +100,10 @@ class Reads(View):
         return await stream.first_page()
 
     async def list_all(
-        self, target: type[T] | Form[T], namespace: str | All | None = None, **options: Unpack[ListOptions]
+        self,
+        target: type[T] | Form[T],
+        namespace: str | AllNamespaces | None = None,
+        **options: Unpack[ListOptions],
     ) -> builtins.list[T]:
         """All objects at once; for options see `list`. Objects that do not fit their class are logged and left out:
         use `list` if you need to know about them.
@@ -116,7 +119,7 @@ class Reads(View):
     def watch(
         self,
         target: type[T] | Form[T],
-        namespace: str | All | None = None,
+        namespace: str | AllNamespaces | None = None,
         *,
         label_selector: Selector | None = None,
         field_selector: FieldSelector | None = None,

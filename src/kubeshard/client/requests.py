@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from kubeshard.core.kinds import Kind
-from kubeshard.core.namespaces import ALL, All, namespace_of, namespaces_of
+from kubeshard.core.namespaces import ALL, AllNamespaces, namespace_of, namespaces_of
 from kubeshard.core.objects import Form
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch
 from kubeshard.core.selectors import FieldSelector, Selector
@@ -54,7 +54,7 @@ def creation_path(kind: Kind, name: str, namespace: str | None) -> str:
     return kind.path(namespace_of(kind, name, namespace))
 
 
-def collection_path(kind: Kind, namespace: str | All | None) -> str:
+def collection_path(kind: Kind, namespace: str | AllNamespaces | None) -> str:
     """The path of all objects, or of those in a namespace. Raises WrongNamespace."""
     place = namespaces_of(kind, namespace)
     return kind.path(None if place is ALL else place)

@@ -25,7 +25,7 @@ from kubeshard.controller.status import Report, write_status
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import Kind
-from kubeshard.core.namespaces import All, namespace_of, namespaces_of
+from kubeshard.core.namespaces import AllNamespaces, namespace_of, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, Struct, form_of
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
@@ -159,7 +159,7 @@ class Context:
     async def list(
         self,
         target: type[T] | Form[T],
-        namespace: str | All | None = None,
+        namespace: str | AllNamespaces | None = None,
         *,
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from kubeshard.cache.deltas import Delta, Updated
 from kubeshard.core.kinds import Kind
-from kubeshard.core.namespaces import All
+from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.objects import Form, Key, KubeObject
 from kubeshard.core.owners import NOTED_OWNER, group_kind_of, noted_owner
 from kubeshard.core.selectors import Selector
@@ -28,7 +28,7 @@ class Reader(Protocol):
     def list(
         self,
         target: type[U] | Form[U],
-        namespace: str | All | None = None,
+        namespace: str | AllNamespaces | None = None,
         *,
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,

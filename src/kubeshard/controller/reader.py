@@ -29,7 +29,7 @@ from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.client.client import Client
 from kubeshard.controller.watch import Index, Watch, narrowed
-from kubeshard.core.namespaces import ALL, All, namespace_of, namespaces_of
+from kubeshard.core.namespaces import ALL, AllNamespaces, namespace_of, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import Selector
 
@@ -73,7 +73,7 @@ class ControllerReader:
     def list(
         self,
         target: type[T] | Form[T],
-        namespace: str | All | None = None,
+        namespace: str | AllNamespaces | None = None,
         *,
         index: tuple[str, str] | None = None,
         labels: Selector | None = None,
@@ -107,7 +107,7 @@ class ControllerReader:
         self,
         client: Client,
         target: type[T] | Form[T],
-        namespace: str | All,
+        namespace: str | AllNamespaces,
         *,
         index: tuple[str, str] | None,
         labels: Selector | None,

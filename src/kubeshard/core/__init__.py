@@ -30,7 +30,7 @@ from kubeshard.core.errors import (
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.names import safe_name
-from kubeshard.core.namespaces import ALL, All, WrongNamespace
+from kubeshard.core.namespaces import ALL, AllNamespaces, WrongNamespace
 from kubeshard.core.objects import (
     UNSET,
     Form,
@@ -61,7 +61,7 @@ from kubeshard.core.selectors import (
     LabelSelectorRequirement,
     Selector,
 )
-from kubeshard.core.until import Until
+from kubeshard.core.until import WaitCondition
 
 __all__ = [
     "ALL",
@@ -69,7 +69,7 @@ __all__ = [
     "HOME",
     "OTHER_CLUSTERS",
     "UNSET",
-    "All",
+    "AllNamespaces",
     "AlreadyControlled",
     "AlreadyExists",
     "ApiError",
@@ -119,7 +119,7 @@ __all__ = [
     "UndecodableObject",
     "UnexpectedResponse",
     "UnsetType",
-    "Until",
+    "WaitCondition",
     "WrongNamespace",
     "controller_of",
     "controller_reference",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Form, KubeObject, form_of
 
 READ = ("get", "list", "watch")
@@ -21,7 +21,7 @@ class Grant:
 
     resource: GroupResource
     verbs: frozenset[str]
-    namespace: str | All | None = ALL
+    namespace: str | AllNamespaces | None = ALL
     name: str = ""
 
     @classmethod
@@ -30,7 +30,7 @@ class Grant:
         target: type[KubeObject] | Form[Any] | GroupResource,
         *verbs: str,
         subresource: str = "",
-        namespace: str | All | None = ALL,
+        namespace: str | AllNamespaces | None = ALL,
         name: str = "",
     ) -> Grant:
         """`Grant.on(Website, "patch", subresource="status")`. Raises TypeError if it is not a kind."""

@@ -23,7 +23,7 @@ from kubeshard.core.errors import Terminal
 from kubeshard.core.kinds import Kind
 
 
-class All(Enum):
+class AllNamespaces(Enum):
     """The type of `ALL`."""
 
     ALL = "all namespaces"
@@ -32,7 +32,7 @@ class All(Enum):
         return "ALL"
 
 
-ALL: Final = All.ALL
+ALL: Final = AllNamespaces.ALL
 """All namespaces, requested explicitly."""
 
 
@@ -56,7 +56,7 @@ def namespace_of(kind: Kind, name: str, namespace: str | None, own: str = "") ->
     return namespace
 
 
-def namespaces_of(kind: Kind, namespace: str | All | None, own: str = "") -> str | All:
+def namespaces_of(kind: Kind, namespace: str | AllNamespaces | None, own: str = "") -> str | AllNamespaces:
     """The scope of many objects: one namespace, or all; `ALL` for cluster-scoped kinds.
 
     Raises WrongNamespace.
@@ -72,5 +72,5 @@ def namespaces_of(kind: Kind, namespace: str | All | None, own: str = "") -> str
     return namespace
 
 
-def _refused(kind: Kind, namespace: str | All) -> WrongNamespace:
+def _refused(kind: Kind, namespace: str | AllNamespaces) -> WrongNamespace:
     return WrongNamespace(f"{kind} has no namespaces: leave {namespace!r} out")

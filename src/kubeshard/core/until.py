@@ -18,7 +18,7 @@ from kubeshard.core.documents import Path, at, document_of, require_declared
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.readiness import Readiness, can_be_judged, is_ready
 
-__all__ = ["Until", "condition", "deleted", "exists", "failed", "holds", "ready"]
+__all__ = ["WaitCondition", "condition", "deleted", "exists", "failed", "holds", "ready"]
 
 
 def _nothing(_: type[KubeObject]) -> None:
@@ -26,7 +26,7 @@ def _nothing(_: type[KubeObject]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Until:
+class WaitCondition:
     """A condition. `met` is called with each state of the object, and with None if there is no object.
 
     `text` continues "not ..."; `seen` describes the actual state. `check` raises TypeError for a class that
@@ -38,16 +38,16 @@ class Until:
     seen: Callable[[Any], str]
     check: Callable[[type[KubeObject]], None] = _nothing
 
-    def __and__(self, other: Until) -> Until:
+    def __and__(self, other: WaitCondition) -> WaitCondition:
         return self._with(other, "and", lambda obj: self.met(obj) and other.met(obj))
 
-    def __or__(self, other: Until) -> Until:
+    def __or__(self, other: WaitCondition) -> WaitCondition:
         return self._with(other, "or", lambda obj: self.met(obj) or other.met(obj))
 
-    def __invert__(self) -> Until:
-        return Until(f"not {self.text}", lambda obj: not self.met(obj), self.seen, self.check)
+    def __invert__(self) -> WaitCondition:
+        return WaitCondition(f"not {self.text}", lambda obj: not self.met(obj), self.seen, self.check)
 
-    def _with(self, other: Until, word: str, met: Callable[[Any], bool]) -> Until:
+    def _with(self, other: WaitCondition, word: str, met: Callable[[Any], bool]) -> WaitCondition:
         def seen(obj: Any) -> str:
             return "; ".join(dict.fromkeys((self.seen(obj), other.seen(obj))))
 
@@ -55,7 +55,7 @@ class Until:
             self.check(type_)
             other.check(type_)
 
-        return Until(f"({self.text} {word} {other.text})", met, seen, check)
+        return WaitCondition(f"({self.text} {word} {other.text})", met, seen, check)
 
 
 def _presence(obj: KubeObject | None) -> str:
@@ -64,17 +64,17 @@ def _presence(obj: KubeObject | None) -> str:
     return "it is being deleted" if obj.metadata.deleting else "it is there"
 
 
-exists = Until("there", lambda obj: obj is not None, _presence)
+exists = WaitCondition("there", lambda obj: obj is not None, _presence)
 """The object exists, whatever its state; also while it is being deleted."""
 
 
-def deleted(uid: str = "") -> Until:
+def deleted(uid: str = "") -> WaitCondition:
     """The object does not exist. With a UID: that object is gone, even if one of the same name was re-created."""
 
     def gone(obj: KubeObject | None) -> bool:
         return obj is None or (uid != "" and obj.metadata.uid != uid)
 
-    return Until("deleted", gone, _presence)
+    return WaitCondition("deleted", gone, _presence)
 
 
 def _readiness(states: Sequence[str]) -> Callable[[Any], bool]:
@@ -86,14 +86,14 @@ def _state_of(obj: Any) -> str:
     return f"{found.state}: {found.message}"
 
 
-ready = Until("ready", _readiness(("Current",)), _state_of, can_be_judged)
+ready = WaitCondition("ready", _readiness(("Current",)), _state_of, can_be_judged)
 """`is_ready` is true. The object's class must declare the fields that it reads: else `wait_for` raises immediately."""
 
-failed = Until("failed", _readiness(("Failed",)), _state_of, can_be_judged)
+failed = WaitCondition("failed", _readiness(("Failed",)), _state_of, can_be_judged)
 """It will not become ready without a change: `until.ready | until.failed` ends the wait in either case."""
 
 
-def condition(type: str, status: str = "True") -> Until:
+def condition(type: str, status: str = "True") -> WaitCondition:
     """The object has a condition of the type in `status.conditions` with that status. A condition with an
     `observedGeneration` older than the object's generation is ignored: it is about an earlier spec.
     """
@@ -117,13 +117,13 @@ def condition(type: str, status: str = "True") -> Until:
         why = ": ".join(word for word in (item.get("reason"), item.get("message")) if word)
         return f"{type}{about} is {item.get('status')}{f' ({why})' if why else ''}"
 
-    return Until(f"{type}={status}", met, seen, lambda type_: require_declared(type_, reads))
+    return WaitCondition(f"{type}={status}", met, seen, lambda type_: require_declared(type_, reads))
 
 
 def _outdated(obj: KubeObject | None, item: Any) -> bool:
     return obj is not None and 0 < (item.get("observedGeneration") or 0) < obj.metadata.generation
 
 
-def holds(text: str, test: Callable[[Any], bool]) -> Until:
+def holds(text: str, test: Callable[[Any], bool]) -> WaitCondition:
     """The object exists, and passes the test; `text` describes the test: "has a URL"."""
-    return Until(text, lambda obj: obj is not None and test(obj), _presence)
+    return WaitCondition(text, lambda obj: obj is not None and test(obj), _presence)

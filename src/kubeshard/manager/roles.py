@@ -29,7 +29,7 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.watch import Watch, as_watch
 from kubeshard.core.grants import READ, WRITE, Grant
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 
 Manifest = dict[str, Any]
 ScopeOf = Callable[[Kind], Scope | None]
@@ -101,7 +101,7 @@ def _in(watch: Watch[Any], scope_of: ScopeOf, grant: Grant) -> Iterator[Grant]:
     if scope is None or scope.namespaces is ALL or not watch.form.kind.namespaced:
         yield grant
         return
-    assert not isinstance(scope.namespaces, All)
+    assert not isinstance(scope.namespaces, AllNamespaces)
     for namespace in sorted(scope.namespaces):
         yield Grant(grant.resource, grant.verbs, namespace, grant.name)
 
@@ -117,7 +117,7 @@ def roles(
     also their bindings. `namespace` is the program's own; without it, its Role has no namespace, so that `kubectl -n`
     decides.
     """
-    by_place: dict[str | All | None, defaultdict[tuple[GroupResource, str], set[str]]]
+    by_place: dict[str | AllNamespaces | None, defaultdict[tuple[GroupResource, str], set[str]]]
     by_place = defaultdict(lambda: defaultdict(set))
     for grant in grants:
         place = namespace if grant.namespace is None else grant.namespace
@@ -128,7 +128,7 @@ def roles(
         if account:
             yield _binding(name, ALL, account)
     for place in sorted(
-        (place for place in by_place if not isinstance(place, All)), key=lambda place: place or ""
+        (place for place in by_place if not isinstance(place, AllNamespaces)), key=lambda place: place or ""
     ):
         here = _beyond(by_place[place], everywhere)
         if any(here.values()):
@@ -141,7 +141,7 @@ def _beyond(needed: Needed, everywhere: Needed) -> Needed:
     return {place: verbs - everywhere.get((place[0], ""), set()) for place, verbs in needed.items()}
 
 
-def _role(name: str, place: str | All | None, needed: Needed) -> Manifest:
+def _role(name: str, place: str | AllNamespaces | None, needed: Needed) -> Manifest:
     alike: dict[tuple[str, tuple[str, ...], str], list[str]] = defaultdict(list)
     for (resource, only), verbs in sorted(needed.items()):
         beyond = verbs - needed.get((resource, ""), set()) if only else verbs
@@ -167,7 +167,7 @@ def _order(verb: str) -> tuple[int, str]:
     return (_VERBS.index(verb) if verb in _VERBS else len(_VERBS), verb)
 
 
-def _binding(name: str, place: str | All | None, account: tuple[str, str]) -> Manifest:
+def _binding(name: str, place: str | AllNamespaces | None, account: tuple[str, str]) -> Manifest:
     kind = "ClusterRole" if place is ALL else "Role"
     return {
         "apiVersion": f"{_RBAC}/v1",
@@ -178,5 +178,5 @@ def _binding(name: str, place: str | All | None, account: tuple[str, str]) -> Ma
     }
 
 
-def _metadata(name: str, place: str | All | None) -> Manifest:
+def _metadata(name: str, place: str | AllNamespaces | None) -> Manifest:
     return {"name": name, **({"namespace": place} if isinstance(place, str) else {})}

@@ -10,7 +10,7 @@ from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.metrics import ShardMetrics
@@ -58,7 +58,7 @@ class Prepared:
         self.objects = objects
         """The client of the cluster with the ring's objects."""
 
-    def places(self, cache: Cache) -> list[tuple[Kind, str | All]]:
+    def places(self, cache: Cache) -> list[tuple[Kind, str | AllNamespaces]]:
         """The kinds and namespaces in which this process sees objects of the ring."""
         return [
             (kind, namespace or ALL)

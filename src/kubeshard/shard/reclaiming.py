@@ -30,7 +30,7 @@ from itertools import groupby
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, Conflict, NotFound
 from kubeshard.core.kinds import GroupKind, Kind
-from kubeshard.core.namespaces import All
+from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.objects import Form, PartialObject, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
@@ -52,7 +52,9 @@ MARK = "returning"
 _log = get_logger("kubeshard.shard")
 
 
-async def reclaim(client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | All]]) -> bool:
+async def reclaim(
+    client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | AllNamespaces]]
+) -> bool:
     """Gives every object of the shard a new version, once. Call it with the fenced client of a shard that holds its
     Lease and has not started work. `places`: the ring's kinds that this process works on, each with the namespace in
     which it does, or `ALL`.
@@ -106,7 +108,7 @@ class Reclaiming:
                 del self._waiting[gate]
 
     async def reclaim(
-        self, client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | All]]
+        self, client: Client, shard: ShardIdentity, places: Iterable[tuple[Kind, str | AllNamespaces]]
     ) -> None:
         """Like `reclaim`, and opens the gates: each kind is reclaimed, or waited for, by itself."""
         async with asyncio.TaskGroup() as tasks:
@@ -118,13 +120,13 @@ class Reclaiming:
         client: Client,
         shard: ShardIdentity,
         kind: GroupKind,
-        places: Iterable[tuple[Kind, str | All]],
+        places: Iterable[tuple[Kind, str | AllNamespaces]],
     ) -> None:
         await reclaim(client, shard, places)
         self.reclaimed({kind})
 
 
-def _kind_of(place: tuple[Kind, str | All]) -> GroupKind:
+def _kind_of(place: tuple[Kind, str | AllNamespaces]) -> GroupKind:
     return place[0].group_kind
 
 
@@ -132,7 +134,7 @@ async def _all_of(
     client: Client,
     shard: ShardIdentity,
     form: Form[PartialObject],
-    namespace: str | All,
+    namespace: str | AllNamespaces,
     room: asyncio.Semaphore,
 ) -> None:
     count, done, told = 0, False, False

@@ -14,7 +14,7 @@ from functools import partial
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.ring import Lane
 from kubeshard.sharder.schedule import Reach
@@ -27,7 +27,7 @@ ASKED_AGAIN = 10.0
 """Seconds between questions about a right that is missing."""
 
 
-_Question = tuple[GroupResource, str, str | All]
+_Question = tuple[GroupResource, str, str | AllNamespaces]
 """A resource, a verb and a namespace."""
 
 
@@ -79,12 +79,12 @@ class Permissions:
         except ApiError:
             return True
 
-    async def _missing(self, lane: Lane, verb: str) -> Sequence[str | All]:
+    async def _missing(self, lane: Lane, verb: str) -> Sequence[str | AllNamespaces]:
         """Where the ring needs it, and it is not allowed: for a ring that names its namespaces, in these. All of them
         may be read and written one by one, few of them listed and watched. Raises ApiError.
         """
         resource, ring = lane.entry.resource, lane.ring
-        places: Sequence[str | All] = (ALL,)
+        places: Sequence[str | AllNamespaces] = (ALL,)
         if await self._allowed(resource, verb, ALL):
             return ()
         if ring.named:
@@ -93,7 +93,7 @@ class Permissions:
             places = named_namespaces(ring.resource.spec.namespace_selector) or places
         return [place for place in places if not await self._allowed(resource, verb, place)]
 
-    async def _allowed(self, resource: GroupResource, verb: str, namespace: str | All) -> bool:
+    async def _allowed(self, resource: GroupResource, verb: str, namespace: str | AllNamespaces) -> bool:
         """Raises ApiError."""
         what = resource, verb, namespace
         async with self._asking[what]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, Forbidden, NotFound, Timeout
 from kubeshard.core.kinds import Kind, TypeMeta
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
@@ -68,7 +68,7 @@ _log = get_logger("kubeshard.sharder")
 class _Reading:
     """One list of a look."""
 
-    place: str | All
+    place: str | AllNamespaces
     kind: Kind
     selector: Selector | None
     draining: Container[str]
@@ -159,7 +159,7 @@ class Resync:
         """Lists the resource and starts the jobs. Raises ApiError."""
         lane, ring, entry = look.lane, look.lane.ring, look.lane.entry
 
-        def reading(place: str | All, patience: float | None = None) -> Coroutine[None, None, None]:
+        def reading(place: str | AllNamespaces, patience: float | None = None) -> Coroutine[None, None, None]:
             return self._read(look, _Reading(place, kind, selector, draining, patience), crew, limit)
 
         kind = await self._kinds.kind(entry.resource)

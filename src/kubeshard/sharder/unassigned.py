@@ -38,7 +38,7 @@ from kubeshard.client.client import Client
 from kubeshard.client.watching import Bookmark, Changed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
@@ -128,10 +128,10 @@ class UnassignedWatches:
 
     async def _keep_apart(self, lane: Lane) -> None:
         """Keeps the lane's own watches until cancelled: one for each namespace that the ring names, or one for all."""
-        watching: dict[str | All, asyncio.Task[None]] = {}
+        watching: dict[str | AllNamespaces, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
             while True:
-                places: Iterable[str | All] = (ALL,)
+                places: Iterable[str | AllNamespaces] = (ALL,)
                 if lane.ring.named and (await self._kinds.eventually(lane.entry.resource)).namespaced:
                     places = lane.ring.named_and_selected()
                 for place in watching.keys() - places:
@@ -390,7 +390,7 @@ class UnassignedWatches:
             try:
                 kind = await self._kinds.kind(lane.entry.resource)
                 if kind.namespaced:
-                    some: Iterable[str | All] = sorted(namespaces)
+                    some: Iterable[str | AllNamespaces] = sorted(namespaces)
                     for namespace in some if len(namespaces) <= NAMESPACES_AT_ONCE else [ALL]:
                         async with self._looking.taken():
                             await self._look_at(lane, kind, namespace)
@@ -407,7 +407,7 @@ class UnassignedWatches:
             await asyncio.sleep(TOGETHER)
         lane.looking_for = False
 
-    async def _look_at(self, lane: Lane, kind: Kind, namespace: str | All) -> None:
+    async def _look_at(self, lane: Lane, kind: Kind, namespace: str | AllNamespaces) -> None:
         objects = self._client.list(
             metadata_only(kind),
             namespace,
@@ -427,7 +427,7 @@ class _Watch:
         resource: GroupResource,
         lanes: Mapping[Lane, None],
         selector: Selector | None,
-        place: str | All = ALL,
+        place: str | AllNamespaces = ALL,
     ) -> None:
         self.resource = resource
         self.lanes = lanes

@@ -16,7 +16,7 @@ from kubeshard.client.client import Client
 from kubeshard.client.requests import accept_list, collection_path, query
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import Kind
-from kubeshard.core.namespaces import ALL, All
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.core.times import parse_time
@@ -56,7 +56,7 @@ def drained_since(item: Mapping[str, Any], drain_label: str) -> float | None:
 async def _read(
     client: Client,
     kind: Kind,
-    namespace: str | All,
+    namespace: str | AllNamespaces,
     *,
     labels: Selector | None = None,
     fields: FieldSelector | None = None,
