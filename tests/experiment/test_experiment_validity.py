@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeshard.experiment.restarts import BackOff
+from kubeshard.experiment.processes import BackOff
 from kubeshard.experiment.validity import Conditions, objections
 
 QUIET = Conditions(due=1000, late=10, bound=0, parallel=256, probes=[0.002] * 100, busy=[0.5] * 100, ended=[])

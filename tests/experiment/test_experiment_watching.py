@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeshard.experiment.histograms import Latencies
 from kubeshard.experiment.processes import layout
-from kubeshard.experiment.scraping import Scrapes
+from kubeshard.experiment.quantiles import Latencies
+from kubeshard.experiment.scrapes import Scrapes
 from kubeshard.experiment.wire import Bytes, Meter
 
 EXPOSITION = """\

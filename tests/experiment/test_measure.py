@@ -15,16 +15,15 @@ from fake_prometheus import FakePrometheus, failure, fake_prometheus, matrix, sc
 from prometheus_client.parser import text_string_to_metric_families
 from recorded import BEGAN, Recorded
 
+from kubeshard.cli.measure import parse_time
 from kubeshard.cli.program import cli
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.examples.webhosting.api import Website
 from kubeshard.examples.webhosting.metrics import StateMetrics
-from kubeshard.experiment.measuring.answers import Point, Series, number
-from kubeshard.experiment.measuring.csv_output import csv_lines
+from kubeshard.experiment.measuring.answers import Point, Series, csv_lines, number
 from kubeshard.experiment.measuring.prometheus import Prometheus, Unusable
 from kubeshard.experiment.measuring.queries import Query, Window, parse_queries
-from kubeshard.experiment.measuring.times import parse_time
 from kubeshard.experiment.openmetrics import write
 from kubeshard.experiment.recording import Request
 from kubeshard.monitoring.definitions import defined

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,7 @@ import click
 from kubeshard.cli.options import Command
 from kubeshard.cli.yaml_files import read_documents, source_name
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.manager.config_file import Duration
 
 if TYPE_CHECKING:
     from kubeshard.experiment.measuring.measurement import Outcome
@@ -128,7 +131,6 @@ def _queries(source: str) -> list[Query]:
 
 def _window(start: str, end: str, step: str) -> Window:
     from kubeshard.experiment.measuring.queries import Window
-    from kubeshard.experiment.measuring.times import parse_time
     from kubeshard.manager.config_file import Duration
     from kubeshard.runtime.world import REAL_WORLD
 
@@ -200,3 +202,23 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_SECONDS = re.compile(r"[-+]?\d+")
+
+
+def parse_time(text: str, now: float) -> float:
+    """The Unix time. As the Go project's tool takes it: RFC 3339, a duration relative to now, or Unix seconds. Raises
+    ValueError.
+    """
+    try:
+        if _RFC3339.fullmatch(text):
+            return datetime.fromisoformat(text).timestamp()
+        if _SECONDS.fullmatch(text) and text != "0":
+            return float(text)
+        return now + Duration.parse(text)
+    except ValueError:
+        raise ValueError(
+            f'{text!r} is not a time: write it like "2006-01-02T15:04:05Z", "-5m" or "1665825136"'
+        ) from None

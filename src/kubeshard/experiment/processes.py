@@ -1,7 +1,7 @@
 """The processes of an experiment on this machine: started, watched, restarted as a kubelet would, and counted.
 
 Guaranteed: none outlives this process (`kubeshard.testing.child`); one that ends by itself is recorded, and started
-again under its name with the back-off of `restarts`.
+again under its name with the back-off of a kubelet.
 """
 
 from __future__ import annotations
@@ -19,13 +19,23 @@ import psutil
 
 from kubeshard.experiment.launches import Launch, Watched
 from kubeshard.experiment.recording import Event, Usage
-from kubeshard.experiment.restarts import BackOff
 from kubeshard.runtime.clock import Clock
 from kubeshard.testing.child import Child
 
 GRACE = 30.0
 """Seconds from SIGTERM to SIGKILL, as for a pod."""
+
+
 _WIRE = "wire"
+
+
+FIRST = 10.0
+
+
+LONGEST = 300.0
+
+
+FORGIVEN_AFTER = 600.0
 
 
 class _Running:
@@ -219,3 +229,20 @@ def layout(cores: Sequence[int]) -> Mapping[str, Sequence[int]]:
     tool = cores[:1] if len(cores) >= 8 else cores[:half]
     server = cores[1:half] if len(cores) >= 8 else cores[:half]
     return {"tool": tool, "server": server, "sharder": cores[half:], "operator": cores[half:]}
+
+
+class BackOff:
+    """When a container that ended is started again: at once the first time, then after 10 s, and after twice as long
+    each time, at most five minutes; from the beginning again once it has run for ten minutes. Sans I/O.
+    """
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def pause(self, ran: float) -> float:
+        """Seconds to wait before the next start; it `ran` this long."""
+        if ran >= FORGIVEN_AFTER:
+            self._next = 0.0
+        pause = self._next
+        self._next = min(max(FIRST, 2 * pause), LONGEST)
+        return pause

@@ -1,4 +1,4 @@
-"""Percentiles: of samples, and of the buckets of a histogram in the way of Prometheus.
+"""Percentiles: of samples, and of the buckets of a histogram in the way of Prometheus; sans I/O.
 
 Guaranteed: `of_buckets` gives the same figure as PromQL's `histogram_quantile` on the same buckets. Not guaranteed:
 that `increase` is PromQL's, which extrapolates, and ignores what a counter had counted when it was first seen.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+
+from prometheus_client.parser import text_string_to_metric_families
 
 _TOLERANCE = 1e-12
 """Relative difference of neighbouring counts that is an error of rounding."""
@@ -65,3 +67,36 @@ def increase(times: Sequence[float], values: Sequence[float], begin: float, end:
         grown += value - before if value >= before else value
         before = value
     return grown
+
+
+class Latencies:
+    """Of one histogram of one controller, summed over all processes: of what came between two scrapes of each."""
+
+    def __init__(self, family: str, label: tuple[str, str]) -> None:
+        self._family = family
+        self._label = label
+        self._last: dict[str, Mapping[float, float]] = {}
+        self._recent: dict[str, Mapping[float, float]] = {}
+
+    def scraped(self, process: str, exposition: str) -> None:
+        name, value = self._label
+        lines = "\n".join(line for line in exposition.splitlines() if line.startswith(self._family))
+        buckets: dict[float, float] = {}
+        for family in text_string_to_metric_families(f"# TYPE {self._family} histogram\n{lines}\n"):
+            for sample in family.samples:
+                if sample.name.endswith("_bucket") and sample.labels.get(name) == value:
+                    bound = float(sample.labels["le"])
+                    buckets[bound] = buckets.get(bound, 0.0) + sample.value
+        before = self._last.get(process, {})
+        if any(count < before.get(bound, 0) for bound, count in buckets.items()):
+            before = {}  # it was restarted
+        self._recent[process] = {bound: count - before.get(bound, 0) for bound, count in buckets.items()}
+        self._last[process] = buckets
+
+    def quantile(self, part: float) -> float:
+        """Of the last interval; NaN if nothing was observed in it."""
+        total: dict[float, float] = {}
+        for buckets in self._recent.values():
+            for bound, count in buckets.items():
+                total[bound] = total.get(bound, 0.0) + count
+        return of_buckets(part, total)

@@ -26,11 +26,10 @@ from kubeshard.core.errors import ApiError, KubeshardError
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import Selector
-from kubeshard.experiment.histograms import Latencies
 from kubeshard.experiment.load import Load
 from kubeshard.experiment.picture import Percentiles, Picture, Screen
 from kubeshard.experiment.plan import Plan
-from kubeshard.experiment.quantiles import of_samples
+from kubeshard.experiment.quantiles import Latencies, of_samples
 from kubeshard.experiment.recording import Event, Gauge, Recorder, Run, Usage
 from kubeshard.experiment.scenarios import Scenario
 from kubeshard.experiment.setups import Setup

@@ -1,27 +1,62 @@
-"""What a ring needs besides its shards: the ControllerRing itself, and the sharder's right to assign its objects."""
+"""What a ring needs besides its shards: the ControllerRing itself, the sharder's right to assign its objects, and
+admission policies that make the API server enforce what shards and sharder may do to objects and Leases.
+
+| policy | who | may |
+|---|---|---|
+| `sharding-RING-fence` | the shards' accounts | change and delete objects whose stored label names their own shard |
+| `sharding-RING-leases` | everybody | write Leases of the ring: a shard its own, the sharder any, others none |
+| `sharding-RING-labels` | the sharder's account | change the ring's two labels of an object, and nothing else |
+
+A shard is known by the pod that its token is bound to, so shards must be named after their pods, which is the default.
+The API server evaluates the fence in the transaction that stores the object, so it rejects a write that was sent before
+a hand-over and arrives after it, whoever sends it. Needs Kubernetes 1.30 or newer.
+
+Not guaranteed: anything about objects that shards create, since these had no owner before.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.kinds import GroupResource
 from kubeshard.manager.config_file import unknown_fields
 from kubeshard.manager.roles import roles
-from kubeshard.manifests.fence import label_policy, shard_policies
+from kubeshard.manifests.policies import policy, rule
 from kubeshard.manifests.rights import ring_grants
 from kubeshard.shard.identity import check_ring_name
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
-from kubeshard.sharding.names import APP_LABEL, APP_NAME, SHARD_NAMESPACES_ANNOTATION
+from kubeshard.sharding.leases import MAX_DURATION, MIN_DURATION
+from kubeshard.sharding.names import (
+    APP_LABEL,
+    APP_NAME,
+    RING_LABEL,
+    SHARD_NAMESPACES_ANNOTATION,
+    drain_label,
+    shard_label,
+)
 
 Manifest = dict[str, Any]
 
 
 Account = tuple[str, str]
 """The namespace and name of a service account."""
+
+
+CLEANERS = ("generic-garbage-collector", "namespace-controller")
+"""Kubernetes' own accounts that may delete any Lease."""
+
+
+ME = "request.userInfo.?extra[?'authentication.kubernetes.io/pod-name'].orValue([''])[0]"
+
+
+_LABEL_VALUE = "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 
 
 def ring_objects(
@@ -53,14 +88,6 @@ def ring_objects(
         yield from label_policy(ring, sharder)
 
 
-def _confined(manifest: Mapping[str, Any], shards: Sequence[Account]) -> Manifest:
-    """The ring with the namespaces of its shards, unless it names some itself."""
-    meta = manifest["metadata"]
-    namespaces = ",".join(sorted({namespace for namespace, _ in shards}))
-    annotations = {SHARD_NAMESPACES_ANNOTATION: namespaces, **(meta.get("annotations") or {})}
-    return {**manifest, "metadata": {**meta, "annotations": annotations}}
-
-
 def is_ring(manifest: Any) -> bool:
     kind = ControllerRing.KIND
     return isinstance(manifest, Mapping) and (manifest.get("apiVersion"), manifest.get("kind")) == (
@@ -81,3 +108,129 @@ def _ring(manifest: Mapping[str, Any]) -> ControllerRing:
     if unknown := list(unknown_fields(own, ControllerRing, "")):
         raise ConfigurationError(f"ControllerRing {ring.name}: {'; '.join(unknown)}")
     return ring
+
+
+def _confined(manifest: Mapping[str, Any], shards: Sequence[Account]) -> Manifest:
+    """The ring with the namespaces of its shards, unless it names some itself."""
+    meta = manifest["metadata"]
+    namespaces = ",".join(sorted({namespace for namespace, _ in shards}))
+    annotations = {SHARD_NAMESPACES_ANNOTATION: namespaces, **(meta.get("annotations") or {})}
+    return {**manifest, "metadata": {**meta, "annotations": annotations}}
+
+
+SHORTEST, LONGEST = int(MIN_DURATION), int(MAX_DURATION)
+"""The shortest and the longest duration of a shard's Lease in seconds."""
+
+
+def shard_policies(
+    ring: ControllerRing, shards: Sequence[tuple[str, str]], sharder: tuple[str, str]
+) -> Iterator[Manifest]:
+    """The fence, and the policy on who may write Leases. An account is a pair of namespace and name."""
+    users = [user_name(account) for account in shards]
+    yield from _fence(ring, users)
+    yield from _leases(ring, users, user_name(sharder))
+
+
+def label_policy(ring: ControllerRing, sharder: tuple[str, str]) -> Iterator[Manifest]:
+    """Restricts the sharder to changing labels. If a mutating webhook changes more during the sharder's request, the
+    request fails.
+    """
+    ours = json.dumps([shard_label(ring.name), drain_label(ring.name)])
+    kept = "['labels', 'managedFields', 'resourceVersion', 'generation']"
+    variables = {
+        "before": "oldObject.metadata.?labels.orValue({})",
+        "after": "object.metadata.?labels.orValue({})",
+    }
+    validations = [
+        rule(
+            _same("object", "oldObject", "['metadata']")
+            + " && "
+            + _same("object.metadata", "oldObject.metadata", kept),
+            "the sharder changes labels only",
+        ),
+        rule(
+            _same("variables.after", "variables.before", ours),
+            "the sharder changes the labels of its ring only",
+        ),
+    ]
+    yield from policy(
+        f"sharding-{ring.name}-labels",
+        [(resource, ("UPDATE",)) for resource in _resources(ring)],
+        f"request.userInfo.username == '{user_name(sharder)}'",
+        validations,
+        variables,
+    )
+
+
+def user_name(account: tuple[str, str]) -> str:
+    return f"system:serviceaccount:{account[0]}:{account[1]}"
+
+
+def _fence(ring: ControllerRing, users: Sequence[str]) -> Iterator[Manifest]:
+    variables = {"me": ME, "owner": f"oldObject.metadata.?labels[?'{shard_label(ring.name)}'].orValue('')"}
+    every = [
+        GroupResource(group, name)
+        for group, resource in _resources(ring)
+        for name in (resource, f"{resource}/*")
+    ]
+    yield from policy(
+        f"sharding-{ring.name}-fence",
+        [(resource, ("UPDATE", "DELETE")) for resource in every],
+        f"request.userInfo.username in {json.dumps(users)}",
+        [rule("variables.me != '' && variables.me == variables.owner", "the object is another shard's")],
+        variables,
+    )
+
+
+def _leases(ring: ControllerRing, shards: Sequence[str], sharder: str) -> Iterator[Manifest]:
+    def labelled(which: str) -> str:
+        return f"({which} != null && {which}.metadata.?labels[?'{RING_LABEL}'].orValue('') == '{ring.name}')"
+
+    cleaners = [f"system:serviceaccount:kube-system:{name}" for name in CLEANERS]
+    variables = {
+        "user": "request.userInfo.username",
+        "me": ME,
+        "name": "(object == null ? oldObject : object).metadata.name",
+        "shard": f"request.userInfo.username in {json.dumps(shards)}",
+        "holder": "object == null ? '' : object.spec.?holderIdentity.orValue('')",
+        "seconds": "object == null ? 0 : object.spec.?leaseDurationSeconds.orValue(0)",
+    }
+    validations = [
+        rule(
+            f"variables.shard || variables.user == '{sharder}'"
+            f" || (request.operation == 'DELETE' && variables.user in {json.dumps(cleaners)})",
+            "Leases of a ring belong to its shards and its sharder",
+        ),
+        rule(
+            "!variables.shard || (request.operation != 'DELETE' && variables.me == variables.name"
+            " && variables.holder in ['', variables.me])",
+            "a shard writes the Lease of its own pod only",
+        ),
+        rule(
+            f"variables.name.matches('{_LABEL_VALUE}')", "the name of a shard's Lease has to be a label value"
+        ),
+        rule(
+            f"!variables.shard || variables.holder == ''"
+            f" || ({SHORTEST} <= variables.seconds && variables.seconds <= {LONGEST})",
+            f"the duration of a shard's Lease is from {SHORTEST} to {LONGEST} seconds",
+        ),
+    ]
+    yield from policy(
+        f"sharding-{ring.name}-leases",
+        [(Lease.KIND.group_resource, ("CREATE", "UPDATE", "DELETE"))],
+        f"{labelled('object')} || {labelled('oldObject')}",
+        validations,
+        variables,
+    )
+
+
+def _resources(ring: ControllerRing) -> list[GroupResource]:
+    return [entry.resource for entry in RingResources(ring.spec.resources).entries]
+
+
+def _same(one: str, other: str, but: str) -> str:
+    """A CEL expression: whether two maps have the same entries, except for these keys."""
+    return (
+        f"{one}.all(k, k in {but} || (k in {other} && {one}[k] == {other}[k]))"
+        f" && {other}.all(k, k in {but} || k in {one})"
+    )

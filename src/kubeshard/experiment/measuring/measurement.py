@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from kubeshard.experiment.measuring.answers import Point, Series, number
-from kubeshard.experiment.measuring.csv_output import csv_lines
+from kubeshard.experiment.measuring.answers import Point, Series, csv_lines, number
 from kubeshard.experiment.measuring.prometheus import Prometheus, Unanswered
 from kubeshard.experiment.measuring.queries import Query, Window
 

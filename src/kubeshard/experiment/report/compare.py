@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from kubeshard.experiment.objectives import RECONCILE
+from kubeshard.experiment.report.charts import (
+    Bar,
+    Bars,
+    Chart,
+    Course,
+    Growth,
+    Growths,
+    Limit,
+    Line,
+    Part,
+    Spread,
+    Spreads,
+)
+from kubeshard.experiment.report.colours import of_line
 from kubeshard.experiment.report.comparison import Capacity, Group, capacity, groups, scaled_out
-from kubeshard.experiment.report.comparison_charts import charts
+from kubeshard.experiment.report.figures import SHARES, Process
 from kubeshard.experiment.report.files import save
 from kubeshard.experiment.report.html import Column, Markup, element, figure, judged, page, paragraph, table
 from kubeshard.experiment.report.recorded import Recorded
+from kubeshard.experiment.report.series import by_process, steps, usage_rate
 from kubeshard.experiment.report.words import (
     SERVERS,
+    Unit,
+    amount,
     count,
     digits,
+    join,
     percent,
     plural,
     seconds,
     size,
 )
+
+COLUMNS = 3
+
+
+SHARDER = "grey"
 
 
 def compare(folders: Sequence[Path], output: Path) -> Path:
@@ -171,3 +196,164 @@ def _capacities(lines: Sequence[Sequence[Capacity]]) -> Iterator[Markup]:
     yield table(
         [Column("run", number=False), *map(Column, names), Column("missed first", number=False)], rows
     )
+
+
+def charts(group: Group, capacities: Sequence[Sequence[Capacity]], name: str) -> list[Chart]:
+    """Those of one group, in the order of a page. Their names begin with `name`."""
+    wanted = (sums(group), latency(group), cores(group), *([scaling(capacities)] if capacities else []))
+    found = []
+    for chart in wanted:
+        panels = [panel for panel in chart.panels if not panel.empty()]
+        if panels:
+            found.append(replace(chart, name=f"{name}-{chart.name}", panels=panels))
+    return found
+
+
+def sums(group: Group) -> Chart:
+    panels = [
+        _sums(group, "CPU, mean of the load", Unit.CORES, lambda each: each.cores),
+        _sums(group, "Memory, mean of the load", Unit.BYTES, lambda each: each.memory_of_load),
+        _sums(group, "Network, sent and received in all", Unit.BYTES, lambda each: each.received + each.sent),
+    ]
+    relative = "In brackets: relative to the singleton." if any(map(group.baseline, group.runs)) else ""
+    dashed = " The dashed line is the singleton." if math.isfinite(panels[0].reference) else ""
+    return Chart(
+        name="sums",
+        title="What a set-up costs",
+        says="The sum over all operators and sharders of each run. "
+        + " ".join(
+            f"{panel.title}: {join([f'{bar.name} {bar.remark}' for bar in panel.bars])}." for panel in panels
+        ),
+        panels=panels,
+        note="The sum over all operators and sharders, each of which is a part of the bar: operators in colours, "
+        f"sharders in grey. {relative}{dashed}",
+    )
+
+
+def latency(group: Group) -> Chart:
+    spreads = [
+        Spread(
+            each.name,
+            of_line(number),
+            [(f"p{share * 100:g}", value) for share, value in zip(SHARES, each.waiting.latency, strict=True)],
+        )
+        for number, each in enumerate(group.runs)
+    ]
+    limits = {
+        Limit(f"limit {seconds(objective.limit)}", objective.limit)
+        for each in group.runs
+        for objective in each.recorded.measured.objectives
+        if objective.histogram == RECONCILE
+    }
+    told = join([f"{each.name} {seconds(each.points[2][1])}" for each in spreads])
+    return Chart(
+        name="latency",
+        title="How long users waited",
+        says=f"Percentiles from p50 to p99.9 of the time from when a write was due until it was ready. p99: {told}.",
+        panels=[Spreads("", Unit.SECONDS, spreads, limits=sorted(limits, key=lambda limit: limit.value))],
+        note="From when a write was due until its generation was ready: the dots are p50, p90, p99 and p99.9. The "
+        "axis is logarithmic, and farther left is better; what was never ready is infinitely long, at the right edge.",
+    )
+
+
+def cores(group: Group) -> Chart:
+    panels = []
+    for each in group.runs:
+        processes = by_process(each.recorded.usages)
+        ordered = sorted(each.controllers, key=lambda process: process.role != "sharder")
+        lines = [
+            Line(
+                process.name,
+                usage_rate(steps(processes[process.name]), lambda step: step.cpu, each.windows),
+                colour,
+            )
+            for process, colour in zip(ordered, _colours(ordered), strict=True)
+        ]
+        panels.append(
+            Course(each.name, Unit.CORES, each.recorded.seconds, each.windows.times, lines, stacked=True)
+        )
+    return Chart(
+        name="cpu",
+        title="CPU over time",
+        says="Cores that operators and sharders used, on top of each other, one panel for each run. On average, all: "
+        + join([f"{each.name} {digits(each.sum.cores)}" for each in group.runs])
+        + ".",
+        panels=panels,
+        columns=COLUMNS,
+        same_scale=True,
+        note="Cores, on top of each other: the upper edge is the sum. All panels have the same scale.",
+    )
+
+
+def scaling(lines: Sequence[Sequence[Capacity]]) -> Chart:
+    """With the line that runs through the smallest number of instances and the origin."""
+    growths = [
+        Growth(
+            _line_name(capacities, lines),
+            of_line(number),
+            [(each.run.run.instances, each.changes, not each.missed) for each in capacities],
+        )
+        for number, capacities in enumerate(lines)
+    ]
+    most = max(instances for growth in growths for instances, _, _ in growth.points)
+    first, value, _ = growths[0].points[0]
+    told = [
+        f"{growth.name}: " + join([f"{value:.0f} with {instances}" for instances, value, _ in growth.points])
+        for growth in growths
+    ]
+    return Chart(
+        name="capacity",
+        title="Capacity by the number of instances",
+        says=f"Changes per second until a service level was missed. {'; '.join(told)}. Ideal for {most}: "
+        f"{value / first * most:.0f}.",
+        panels=[
+            Growths(
+                "Changes a second",
+                Unit.PER_SECOND,
+                growths,
+                ideal=[(0, 0.0), (most, value / first * most)],
+            )
+        ],
+        note="The load in the last moment before the 99th percentile of all since the load began exceeded its limit: "
+        "that of the queue, or that of what users waited for. A hollow triangle: no limit was exceeded, so the "
+        "capacity is at least that.",
+    )
+
+
+def _sums(group: Group, title: str, unit: Unit, figure: Callable[[Process], float]) -> Bars:
+    bars = []
+    for each in group.runs:
+        relative = group.relative(each, lambda other: figure(other.sum))
+        whole = amount(unit, figure(each.sum))
+        bars.append(
+            Bar(
+                each.name,
+                [
+                    Part(process.name, value, colour)
+                    for process, colour in zip(each.controllers, _colours(each.controllers), strict=True)
+                    if math.isfinite(value := figure(process))
+                ],
+                f"{whole} ({percent(relative)})" if math.isfinite(relative) else whole,
+            )
+        )
+    baselines = {baseline.name: baseline for each in group.runs if (baseline := group.baseline(each))}
+    reference = figure(next(iter(baselines.values())).sum) if len(baselines) == 1 else math.nan
+    return Bars(title, unit, bars, reference)
+
+
+def _colours(processes: Sequence[Process]) -> list[str]:
+    """Operators have the colours of lines, sharders another."""
+    found, operators = [], 0
+    for each in processes:
+        found.append(of_line(operators) if each.role == "operator" else SHARDER)
+        operators += each.role == "operator"
+    return found
+
+
+def _line_name(capacities: Sequence[Capacity], lines: Sequence[Sequence[Capacity]]) -> str:
+    run = capacities[0].run.run
+    name = f"{run.program}, {run.setup}"
+    alike = [
+        each for each in lines if (each[0].run.run.program, each[0].run.run.setup) == (run.program, run.setup)
+    ]
+    return f"{name}, {run.workers} workers" if len(alike) > 1 else name
