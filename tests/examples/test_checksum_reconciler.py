@@ -11,8 +11,7 @@ from little_server import LittleServer, Run
 
 from kubeshard.cache.deltas import Deleted, Updated
 from kubeshard.core import ConfigMap, ObjectMeta, Secret
-from kubeshard.examples.checksum.operator import secret_checksums
-from kubeshard.examples.checksum.reconciler import SecretChecksums, checksums
+from kubeshard.examples.checksum.operator import SecretChecksums, checksums, secret_checksums
 
 NAMESPACE = "default"
 

@@ -12,7 +12,7 @@ from kubeshard.core import Conflict, Forbidden, ObjectMeta, Unavailable
 from kubeshard.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec
 from kubeshard.examples.webhosting.children import server_name
 from kubeshard.examples.webhosting.config import IngressConfig
-from kubeshard.examples.webhosting.reconciler import ThemeNotFound, WebsiteReconciler
+from kubeshard.examples.webhosting.controller import ThemeNotFound, WebsiteReconciler
 from kubeshard.examples.webhosting.workload import Deployment, Ingress, IngressTLS, ServerFiles, Service
 
 NAMESPACE = "project-foo"

@@ -15,7 +15,7 @@ from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import PHASES, Theme, ThemeSpec, Website, WebsiteSpec, WebsiteStatus
 from kubeshard.examples.webhosting.config import load_settings
 from kubeshard.examples.webhosting.controller import BY_THEME, website_controller, websites_using
-from kubeshard.examples.webhosting.metrics import StateMetrics
+from kubeshard.examples.webhosting.operator import StateMetrics
 from kubeshard.examples.webhosting.workload import (
     Deployment,
     DeploymentCondition,

@@ -20,7 +20,7 @@ from kubeshard.cli.program import cli
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.examples.webhosting.api import Website
-from kubeshard.examples.webhosting.metrics import StateMetrics
+from kubeshard.examples.webhosting.operator import StateMetrics
 from kubeshard.experiment.measuring.answers import Point, Series, csv_lines, number
 from kubeshard.experiment.measuring.prometheus import Prometheus, Unusable
 from kubeshard.experiment.measuring.queries import Query, Window, parse_queries

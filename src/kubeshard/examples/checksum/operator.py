@@ -6,14 +6,31 @@ configmaps; and what a shard needs (`kubeshard.shard.Sharding`).
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kubeshard import Client, ConfigMap, Controller, LeaderElection, Manager, Scope, Sharding, Watch, when
+from kubeshard import (
+    Client,
+    ConfigMap,
+    Context,
+    Controller,
+    LeaderElection,
+    Manager,
+    ObjectMeta,
+    Reconciler,
+    Result,
+    Scope,
+    Sharding,
+    Watch,
+    ensure,
+    when,
+)
 from kubeshard.core.builtin import Secret
+from kubeshard.core.names import is_label_value
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.examples.checksum.reconciler import SecretChecksums
 from kubeshard.manager.connecting import connected
 from kubeshard.runtime.world import World
 from kubeshard.shard.sharding import Mode
@@ -76,4 +93,33 @@ def secret_checksums() -> Controller[Secret]:
         ),
         owns=(Watch(ConfigMap, when=when.changed(lambda config_map: config_map.data), sharded=True),),
         workers=WORKERS,
+    )
+
+
+SECRET_LABEL = "secret"  # noqa: S105 - the name of a label
+
+
+class SecretChecksums(Reconciler[Secret]):
+    """Creates the ConfigMap and updates it when the Secret changes (D5 in docs/defects.md)."""
+
+    async def reconcile(self, ctx: Context, secret: Secret) -> Result | None:
+        if not secret.metadata.deleting:
+            await ensure(ctx, checksums(secret), owner=secret)
+        return None
+
+
+def checksums(secret: Secret) -> ConfigMap:
+    """The ConfigMap of a Secret. Its label `secret` is left out if the name is too long for a label value."""
+    name = secret.metadata.name
+    own_label = {SECRET_LABEL: name} if is_label_value(name) else {}
+    return ConfigMap(
+        metadata=ObjectMeta(
+            name=f"checksums-{name}",
+            namespace=secret.metadata.namespace,
+            labels={**(secret.metadata.labels or {}), **own_label},
+        ),
+        data={
+            key: hashlib.sha256(base64.b64decode(value)).hexdigest()
+            for key, value in (secret.data or {}).items()
+        },
     )

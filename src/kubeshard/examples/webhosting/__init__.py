@@ -1,6 +1,6 @@
 """The webhosting operator: Websites and Themes, the workload with which the Go project is evaluated.
 
-A tour: `api` (the kinds), `children` (what a Website owns), `reconciler` (how that is applied), `controller` (when),
+A tour: `api` (the kinds), `children` (what a Website owns), `controller` (when and how that is applied),
 `operator` (the process).
 """
 

@@ -5,21 +5,25 @@ RBAC: `manifests.rbac`; a process that may be the sharder also needs `manifests.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from kubeshard import ALL, Client, Manager, Sharding
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.examples.webhosting.api import OPERATOR, PROJECT_LABEL, RING, Theme, Website
+from kubeshard.examples.webhosting.api import OPERATOR, PHASES, PROJECT_LABEL, RING, Theme, Website
 from kubeshard.examples.webhosting.config import OperatorSettings
 from kubeshard.examples.webhosting.controller import website_controller
-from kubeshard.examples.webhosting.metrics import StateMetrics
 from kubeshard.manager.connecting import connected
 from kubeshard.manager.metrics_certificate import self_signed
 from kubeshard.manager.runnable import Runnable
 from kubeshard.runtime.world import World
 from kubeshard.shard.sharding import Mode
 from kubeshard.shard.timing import scaled
+from kubeshard.sharding.names import drain_label, shard_label
 
 
 def build_operator(settings: OperatorSettings, client: Client) -> Manager:
@@ -73,3 +77,60 @@ def _membership(settings: OperatorSettings, mode: Mode) -> Sharding:
         namespace_selector=LabelSelector(match_labels={PROJECT_LABEL: "true"}),
         timing=scaled(settings.config.leader_election.lease_duration),
     )
+
+
+_WEBSITE_LABELS = ("namespace", "website", "uid")
+
+
+class StateMetrics(Collector):
+    """`kube_website_*` and `kube_theme_*`, computed at each scrape; `websites` and `themes` list the cached objects. A
+    shard exports its part, a singleton everything.
+    """
+
+    def __init__(
+        self, websites: Callable[[], Iterable[Website]], themes: Callable[[], Iterable[Theme]]
+    ) -> None:
+        self._websites = websites
+        self._themes = themes
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._website_metrics()
+        yield from self._theme_metrics()
+
+    def _website_metrics(self) -> Iterator[Metric]:
+        info = _gauge("kube_website_info", "Information about a Website", *_WEBSITE_LABELS, "theme")
+        shard = _gauge("kube_website_shard", "Shard of a Website", *_WEBSITE_LABELS, "shard", "drain")
+        generation = _gauge("kube_website_metadata_generation", "Generation of a Website", *_WEBSITE_LABELS)
+        observed = _gauge(
+            "kube_website_observed_generation", "Generation last seen by the operator", *_WEBSITE_LABELS
+        )
+        phase = _gauge(
+            "kube_website_status_phase", "Phase of a Website (stateset)", *_WEBSITE_LABELS, "phase"
+        )
+        shard_key, drain_key = shard_label(RING), drain_label(RING)
+        for website in self._websites():
+            meta = website.metadata
+            labels: Sequence[str] = (meta.namespace, meta.name, meta.uid)
+            info.add_metric([*labels, website.spec.theme], 1)
+            shard.add_metric([*labels, meta.label(shard_key), meta.label(drain_key)], 1)
+            generation.add_metric(labels, meta.generation)
+            observed.add_metric(labels, website.status.observed_generation)
+            for name in PHASES:
+                phase.add_metric([*labels, name], float(website.status.phase == name))
+        yield from (info, shard, generation, observed, phase)
+
+    def _theme_metrics(self) -> Iterator[Metric]:
+        info = _gauge("kube_theme_info", "Information about a Theme", "theme", "uid", "color", "font_family")
+        generation = _gauge("kube_theme_metadata_generation", "Generation of a Theme", "theme", "uid")
+        for theme in self._themes():
+            meta = theme.metadata
+            info.add_metric([meta.name, meta.uid, theme.spec.color, theme.spec.font_family], 1)
+            generation.add_metric([meta.name, meta.uid], meta.generation)
+        yield from (info, generation)
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=labels)
