@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scripted_client import Widget
 
 from kubeshard.cache import Added, Deleted, Delta, Store, Updated
-from kubeshard.cache.backlog import Backlog
+from kubeshard.cache.handlers import Backlog
 from kubeshard.core.objects import Key, ObjectMeta
 
 

@@ -6,8 +6,7 @@ import stat
 import pytest
 
 from kubeshard.client.config import ClusterConfig, ExecPlugin, Tls, TokenFile
-from kubeshard.client.credentials import Credential, TokenFileCredentials
-from kubeshard.client.exec_plugin import ExecCredentials
+from kubeshard.client.credentials import Credential, ExecCredentials, TokenFileCredentials
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.times import second_time
 

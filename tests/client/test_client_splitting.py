@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeshard.client import splitting
-from kubeshard.client.splitting import ListSplitter
+from kubeshard.client.listing import BATCH_BYTES, ListSplitter
 from kubeshard.client.watching import Bookmark, Changed, EventDecoder, Failed
 from kubeshard.core import (
     Gone,
@@ -137,7 +136,7 @@ def test_the_metadata_form_takes_a_list_of_partial_objects():
 
 
 def test_a_batch_is_a_few_milliseconds_of_work():
-    assert splitting.BATCH_BYTES <= 1 << 20
+    assert BATCH_BYTES <= 1 << 20
 
 
 def line(type_, item, kind="Widget"):

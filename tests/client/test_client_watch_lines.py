@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.client import watching
-from kubeshard.client.splitting import ListSplitter
+from kubeshard.client.listing import ListSplitter
 from kubeshard.client.watching import Bookmark, Changed, EventDecoder, Failed, WatchEvent
 from kubeshard.core import (
     ApiError,

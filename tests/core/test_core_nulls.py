@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeshard.client.splitting import ListSplitter
+from kubeshard.client.listing import ListSplitter
 from kubeshard.client.watching import EventDecoder
 from kubeshard.core import (
     KubeObject,

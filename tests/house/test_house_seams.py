@@ -33,7 +33,7 @@ BESIDE = ("kubeshard/runtime/*", "kubeshard*/testing/*", "kubeshard/simulation/*
 """The seams themselves, and modules that only tests and the demo import."""
 
 ALLOWED = {
-    ("kubeshard/client/exec_plugin.py", "programs"): "credential plugins of a kubeconfig are programs",
+    ("kubeshard/client/credentials.py", "programs"): "credential plugins of a kubeconfig are programs",
     ("kubeshard/sharder/config.py", "the environment"): "loads a configuration",
     ("kubeshard/cli/init.py", "programs"): "runs the commands that a new project's README names",
     (

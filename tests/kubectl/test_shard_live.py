@@ -17,9 +17,9 @@ from kubeshard.sharding import ControllerRing, drain_label, shard_label
 from kubeshard.survey import live, lookout
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.errors import Unanswerable
-from kubeshard.survey.lookout import Lookout, live_ring
-from kubeshard.survey.picture import Picture
+from kubeshard.survey.live import Lookout, live_ring
 from kubeshard.survey.ring import SeenRing, see
+from kubeshard.survey.tally import Picture
 from kubeshard_apiserver.testing import MemoryApi
 
 SHARD, DRAIN = shard_label(RING), drain_label(RING)

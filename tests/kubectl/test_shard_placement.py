@@ -12,8 +12,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.sharding import HashRing
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.errors import Unanswerable
-from kubeshard.survey.naming import rings_of, wanted
-from kubeshard.survey.placement import Child, Owner, Placement, placement_of
+from kubeshard.survey.placement import Child, Owner, Placement, placement_of, rings_of, wanted
 from kubeshard.survey.ring import see
 from kubeshard_apiserver.testing import MemoryApi
 

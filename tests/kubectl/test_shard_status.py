@@ -13,10 +13,9 @@ from kubeshard.core.times import micro_time
 from kubeshard.sharding import RING_LABEL, ControllerRing
 from kubeshard.survey.cluster import read_cluster, read_orphans
 from kubeshard.survey.counts import count
-from kubeshard.survey.diagnosis import troubles
 from kubeshard.survey.errors import Unanswerable
 from kubeshard.survey.ring import see
-from kubeshard.survey.status import RingStatus, ShardStatus, status_of
+from kubeshard.survey.status import RingStatus, ShardStatus, status_of, troubles
 from kubeshard_apiserver.testing import MemoryApi
 
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeshard.sharding import HashRing
-from kubeshard.survey.picture import Picture
-from kubeshard.survey.tally import MOST_NAMES, RECENT, Standing, Tally
+from kubeshard.survey.tally import MOST_NAMES, RECENT, Picture, Standing, Tally
 
 RESOURCES = {"secrets": True, "configmaps": False}
 SHARDS = ("", "a", "b", "c", "ghost")

@@ -24,7 +24,7 @@ from kubeshard.client import Client
 from kubeshard.core import MergePatch, ObjectMeta, Secret
 from kubeshard.sharding import shard_label
 from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.lookout import Lookout
+from kubeshard.survey.live import Lookout
 from kubeshard.survey.ring import see
 from kubeshard_apiserver.testing import EmbeddedApi
 

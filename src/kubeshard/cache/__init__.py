@@ -14,11 +14,11 @@ cache, `waiting` waits for one object.
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.errors import CacheBehind, OutsideScope, UndeclaredKind
+from kubeshard.cache.handlers import AsyncHandler, Handler, Registration
 from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
 from kubeshard.cache.reflector import Interrupted
-from kubeshard.cache.registration import AsyncHandler, Handler, Registration
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import Store, UndeclaredIndex
 from kubeshard.cache.transforms import Transform, TransformFailed

@@ -1,17 +1,20 @@
-"""One index of a store: the objects by the values that its function returns.
+"""Indexes of a store: the objects by the values that a function returns.
 
-It is divided into the parts of the store, so that the result of a new full list can be indexed separately from what
-readers see, and then replace it atomically.
+An index is divided into the parts of the store, so that the result of a new full list can be indexed separately from
+what readers see, and then replace it atomically.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
+from kubeshard.cache.pace import STEPS, Pace
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key, KubeObject
+from kubeshard.runtime.clock import Clock
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -147,3 +150,51 @@ class Index(Generic[T]):
         if not all(isinstance(value, str) for value in values):
             raise TypeError(f"it returned {values!r}: return strings only")
         return values
+
+
+class IndexBuilds:
+    """The indexes of one informer that are not complete yet. `of` names the informer.
+
+    A few objects are indexed at once. Many are indexed in steps that let others run, while the informer runs; until
+    then reads by the index are refused (`CacheBehind`).
+    """
+
+    def __init__(self, of: str, clock: Clock) -> None:
+        self._of = of
+        self._clock = clock
+        self._left: list[Iterator[None]] = []
+        self._done = asyncio.Event()
+        self._done.set()
+        self._group: asyncio.TaskGroup | None = None
+
+    def begin(self, steps: Iterator[None], objects: int) -> None:
+        """Each step indexes one of so many objects."""
+        if self._group is None or objects <= STEPS:
+            for _ in steps:
+                pass
+            return
+        self._left.append(steps)
+        self._done.clear()
+        self._start(steps, self._group)
+
+    async def done(self) -> None:
+        """Waits until nothing is left."""
+        await self._done.wait()
+
+    def run_in(self, group: asyncio.TaskGroup | None) -> None:
+        """The tasks run in the group from now on; None: in none."""
+        self._group = group
+        if group is not None:
+            for steps in self._left:
+                self._start(steps, group)
+
+    def _start(self, steps: Iterator[None], group: asyncio.TaskGroup) -> None:
+        group.create_task(self._file(steps), name=f"index of {self._of}")
+
+    async def _file(self, steps: Iterator[None]) -> None:
+        pace = Pace(self._clock)
+        for _ in steps:
+            await pace.step()
+        self._left.remove(steps)
+        if not self._left:
+            self._done.set()

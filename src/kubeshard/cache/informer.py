@@ -20,23 +20,22 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from kubeshard.cache.deltas import Delta
 from kubeshard.cache.figures import Figures
-from kubeshard.cache.filing import Filings
-from kubeshard.cache.handlers import Handlers, Registrations
-from kubeshard.cache.indexes import IndexFunction, IndexListener
-from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, SharedKnowledge
-from kubeshard.cache.pace import Pace
-from kubeshard.cache.reflector import Interrupted, Reflector, Sink, Tally
-from kubeshard.cache.registration import (
+from kubeshard.cache.handlers import (
     AsyncHandler,
     Handler,
+    Handlers,
     Registration,
+    Registrations,
     UndecodableHandler,
     name_of,
 )
-from kubeshard.cache.replacing import Replacement
+from kubeshard.cache.indexes import IndexBuilds, IndexFunction, IndexListener
+from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, SharedKnowledge
+from kubeshard.cache.pace import Pace
+from kubeshard.cache.reflector import Interrupted, Reflector, Sink, Tally
 from kubeshard.cache.rescoping import Staging
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
-from kubeshard.cache.store import Store
+from kubeshard.cache.store import Replacement, Store
 from kubeshard.cache.transforms import Transform, arriving
 from kubeshard.cache.troubles import Troubles
 from kubeshard.client.client import Client
@@ -96,7 +95,7 @@ class Informer(Figures, Generic[T]):
         if not parts:
             self._synced.set()
         self._handlers: Handlers[T] = Handlers(self._name, self._synced, self._troubles.handler_failed, clock)
-        self._filings = Filings(self._name, clock)
+        self._index_builds = IndexBuilds(self._name, clock)
         self._exchanging = asyncio.Lock()
         """Locked until all handlers have been called with the changes of a full list."""
         self._progress: asyncio.Future[None] | None = None
@@ -161,11 +160,11 @@ class Informer(Figures, Generic[T]):
         this happens in the background, and reads by the index raise CacheBehind until `indexed` returns. Raises
         ValueError if the name is taken.
         """
-        self._filings.begin(self.store.begin_index(name, function, changed), len(self.store))
+        self._index_builds.begin(self.store.begin_index(name, function, changed), len(self.store))
 
     async def indexed(self) -> None:
         """Waits until every added index contains all objects."""
-        await self._filings.done()
+        await self._index_builds.done()
 
     # Progress and health
 
@@ -230,7 +229,7 @@ class Informer(Figures, Generic[T]):
         """
         try:
             async with asyncio.TaskGroup() as self._group:
-                self._filings.run_in(self._group)
+                self._index_builds.run_in(self._group)
                 self._handlers.run_in(self._group)
                 for part, reflector in self._reflectors.items():
                     self._driven[part] = self._drive(reflector, self._group)
@@ -238,7 +237,7 @@ class Informer(Figures, Generic[T]):
                     await asyncio.get_running_loop().create_future()
                 finally:
                     self._ending = True
-                    self._filings.run_in(None)
+                    self._index_builds.run_in(None)
                     self._handlers.run_in(None)
         finally:
             self._group, self._ending = None, False

@@ -27,10 +27,10 @@ from kubeshard.client.credentials import (
     CertificateFileCredentials,
     Credential,
     Credentials,
+    ExecCredentials,
     FixedCredentials,
     TokenFileCredentials,
 )
-from kubeshard.client.exec_plugin import ExecCredentials
 from kubeshard.client.limiter import Limiter
 from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.status import check, error_of, is_json, unexpected

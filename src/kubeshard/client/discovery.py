@@ -3,17 +3,19 @@
 Guaranteed: uses the group's preferred version if none is given, or the next version that has the kind; results are
 cached, and read once more before a kind counts as missing, so a CRD created a moment ago is found. Not guaranteed:
 that cached kinds are still served. RBAC: none beyond `system:discovery`, which every authenticated user has.
+
+Aggregated discovery, where the server has it, returns all kinds in one document for `/api` and one for `/apis`. The API
+server has collected what extension API servers serve. A version whose server does not answer is marked as stale; the
+document's information about it is outdated or missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-from kubeshard.client import aggregated
-from kubeshard.client.aggregated import Document, Served
 from kubeshard.core.encoding import UNREADABLE, decoder
-from kubeshard.core.errors import ApiError, NotFound, UnexpectedResponse
+from kubeshard.core.errors import ApiError, NotFound, Unavailable, UnexpectedResponse
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Struct
 
@@ -120,25 +122,23 @@ class Discovery:
             del self._kinds[key]
 
     async def _all_served(self) -> AsyncIterator[Served]:
-        groups: Document | _Groups | None = await self._get(
-            "/apis", {"APIGroupList": _Groups, aggregated.KIND: Document}
+        groups: _Aggregated | _Groups | None = await self._get(
+            "/apis", {"APIGroupList": _Groups, _AGGREGATED: _Aggregated}
         )
         if groups is None:  # each API server has groups: this is something else
             raise UnexpectedResponse("GET /apis: there are no groups")
-        if isinstance(groups, Document):
+        if isinstance(groups, _Aggregated):
             try:
-                core: Document | Struct | None = await self._get(
-                    "/api", {"APIVersions": _Kind, aggregated.KIND: Document}
+                core: _Aggregated | Struct | None = await self._get(
+                    "/api", {"APIVersions": _Kind, _AGGREGATED: _Aggregated}
                 )
             except ApiError as error:
                 yield Served("", "v1", error)
             else:
-                of_core = (
-                    aggregated.served(core) if isinstance(core, Document) else [await self._served("", "v1")]
-                )
+                of_core = _versions(core) if isinstance(core, _Aggregated) else [await self._served("", "v1")]
                 for each in of_core:
                     yield each
-            for each in aggregated.served(groups):
+            for each in _versions(groups):
                 yield each
             return
         yield await self._served("", "v1")
@@ -188,7 +188,7 @@ class Discovery:
     async def _get(self, path: str, forms: Mapping[str, type[Struct]]) -> Any:
         """The document, which has one of these kinds, or None."""
         try:
-            body = await self._fetch(path, aggregated.ACCEPT if aggregated.KIND in forms else _PLAIN)
+            body = await self._fetch(path, _ACCEPT_AGGREGATED if _AGGREGATED in forms else _PLAIN)
             kind = decoder(_Kind).decode(body).kind
             form = forms.get(kind)
             if form is not None:
@@ -198,3 +198,75 @@ class Discovery:
         except UNREADABLE as error:
             raise UnexpectedResponse(f"GET {path}: {error}") from error
         raise UnexpectedResponse(f"GET {path}: asked for {next(iter(forms))}, got {kind or 'no kind'}")
+
+
+_AGGREGATED = "APIGroupDiscoveryList"
+_ACCEPT_AGGREGATED = f"application/json;g=apidiscovery.k8s.io;v=v2;as={_AGGREGATED},application/json"
+"""A server without aggregated discovery responds with the plain document."""
+
+
+class _Name(Struct):
+    name: str = ""
+
+
+class _ResponseKind(Struct):
+    kind: str = ""
+
+
+class _AggregatedResource(Struct):
+    resource: str = ""
+    response_kind: _ResponseKind | None = None
+    """The kind; None for a resource that only has subresources."""
+    scope: str = ""
+    verbs: tuple[str, ...] = ()
+
+
+class _AggregatedVersion(Struct):
+    version: str = ""
+    resources: tuple[_AggregatedResource, ...] = ()
+    freshness: str = ""
+
+
+class _AggregatedGroup(Struct):
+    metadata: _Name = _Name()
+    versions: tuple[_AggregatedVersion, ...] = ()
+
+
+class _Aggregated(Struct):
+    kind: str = ""
+    items: tuple[_AggregatedGroup, ...] = ()
+
+
+class Served(NamedTuple):
+    """What a version of a group serves: its kinds with their verbs, or why that is not known."""
+
+    group: str
+    version: str
+    kinds: list[tuple[Kind, tuple[str, ...]]] | ApiError
+
+
+def _versions(document: _Aggregated) -> Iterator[Served]:
+    """The versions of a group come in the order of its preference."""
+    for item in document.items:
+        group = item.metadata.name
+        for version in item.versions:
+            yield Served(group, version.version, _stale(group, version) or _kinds(group, version))
+
+
+def _stale(group: str, version: _AggregatedVersion) -> ApiError | None:
+    if version.freshness != "Stale":
+        return None
+    return Unavailable(f"the API server cannot reach the extension API server of {group}/{version.version}")
+
+
+def _kinds(group: str, version: _AggregatedVersion) -> list[tuple[Kind, tuple[str, ...]]]:
+    return [
+        (
+            Kind(
+                group, version.version, entry.response_kind.kind, entry.resource, entry.scope == "Namespaced"
+            ),
+            entry.verbs,
+        )
+        for entry in version.resources
+        if entry.response_kind is not None
+    ]

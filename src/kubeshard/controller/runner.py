@@ -27,10 +27,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from kubeshard.cache.handlers import Registration
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import WriteBook, record_own_write
 from kubeshard.cache.pace import Pace
-from kubeshard.cache.registration import Registration
 from kubeshard.client.leaving import QUIET
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.composition import composed

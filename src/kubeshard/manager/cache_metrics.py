@@ -14,8 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kubeshard.cache.cache import Cache
+from kubeshard.cache.handlers import Queued
 from kubeshard.cache.informer import Informer
-from kubeshard.cache.registration import Queued
 from kubeshard.runtime.clock import Clock
 
 

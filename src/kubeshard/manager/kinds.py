@@ -24,8 +24,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kubeshard.cache.cache import Cache
+from kubeshard.cache.handlers import Registration
 from kubeshard.cache.informer import Informer
-from kubeshard.cache.registration import Registration
 from kubeshard.controller.outposts import Outpost
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import (

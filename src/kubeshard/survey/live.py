@@ -1,10 +1,11 @@
-"""A live view of a ring: its shards, their objects, and movements.
+"""A live view of a ring: its shards, their objects, and movements. It continues when the ring is edited.
 
 Guaranteed: `picture` includes all events received so far; memory grows by one integer for each object (`tally`). Not
 guaranteed: that every movement is seen. If an object moves several times while a watch is down, only the last movement
 is seen.
 
-RBAC: list and watch on leases, on namespaces, and on every main and controlled resource of the ring.
+RBAC: list and watch on leases, namespaces and controllerrings, and on every main and controlled resource of the ring;
+to see edits also the rights that `cluster` and `ring` need.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease, Namespace
@@ -23,16 +24,17 @@ from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key, PartialObject, form_of, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.sharder.waiting import Namespaces
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.keys import KeyRefused
 from kubeshard.sharding.leases import written_state
-from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LABEL
 from kubeshard.sharding.planner import RingView, hash_key
 from kubeshard.sharding.states import ShardState
+from kubeshard.survey.cluster import default_selector, read_cluster
 from kubeshard.survey.following import follow
-from kubeshard.survey.picture import Picture
-from kubeshard.survey.ring import type_of
-from kubeshard.survey.tally import Standing, Tally
+from kubeshard.survey.ring import SeenRing, see, type_of
+from kubeshard.survey.tally import Picture, Standing, Tally
 
 TOGETHER = 5.0
 """Seconds for which changes to the selected namespaces are collected before everything is read again."""
@@ -284,3 +286,127 @@ def _shown_state(lease: Lease, wall: float) -> str:
     """
     told = lease.metadata.label(STATE_LABEL)
     return str(min(ShardState.parse(told), written_state(lease, wall))) if told else ""
+
+
+LOOK_AGAIN = 60.0
+"""Seconds between checks for resources that were not served."""
+PAUSE = 2.0
+"""Seconds after which a request to a cluster that does not answer is repeated."""
+
+
+def live_ring(client: Client, ring: SeenRing) -> LiveRing:
+    """A live view that starts from this state of the ring."""
+    spec, clock = ring.resource.spec, client.world.clock
+    given = default_selector(ring.webhook) if spec.namespace_selector is None else spec.namespace_selector
+    selector = Selector.from_label_selector(given)
+    if selector and ring.left_out:
+        selector &= Selector.not_in(NAMESPACE_NAME_LABEL, ring.left_out)
+    ahead = ring.cluster.now - clock.wall()
+    live = LiveRing(
+        client,
+        ring.view,
+        ring.entries,
+        selector=selector,
+        wall=lambda: clock.wall() + ahead,
+    )
+    live.tally.unread.update({str(resource): why for resource, why in ring.unresolved.items()})
+    return live
+
+
+class Lookout:
+    """The live rings of one name. `live` is the current one; each starts with new counts."""
+
+    def __init__(self, client: Client, ring: SeenRing) -> None:
+        self._client = client
+        self._ring = ring
+        self.live = live_ring(client, ring)
+
+    @property
+    def name(self) -> str:
+        return self._ring.name
+
+    def picture(self) -> Picture:
+        return self.live.picture()
+
+    async def read(self) -> None:
+        """Returns once everything of the current ring has been read, or the picture says why not."""
+        live = None
+        while live is not self.live:
+            live = self.live
+            await live.read()
+
+    async def run(self) -> NoReturn:
+        """Runs until cancelled. Raises Unanswerable once the ring is gone."""
+        while True:
+            await self._look()
+            self._ring = await self._seen_again()
+            before, self.live = self.live, live_ring(self._client, self._ring)
+            before.replaced()
+
+    async def _look(self) -> None:
+        """Follows one version of the ring until it is edited."""
+        edits = _Edits(self._ring.resource)
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(self.live.run(), name=f"follows {self.name}"),
+            asyncio.create_task(
+                follow(self._client, form_of(ControllerRing), edits), name=f"edits of {self.name}"
+            ),
+            asyncio.create_task(edits.edited.wait(), name=f"edit of {self.name}"),
+        ]
+        if self._ring.unresolved:
+            tasks.append(asyncio.create_task(self._served(), name=f"looks for resources of {self.name}"))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(
+                *tasks, return_exceptions=True
+            )  # and nobody asks for the errors of the others
+
+    async def _served(self) -> None:
+        """Waits until other resources are served. If smaller changes restarted the reading, a large ring would never be
+        read completely.
+        """
+        unserved = self._ring.unresolved.keys()
+        while unserved == self._ring.unresolved.keys():
+            await asyncio.sleep(LOOK_AGAIN)
+            unserved = (await self._seen_again()).unresolved.keys()
+
+    async def _seen_again(self) -> SeenRing:
+        while True:
+            with suppress(ApiError):
+                return await see(self._client, await read_cluster(self._client), self.name)
+            await asyncio.sleep(PAUSE)
+
+
+class _Edits:
+    """Notices when a ring is edited."""
+
+    def __init__(self, ring: ControllerRing) -> None:
+        self._ring = ring
+        self._there = False
+        self.edited = asyncio.Event()
+
+    def begin(self) -> None:
+        self._there = False
+
+    def put(self, ring: ControllerRing, /) -> None:
+        if ring.name != self._ring.name:
+            return
+        self._there = True
+        before, now = self._ring, ring
+        if (before.metadata.uid, before.spec) != (now.metadata.uid, now.spec):
+            self.edited.set()
+
+    def drop(self, ring: ControllerRing, /) -> None:
+        if ring.name == self._ring.name:
+            self.edited.set()
+
+    def end(self) -> None:
+        if not self._there:
+            self.edited.set()
+
+    def failed(self, error: ApiError | None) -> None: ...

@@ -245,8 +245,7 @@ def _placements(
 ) -> Callable[[Client], Awaitable[list[Placement]]]:
     async def question(client: Client) -> list[Placement]:
         from kubeshard.survey.cluster import read_cluster
-        from kubeshard.survey.naming import rings_of, wanted
-        from kubeshard.survey.placement import placement_of
+        from kubeshard.survey.placement import placement_of, rings_of, wanted
         from kubeshard.survey.ring import see
 
         word, name = wanted(words)

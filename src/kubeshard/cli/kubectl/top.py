@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kubeshard.client.client import Client
-    from kubeshard.survey.lookout import Lookout
+    from kubeshard.survey.live import Lookout
 
 REFRESH = 0.25
 """Seconds between two refreshes."""
@@ -53,7 +53,7 @@ def top(ring: str | None, once: bool, access: Access) -> None:
 
 
 async def _look(client: Client, console: Console, name: str | None, *, once: bool) -> None:
-    from kubeshard.survey.lookout import Lookout
+    from kubeshard.survey.live import Lookout
 
     lookout = Lookout(client, await only_ring(client, name))
     await first_of(following=lookout.run(), showing=_show(lookout, console, once=once))

@@ -46,7 +46,7 @@ async def _serve(client: Client, name: str | None, port: int) -> None:
     from kubeshard.core.errors import ConfigurationError
     from kubeshard.runtime.asgi import Limits
     from kubeshard.runtime.http_server import AsgiServer, ListenError
-    from kubeshard.survey.lookout import Lookout
+    from kubeshard.survey.live import Lookout
     from kubeshard.survey.page.app import LivePage, local_names
 
     lookout = Lookout(client, await only_ring(client, name))
