@@ -141,7 +141,7 @@ async def apart(cluster: Bench, size: int, new: int, results: Results) -> None:
     results.add(f"{new} new, apart", program, **figures)
     instances.pop("sharder").stop()
     instances["sharder"] = again = cluster.start_instance("sharder-again", "sharder")
-    await until(lambda: again.tail(1000).count("reach=all") >= 5, "a look at all objects")
+    await until(lambda: again.tail(1000).count("scope=all") >= 5, "a scan of all objects")
     results.add("start and first scan", program, extra=cost_of(again).cpu, RSS=cost_of(again).peak_mib)
     stop(instances)
 

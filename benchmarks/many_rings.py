@@ -10,7 +10,7 @@ the first one is stopped, the second takes over, and finally a third one starts 
 | figure | meaning |
 |---|---|
 | served | seconds from the start of the process until every ring is served; of a replica that takes over, from the \
-stop of the leader until it has looked at all objects of every ring |
+stop of the leader until it has scanned all objects of every ring |
 | turn | the longest time that the event loop was busy before it returned to its timers: CPU time of its thread, and \
 wall time, which includes what other processes took. Start-up is included, imports are not |
 | memory | peak resident memory |
@@ -72,7 +72,7 @@ LEASE_SECONDS, RENEW_EVERY, RENEW_EVERY_EMBEDDED = 60, 10.0, 40.0
 """Longer than shards have it, so that a busy machine does not end shards."""
 CONCURRENT = 16
 SCRAPE_EVERY = 15.0
-LOOKS = b'controller_sharding_resync_duration_seconds_count{reach="all"}'
+SCANS = b'controller_sharding_resync_duration_seconds_count{scope="all"}'
 PATIENCE = 900.0
 STANDBY = 20
 """Seconds."""
@@ -212,16 +212,16 @@ class Sharder:
             "connections": self.connections.most,
         }
 
-    async def has_looked(self, looks: int) -> None:
-        """Waits until it has looked at all objects of so many resources of rings."""
+    async def has_scanned(self, scans: int) -> None:
+        """Waits until it has scanned all objects of so many resources of rings."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self.child.running:
             self.connections.note()
             with suppress(OSError):  # it does not listen yet
-                if (await asyncio.to_thread(scrape, self.metrics)).looks >= looks:
+                if (await asyncio.to_thread(scrape, self.metrics)).scans >= scans:
                     return
             await asyncio.sleep(0.5)
-        raise RuntimeError(f"it has not looked at everything; running: {self.child.running}")
+        raise RuntimeError(f"it has not scanned everything; running: {self.child.running}")
 
 
 def make_certificate(folder: Path) -> None:
@@ -313,7 +313,7 @@ class Scrape(NamedTuple):
     compressed: int
     plain: int
     series: int
-    looks: int
+    scans: int
     """At all objects of a resource of a ring."""
 
 
@@ -324,8 +324,8 @@ def scrape(port: int) -> Scrape:
         body: bytes = answer.read()
     page = gzip.decompress(body)
     series = [line for line in page.splitlines() if not line.startswith(b"#")]
-    looks = (line for line in series if line.startswith(LOOKS))
-    return Scrape(len(body), len(page), len(series), int(sum(float(line.split()[-1]) for line in looks)))
+    scans = (line for line in series if line.startswith(SCANS))
+    return Scrape(len(body), len(page), len(series), int(sum(float(line.split()[-1]) for line in scans)))
 
 
 async def holder(client: Client) -> tuple[str, int]:
@@ -428,7 +428,7 @@ async def other_replicas(
     second = Sharder(kubeconfig, server, folder, webhook, "second")
     third: Sharder | None = None
     try:
-        await second.has_looked(0)  # it answers
+        await second.has_scanned(0)  # it answers
         for _ in range(STANDBY):
             await asyncio.sleep(1)
             second.connections.note()
@@ -436,12 +436,12 @@ async def other_replicas(
         results.add(f"{rings} rings: stands by", Program("kubeshard"), **second.figures())
         stopped = time.monotonic()
         await asyncio.to_thread(first.child.stop)
-        await second.has_looked(2 * rings)
+        await second.has_scanned(2 * rings)
         spent = {"served": time.monotonic() - stopped, "CPU until then": cost_of(second.child).cpu - standby}
         results.add(f"{rings} rings: takes over", Program("kubeshard"), **second.figures(), **spent)
         await asyncio.to_thread(second.child.stop)
         third = Sharder(kubeconfig, server, folder, webhook, "third")
-        await third.has_looked(2 * rings)
+        await third.has_scanned(2 * rings)
         spent = {"served": time.monotonic() - third.began, "CPU until then": cost_of(third.child).cpu}
         results.add(f"{rings} rings: restarted", Program("kubeshard"), **third.figures(), **spent)
     finally:

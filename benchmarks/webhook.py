@@ -41,7 +41,7 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Surroundings
+from kubeshard.sharder.ring import RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
@@ -59,7 +59,7 @@ def rings(shards: int) -> Rings:
     known: Any = SimpleNamespace(available=lambda _: names, fresh=lambda: True)
     kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
     found = Rings(
-        Surroundings(
+        RingInputs(
             shards=known,
             kinds=kinds,
             namespace=lambda _: None,

@@ -1,7 +1,7 @@
 """ControllerRings that are wrong, hostile or odd, row by row of docs/bad-input.md.
 
 Tests that need the API server are in `kube/test_bad_input_kube.py`. Elsewhere: two roles of one resource
-(`sharding/test_sharding_planner.py`), unknown resources and missing rights (`sharder/test_sharder_resync.py`).
+(`sharding/test_sharding_planner.py`), unknown resources and missing rights (`sharder/test_sharder_scanner.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import SharderConfig, WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.reports import MAX_MESSAGE, RingReport, findings
-from kubeshard.sharder.ring import Surroundings
+from kubeshard.sharder.ring import RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding import (
@@ -107,7 +107,7 @@ def rings_in(
     shards: Any = SimpleNamespace(available=available, fresh=lambda: True)
     kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
     return Rings(
-        Surroundings(
+        RingInputs(
             shards=shards,
             kinds=kinds,
             namespace=namespaces.get,

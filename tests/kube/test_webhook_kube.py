@@ -21,7 +21,7 @@ from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Surroundings
+from kubeshard.sharder.ring import RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import (
     SECRET_NAME,
@@ -47,7 +47,7 @@ class View:
     def __init__(self, ring: ControllerRing) -> None:
         self.shards: tuple[str, ...] = ("a", "b")
         self.rings = Rings(
-            Surroundings(
+            RingInputs(
                 shards=self,
                 kinds=self,
                 namespace=lambda _: None,

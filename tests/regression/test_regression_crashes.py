@@ -11,11 +11,11 @@ from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job, Mover
-from kubeshard.sharder.resync import Resync
-from kubeshard.sharder.ring import Lane
+from kubeshard.sharder.resource_syncs import ResourceSyncs
+from kubeshard.sharder.ring import ResourceSync
+from kubeshard.sharder.scanner import Scanner
 from kubeshard.sharder.unassigned import UnassignedWatches, _Watch
 from kubeshard.sharding import RingResource
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch, definition
@@ -33,10 +33,10 @@ class Other(Thing, group="sim.example", version="v1"):
     """The kind whose handling crashes."""
 
 
-def lane_of(args: tuple[Any, ...]) -> str:
+def sync_of(args: tuple[Any, ...]) -> str:
     """The resource that a method is called for."""
     for arg in args:
-        if isinstance(arg, Lane):
+        if isinstance(arg, ResourceSync):
             return arg.entry.resource.resource
         if isinstance(arg, Job):
             return arg.entry.resource.resource
@@ -48,10 +48,10 @@ def lane_of(args: tuple[Any, ...]) -> str:
 @pytest.mark.parametrize(
     ("owner", "method", "part"),
     [
-        (Resync, "look", "look"),
-        (Lanes, "_turn", "look"),
+        (Scanner, "scan", "scan"),
+        (ResourceSyncs, "_turn", "scan"),
         (UnassignedWatches, "_watch", "watch"),
-        (UnassignedWatches, "_look_at", "look at new namespaces"),
+        (UnassignedWatches, "_scan_namespace", "scan new namespaces"),
         (Mover, "_attempt", ""),
         (LeaseObserver, "relist", "lease observer"),
     ],
@@ -77,7 +77,7 @@ async def test_a_crash_costs_its_own_resource_of_its_own_ring_only_and_that_goes
                 await client.create(Other(metadata=ObjectMeta(name="o", namespace=namespace)))
         await label(world, "new")
         for network in sharder.networks:
-            network.abort()  # watches are opened again, and looks follow
+            network.abort()  # watches are opened again, and scans follow
         await asyncio.sleep(30)
         world.processes["s0"].kill()
         await world.until(lambda: "s0" not in world.owners().values(), within=PARITY)
@@ -110,7 +110,7 @@ def fail_for_others(owner: type, method: str, monkeypatch: pytest.MonkeyPatch) -
     broken, inner = Broken(), getattr(owner, method)
 
     async def fails(*args: Any, **kwargs: Any) -> Any:
-        if broken.now and lane_of(args) == "others":
+        if broken.now and sync_of(args) == "others":
             broken.raised += 1
             raise Deliberate
         return await inner(*args, **kwargs)

@@ -23,7 +23,7 @@ from kubeshard.shard.shard_lease import ShardTenure
 from kubeshard.shard.taking_back import Losses, TakingBack
 from kubeshard.sharder import left
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharder.left import HESITATION
+from kubeshard.sharder.delayed import ASSIGNMENT_DELAY
 from kubeshard.sharding import ControllerRing, drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing
 from kubeshard.simulation.processes import Process
@@ -268,7 +268,7 @@ async def test_an_object_that_changes_hands_has_no_shard_for_a_second_and_at_no_
         moved = {name for name, owner in world.owners().items() if owner == "s3"}
         assert len(moved) > 5
         assert things.without.keys() == (set() if webhook else moved)
-        assert all(HESITATION < seconds < HESITATION + 0.2 for seconds in things.without.values())
+        assert all(ASSIGNMENT_DELAY < seconds < ASSIGNMENT_DELAY + 0.2 for seconds in things.without.values())
 
 
 @virtual_time
@@ -591,7 +591,7 @@ GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
     ),
     "the sharder hesitates": (
         left,
-        "HESITATION",
+        "ASSIGNMENT_DELAY",
         0.0,
         partial(
             test_an_object_that_loses_its_labels_during_its_drain_is_never_in_two_hands_without_a_webhook, 1

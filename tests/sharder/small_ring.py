@@ -14,7 +14,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Lane, Ring, Surroundings
+from kubeshard.sharder.ring import ResourceSync, Ring, RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource, RingResources, RingView
 
@@ -43,7 +43,7 @@ class SmallRing:
         self.registry = registry or CollectorRegistry()
         self.clock = clock or SystemClock()
         self.rings = Rings(
-            Surroundings(
+            RingInputs(
                 shards=self,
                 kinds=self,
                 namespace=self._namespace,
@@ -96,12 +96,12 @@ class SmallRing:
         assert view is not None
         return view
 
-    def lane(self, resource: str, group: str = "", tasks: asyncio.TaskGroup | None = None) -> Lane:
-        """Returns the resource's lane, as a leader would have it."""
+    def sync(self, resource: str, group: str = "", tasks: asyncio.TaskGroup | None = None) -> ResourceSync:
+        """Returns the resource's sync, as a leader would have it."""
         place = GroupResource(group, resource)
-        if place not in self.ring.lanes:
-            self.ring.lanes[place] = Lane(self.ring, self.ring.resources.entry(place), 300.0, tasks)
-        return self.ring.lanes[place]
+        if place not in self.ring.syncs:
+            self.ring.syncs[place] = ResourceSync(self.ring, self.ring.resources.entry(place), 300.0, tasks)
+        return self.ring.syncs[place]
 
     # Views of the ring
 

@@ -23,7 +23,7 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.sharder import admission
 from kubeshard.sharder.admission import POD_NAME_CLAIM, ShardAdmission
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Ring, Surroundings
+from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding import (
     ControllerRing,
@@ -74,7 +74,7 @@ class View:
 
     def rings(self, registry: CollectorRegistry | None = None, *, strict: bool = False) -> Rings:
         rings = Rings(
-            Surroundings(
+            RingInputs(
                 shards=self,
                 kinds=self,
                 namespace=lambda _: None,  # the API server knew it, and has applied the ring's selector

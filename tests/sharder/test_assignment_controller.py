@@ -15,10 +15,10 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
-from kubeshard.sharder.lanes import RINGS_A_TURN, Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.ring import Lane
-from kubeshard.sharder.schedule import Found, Reach, Track
+from kubeshard.sharder.resource_syncs import RINGS_A_TURN, ResourceSyncs
+from kubeshard.sharder.ring import ResourceSync
+from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding import RING_LABEL, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng, virtual_world
@@ -30,16 +30,16 @@ class World:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.version = 0
-        self.looks: list[Reach] = []
+        self.scans: list[ScanScope] = []
         self.enqueued: list[Key] = []
         self.observer = LeaseObserver(SmallApi().client(self.clock), self.clock)
         self.small = SmallRing(clock=self.clock)
         self.small.available = self.observer.available  # type: ignore[method-assign]
-        resync: Any = SimpleNamespace(look=self._look)
+        resync: Any = SimpleNamespace(scan=self._scan)
         unassigned: Any = SimpleNamespace(keep_watching=lambda _: asyncio.sleep(3600))
         mover: Any = None
         self.fresh: Any = SimpleNamespace(fresh=lambda: True)
-        lanes = Lanes(
+        syncs = ResourceSyncs(
             self.small.rings,
             self.fresh,
             resync,
@@ -52,7 +52,7 @@ class World:
         registration = SimpleNamespace(remove=lambda: None)
         informer = SimpleNamespace(add_handler=lambda _: registration)
         cache: Any = SimpleNamespace(declare=lambda _: informer)
-        self.assignments = Assignments(self.small.rings, self.observer, lanes, unassigned, cache, self.clock)
+        self.assignments = Assignments(self.small.rings, self.observer, syncs, unassigned, cache, self.clock)
 
     def hold(self, name: str, holder: str | None = None) -> None:
         """Replaces the shard's Lease."""
@@ -71,10 +71,10 @@ class World:
     def enqueue(self, key: Key, reason: object = "", *, after: float = 0.0, priority: int = 0) -> None:
         self.enqueued.append(key)
 
-    async def _look(self, lane: Lane, reach: Reach) -> Found:
-        self.looks.append(reach)
+    async def _scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
+        self.scans.append(scope)
         await asyncio.sleep(10.0)
-        return Found()
+        return ScanResult()
 
     async def reconcile(self) -> None:
         ctx: Any = SimpleNamespace(log=get_logger("test"))
@@ -82,7 +82,7 @@ class World:
 
 
 @virtual_time
-async def test_a_shard_that_left_and_came_back_during_a_look_means_another_look() -> None:
+async def test_a_shard_that_left_and_came_back_during_a_scan_means_another_scan() -> None:
     """Half of the scan saw a ring without the shard, and moved its objects."""
     world = World()
     world.hold("a")
@@ -95,8 +95,8 @@ async def test_a_shard_that_left_and_came_back_during_a_look_means_another_look(
     await asyncio.sleep(2.0)
     world.hold("a")
     await asyncio.sleep(16.0)
-    assert world.looks[:2] == [Reach.ALL, Reach.MISPLACED]
-    assert world.looks.count(Reach.ALL) == 2
+    assert world.scans[:2] == [ScanScope.ALL, ScanScope.MISPLACED]
+    assert world.scans.count(ScanScope.ALL) == 2
     source.cancel()
 
 
@@ -147,7 +147,7 @@ async def test_other_tasks_have_their_turn_between_the_reconciles_of_many_rings(
 
 
 @virtual_time
-async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or_all_is_looked_at_again() -> (
+async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or_all_is_scanned_again() -> (
     None
 ):
     world = World()
@@ -158,24 +158,24 @@ async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or
     ]
     source = asyncio.create_task(world.assignments.run(world.enqueue))
     await asyncio.sleep(1000.0)
-    assert all(ring.lanes for ring in rings)
+    assert all(ring.syncs for ring in rings)
     ended: list[int] = []
     asked: list[int] = []
 
     async def others() -> None:
         while True:
-            ended.append(sum(not ring.lanes for ring in rings))
+            ended.append(sum(not ring.syncs for ring in rings))
             asked.append(
                 sum(
-                    lane.due_soon(Track.THOROUGH, world.clock.monotonic())
+                    sync.due_soon(ScanPriority.NORMAL, world.clock.monotonic())
                     for ring in rings
-                    for lane in ring.lanes.values()
+                    for sync in ring.syncs.values()
                 )
             )
             await asyncio.sleep(0)
 
-    lanes: Any = world.assignments._lanes
-    lanes.look_at_everything()
+    syncs: Any = world.assignments._syncs
+    syncs.scan_everything()
     other = asyncio.create_task(others())
     for _ in range(500):
         await asyncio.sleep(0)
@@ -184,5 +184,5 @@ async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or
     source.cancel()
     await asyncio.wait([source])
     other.cancel()
-    assert all(not ring.lanes for ring in rings)
+    assert all(not ring.syncs for ring in rings)
     assert max(after - before for before, after in pairwise(ended)) <= RINGS_A_TURN

@@ -10,7 +10,7 @@ from small_ring import SmallRing
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.permissions import ASKED_EVERY, Permissions
-from kubeshard.sharder.ring import Lane
+from kubeshard.sharder.ring import ResourceSync
 from kubeshard.sharding.api import RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
@@ -32,12 +32,12 @@ async def test_many_rings_with_a_resource_ask_one_question_for_each_verb_and_eac
         small.add(f"ring-{number}", RingResource(resource="secrets"))
     client: Any = SimpleNamespace(can_i=can_i)
     permissions = Permissions(client, clock)
-    lanes = [Lane(ring, ring.resources.entry(SECRETS), 300.0) for ring in small.rings]
+    syncs = [ResourceSync(ring, ring.resources.entry(SECRETS), 300.0) for ring in small.rings]
     async with asyncio.TaskGroup() as group:
-        for lane in lanes:
-            group.create_task(permissions.check(lane))
+        for sync in syncs:
+            group.create_task(permissions.check(sync))
     assert sorted(asked) == ["get", "patch", "watch"]
-    assert all(lane.ring.report.missing_verbs == {SECRETS: {"patch": ()}} for lane in lanes)
+    assert all(sync.ring.report.missing_verbs == {SECRETS: {"patch": ()}} for sync in syncs)
     await asyncio.sleep(ASKED_EVERY)
-    await permissions.check(lanes[0])
+    await permissions.check(syncs[0])
     assert len(asked) == 6, "a later question is asked again"

@@ -21,9 +21,9 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.owners import UnknownOwners
-from kubeshard.sharder.repairs import Repairs, failures
-from kubeshard.sharder.schedule import Reach
-from kubeshard.sharder.waiting import REMEMBERED, Namespaces, Pending, Waiting
+from kubeshard.sharder.retries import Retries, failures
+from kubeshard.sharder.schedule import ScanScope
+from kubeshard.sharder.waiting import REMEMBERED, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard.sharding import Action, ControllerRing, Decision, HashRing, RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -131,14 +131,14 @@ def test_the_few_namespaces_of_a_ring_are_found_anew_when_one_of_them_changed(fe
     assert small.ring.selected(5, 10) == ()
 
 
-def test_a_changed_spec_is_looked_at_in_full_and_a_changed_status_is_not() -> None:
+def test_a_changed_spec_is_scanned_in_full_and_a_changed_status_is_not() -> None:
     small = SmallRing("a", clock=SimpleNamespace(monotonic=lambda: 7.0))  # type: ignore[arg-type]
-    asked: list[Reach] = []
-    small.lane("secrets").request = lambda reach, now: asked.append(reach)  # type: ignore[method-assign]
+    asked: list[ScanScope] = []
+    small.sync("secrets").request = lambda scope, now: asked.append(scope)  # type: ignore[method-assign]
     small.rings.heard(Updated(small.resource, small.resource))
     assert asked == []
     small.become(RingResource(resource="secrets"), selector=LabelSelector(match_labels={"a": "a"}))
-    assert asked == [Reach.ALL]
+    assert asked == [ScanScope.ALL]
     # After a restore of etcd, a generation comes again with another spec.
     selector = LabelSelector(match_labels={"a": "b"})
     again = ControllerRing(
@@ -146,7 +146,7 @@ def test_a_changed_spec_is_looked_at_in_full_and_a_changed_status_is_not() -> No
         spec=msgspec.structs.replace(small.resource.spec, namespace_selector=selector),
     )
     small.rings.heard(Updated(small.resource, again, relisted=True))
-    assert asked == [Reach.ALL, Reach.ALL]
+    assert asked == [ScanScope.ALL, ScanScope.ALL]
 
 
 class Busy:
@@ -155,16 +155,16 @@ class Busy:
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self.small = SmallRing("a", "b", resources=(SECRETS,), clock=VirtualClock())
         self.ring = self.small.ring
-        self.lane = self.small.lane("secrets", tasks=group)
+        self.sync = self.small.sync("secrets", tasks=group)
         overall = failures(self.small.clock)
-        self.lane.repairs = Repairs(self.small.clock, SeededRng(1), overall, self.lane.request)
+        self.sync.retries = Retries(self.small.clock, SeededRng(1), overall, self.sync.request)
         mover: Any = SimpleNamespace(carry_out=self._never)
-        repairs = self.lane.repairs
-        self.lane.start(lambda: repairs.run(mover), "repairs")
-        self.lane.start(self._never, "work")
+        retries = self.sync.retries
+        self.sync.start(lambda: retries.run(mover), "retries")
+        self.sync.start(self._never, "work")
         decision = Decision(Action.DRAIN, "b", "a", key="/Secret/default/foo")
         meta = ObjectMeta(name="foo", namespace="default")
-        entry = self.lane.entry
+        entry = self.sync.entry
         self.job = Job(self.ring, entry, SECRET, meta, decision, UnknownOwners())
 
     async def _never(self, *_: object, **__: object) -> None:
@@ -172,14 +172,14 @@ class Busy:
 
     def happens(self) -> None:
         """Calls everything that may still happen late."""
-        if (repairs := self.ring.refused(self.job.entry.resource, self.job.decision)) is not None:
-            repairs.add(self.job, Forbidden("policy"))
+        if (retries := self.ring.refused(self.job.entry.resource, self.job.decision)) is not None:
+            retries.add(self.job, Forbidden("policy"))
         self.ring.drained(self.job.entry.resource, self.job.decision)
-        self.ring.request(Reach.ALL)
+        self.ring.request(ScanScope.ALL)
         self.ring.members_changed()
-        self.ring.metrics.moved(self.lane.entry.resource)
+        self.ring.metrics.moved(self.sync.entry.resource)
         self.ring.metrics.left_unassigned("key")
-        self.ring.report.resolved(self.lane.entry.resource, "not served")
+        self.ring.report.resolved(self.sync.entry.resource, "not served")
         self.ring.report.drains({"a": 3})
 
 
@@ -205,7 +205,7 @@ async def test_after_a_ring_ended_nothing_remembers_it_whatever_comes_late(how: 
         world.ring.end()
         assert heard == []
         assert world.ring.view is None
-        assert world.ring.lanes == {}
+        assert world.ring.syncs == {}
         assert list(world.small.rings) == []
     # All of its tasks have ended; otherwise the group would still be waiting for them.
     assert 'controllerring="ring"' not in generate_latest(world.small.registry).decode()
@@ -250,12 +250,12 @@ def test_a_late_deletion_of_a_former_ring_ends_no_other() -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("how", ["asked for outside of a look", "seen by a look that failed"])
-def test_a_drain_holds_back_what_its_object_controls_until_a_later_look_has_read_everything(how: str) -> None:
-    pending, hashring = Pending(), HashRing(["a", "b"])
+@pytest.mark.parametrize("how", ["asked for outside of a scan", "seen by a scan that failed"])
+def test_a_drain_holds_back_what_its_object_controls_until_a_later_scan_has_read_everything(how: str) -> None:
+    pending, hashring = PendingDrains(), HashRing(["a", "b"])
     pending.begin(complete=True)
     pending.end(hashring)
-    if how == "asked for outside of a look":
+    if how == "asked for outside of a scan":
         pending.asked("key")
     else:
         pending.begin(complete=False)
@@ -268,9 +268,9 @@ def test_a_drain_holds_back_what_its_object_controls_until_a_later_look_has_read
 
 
 @pytest.mark.regression
-def test_a_drain_that_is_asked_for_again_during_a_look_outlives_the_look() -> None:
+def test_a_drain_that_is_asked_for_again_during_a_scan_outlives_the_scan() -> None:
     """The object was released and came back after the last scan, and this scan did not see it."""
-    pending, hashring = Pending(), HashRing(["a", "b"])
+    pending, hashring = PendingDrains(), HashRing(["a", "b"])
     pending.begin(complete=True)
     pending.draining("key")
     pending.end(hashring)
@@ -284,21 +284,21 @@ def test_a_drain_that_is_asked_for_again_during_a_look_outlives_the_look() -> No
 
 
 def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() -> None:
-    waiting = Waiting()
+    waiting = WaitingObjects()
     for now in (10.0, 20.0):
-        sight = waiting.look()
+        snapshot = waiting.scan()
         for number in range(REMEMBERED + 5):
-            sight.pending(Key("", str(number)), now)
-        sight.complete()
+            snapshot.pending(Key("", str(number)), now)
+        snapshot.complete()
     assert waiting.count == REMEMBERED + 5
     assert waiting.oldest(30.0) == 20.0
     assert waiting.older_than(15.0, 30.0) == {"": REMEMBERED}
-    waiting.look().complete()
+    waiting.scan().complete()
     assert (waiting.count, waiting.oldest(30.0)) == (0, 0.0)
 
 
 def test_of_too_many_namespaces_any_may_be_meant() -> None:
-    names = Namespaces()
+    names = SkippedNamespaces()
     for number in range(REMEMBERED):
         names.add(str(number))
     assert names.take("7")

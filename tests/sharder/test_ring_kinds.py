@@ -127,11 +127,11 @@ async def test_a_new_rings_kinds_are_learned_at_once() -> None:
 
 
 @virtual_time
-async def test_a_changed_ring_does_not_cost_a_look_at_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_changed_ring_does_not_cost_a_scan_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(*(ring(f"ring-{number}", SECRETS) for number in range(1000)))
     await asyncio.sleep(1.0)
-    looked: list[object] = []
-    monkeypatch.setattr(Rings, "__iter__", lambda rings: looked.append(rings) or iter(()))
+    scanned: list[object] = []
+    monkeypatch.setattr(Rings, "__iter__", lambda rings: scanned.append(rings) or iter(()))
     world.tell(Added(ring("another", RingResource(group="", resource="pods"))))
     world.served["pods"] = "Pod"
     await asyncio.sleep(1.0)
@@ -140,4 +140,4 @@ async def test_a_changed_ring_does_not_cost_a_look_at_all_others(monkeypatch: py
     await asyncio.sleep(1.0)
     assert GroupResource("", "pods") not in world.kinds._kinds
     assert world.owner_kinds()
-    assert looked == []
+    assert scanned == []

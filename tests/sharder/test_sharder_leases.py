@@ -20,7 +20,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.dead_shards import DeadShards
 from kubeshard.sharder.lease_controller import LABEL_PATIENCE, RELABEL, RELABEL_CHANGED, ShardLeases
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import RING_LABEL, STATE_LABEL, Change
+from kubeshard.sharding import RING_LABEL, STATE_LABEL, ShardChange
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
@@ -186,7 +186,7 @@ async def test_without_its_ring_a_lease_is_left_alone() -> None:
 async def test_a_deleted_lease_is_re_created_as_taken_after_twice_its_duration() -> None:
     """A23 in docs/defects.md."""
     world = World()
-    changes: list[Change] = []
+    changes: list[ShardChange] = []
     world.shard()
     await world.see()
     del world.api.objects[PATH]
@@ -383,7 +383,7 @@ async def test_a_shard_whose_lease_was_relabelled_is_not_dead_before_its_time() 
 
 
 @virtual_time
-async def test_a_remembered_death_does_not_outlive_the_sight_of_a_new_life() -> None:
+async def test_a_remembered_death_does_not_outlive_the_snapshot_of_a_new_life() -> None:
     """A namesake acquired the Lease within the 2 s in which it is not read again."""
     world = World()
     dead = world.dead()
@@ -419,7 +419,7 @@ async def test_reads_that_never_left_are_not_remembered() -> None:
     for number in range(10):
         with pytest.raises(Unauthorized):
             await proven(dead, f"s{number}")
-    assert len(dead.ring.deaths.reads) == 1
+    assert len(dead.ring.proofs.reads) == 1
 
 
 @virtual_time

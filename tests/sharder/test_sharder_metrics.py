@@ -133,7 +133,7 @@ def counted(ring: Ring, resource: GroupResource) -> None:
     metrics.calculated()
     metrics.restored()
     metrics.left_unassigned("key")
-    metrics.resynced("all", 1.0)
+    metrics.scanned("all", 1.0)
     metrics.oldest_drain(1.0)
     metrics.oldest_unassigned(1.0)
 
@@ -158,7 +158,7 @@ def test_the_series_of_a_ring_are_few_until_something_happens_to_it_and_never_of
     secrets = GroupResource("", "secrets")
     metrics = small.ring.metrics
     metrics.calculated()
-    metrics.resynced("all", 1.0)
+    metrics.scanned("all", 1.0)
     metrics.oldest_drain(0.0)
     metrics.oldest_unassigned(0.0)
     metrics.pending(secrets, 0)

@@ -15,9 +15,9 @@ from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.rights import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.moves import TAKEN, Job, Mover, Outcome, Still
+from kubeshard.sharder.moves import TAKEN, Job, Mover, MoveResult, Still
+from kubeshard.sharder.object_locks import Known
 from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.turns import Known
 from kubeshard.sharding import (
     Action,
     RingEntry,
@@ -44,7 +44,7 @@ class World:
         self.api = SmallApi()
         self.small = SmallRing("shard-0", "shard-1", "shard-2", strict=strict, clock=VirtualClock())
         self.ring, self.registry = self.small.ring, self.small.registry
-        self.small.lane("secrets").repairs = self
+        self.small.sync("secrets").retries = self
         self.dead = True
         self.asked: list[str] = []
         self.since: list[float] = []
@@ -53,7 +53,7 @@ class World:
         self.mover = Mover(self.client, dead=self._is_dead, clock=VirtualClock(), rng=SeededRng(1))
 
     def add(self, job: Job, error: ApiError) -> None:
-        """Takes the place of the repairs."""
+        """Takes the place of the retries."""
         self.failures.append((job.meta.name, type(error)))
 
     async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still | None:
@@ -90,7 +90,7 @@ class World:
 async def test_a_move_is_one_patch_guarded_by_uid_and_version() -> None:
     world = World()
     before = world.api.put(SECRETS, "foo", labels={SHARD: "gone", DRAIN: "true", "app": "x"})
-    assert await world.mover.carry_out(await world.job()) is Outcome.MOVED
+    assert await world.mover.carry_out(await world.job()) is MoveResult.MOVED
     assert world.api.labels(FOO) == {SHARD: "shard-1", "app": "x"}
     (patch,) = world.api.writes()
     assert patch[2] == {
@@ -107,7 +107,7 @@ async def test_a_move_is_one_patch_guarded_by_uid_and_version() -> None:
 async def test_a_drain_is_the_references_patch() -> None:
     world = World()
     before = world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"})
-    assert await world.mover.carry_out(await world.job()) is Outcome.DRAINED
+    assert await world.mover.carry_out(await world.job()) is MoveResult.DRAINED
     (patch,) = world.api.writes()
     version = before["metadata"]["resourceVersion"]
     assert patch[2] == {"metadata": {"resourceVersion": version, "labels": {DRAIN: "true"}}}
@@ -118,7 +118,7 @@ async def test_a_drain_is_the_references_patch() -> None:
 async def test_an_unassigned_object_needs_no_death_certificate() -> None:
     world = World()
     world.api.put(SECRETS, "foo")
-    assert await world.mover.carry_out(await world.job()) is Outcome.MOVED
+    assert await world.mover.carry_out(await world.job()) is MoveResult.MOVED
     assert world.asked == []
 
 
@@ -127,7 +127,7 @@ async def test_nothing_is_taken_from_a_shard_that_may_live() -> None:
     world = World()
     world.dead = False
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
-    assert await world.mover.carry_out(await world.job()) is Outcome.WAITING
+    assert await world.mover.carry_out(await world.job()) is MoveResult.WAITING
     assert world.asked == ["gone"]
     assert world.api.writes() == []
 
@@ -140,7 +140,7 @@ async def test_a_shard_that_came_back_while_the_job_waited_keeps_its_object() ->
     job = await world.job()
     assert job.decision.action is Action.MOVE
     world.small.shards = ("shard-0", "shard-1", "shard-2", "shard-9")
-    assert await world.mover.carry_out(job) is not Outcome.MOVED
+    assert await world.mover.carry_out(job) is not MoveResult.MOVED
     assert world.api.labels(FOO)[SHARD] == "shard-9"
 
 
@@ -150,7 +150,7 @@ async def test_nothing_is_moved_to_a_shard_that_left_while_the_job_waited() -> N
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.small.shards = ("shard-0", "shard-2")
-    assert await world.mover.carry_out(job) is Outcome.MOVED
+    assert await world.mover.carry_out(job) is MoveResult.MOVED
     assert world.api.labels(FOO)[SHARD] in ("shard-0", "shard-2")
 
 
@@ -162,7 +162,7 @@ async def test_a_sharder_that_leads_no_longer_leaves_the_job_to_others() -> None
     client = world.client.fenced(LeaderFence())
     mover = Mover(client, dead=world._is_dead, clock=VirtualClock(), rng=SeededRng(1))
     before = len(world.api.requests)
-    assert await mover.carry_out(job) is Outcome.WAITING
+    assert await mover.carry_out(job) is MoveResult.WAITING
     assert (len(world.api.requests), world.failures) == (before, [])
 
 
@@ -173,7 +173,7 @@ async def test_a_deleted_object_is_done() -> None:
     world.api.put(SECRETS, "foo")
     job = await world.job()
     del world.api.objects[FOO]
-    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert await world.mover.carry_out(job) is MoveResult.NOTHING
     assert world.failures == []
 
 
@@ -183,7 +183,7 @@ async def test_a_conflict_leads_to_a_new_decision_on_the_object_as_it_is() -> No
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.api.relabel(FOO, **{SHARD: "shard-0"})
-    assert await world.mover.carry_out(job) is Outcome.DRAINED
+    assert await world.mover.carry_out(job) is MoveResult.DRAINED
     assert world.api.labels(FOO) == {SHARD: "shard-0", DRAIN: "true"}
 
 
@@ -193,7 +193,7 @@ async def test_a_conflict_with_the_webhooks_assignment_ends_quietly() -> None:
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.api.relabel(FOO, **{SHARD: "shard-1"})
-    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert await world.mover.carry_out(job) is MoveResult.NOTHING
     assert world.count("movements") == 0
 
 
@@ -206,7 +206,7 @@ async def test_an_object_written_all_the_time_is_moved_by_a_test_of_its_label(
     world = World()
     world.api.put(SECRETS, "foo", labels=labels)
     world.conflict_by(4)
-    assert await world.mover.carry_out(await world.job()) is Outcome.MOVED
+    assert await world.mover.carry_out(await world.job()) is MoveResult.MOVED
     assert world.api.labels(FOO)[SHARD] == "shard-1"
     assert DRAIN not in world.api.labels(FOO)
     assert len(world.api.writes()) == (5 if labels and SHARD in labels else 4)
@@ -226,7 +226,7 @@ async def test_a_hot_object_is_drained_by_a_test_of_its_label() -> None:
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"})
     world.conflict_by(4)
-    assert await world.mover.carry_out(await world.job()) is Outcome.DRAINED
+    assert await world.mover.carry_out(await world.job()) is MoveResult.DRAINED
     assert world.api.labels(FOO)[DRAIN] == "true"
 
 
@@ -245,7 +245,7 @@ async def test_a_refused_object_is_counted_and_handed_on(answer: HttpResponse, e
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.api.faults.append(lambda request: answer if request.method == "PATCH" else None)
-    assert await world.mover.carry_out(job) is Outcome.FAILED
+    assert await world.mover.carry_out(job) is MoveResult.FAILED
     assert [(name, kind.__name__) for name, kind in world.failures] == [("foo", error)]
     assert world.count("movements") == 0
 
@@ -262,7 +262,7 @@ async def test_a_movement_is_counted_only_when_the_answer_names_the_target() -> 
         return ok(unchanged) if request.method == "PATCH" else None
 
     world.api.faults.append(swallow)
-    assert await world.mover.carry_out(job) is Outcome.FAILED
+    assert await world.mover.carry_out(job) is MoveResult.FAILED
     assert world.count("movements") == 0
 
 
@@ -272,7 +272,7 @@ async def test_without_a_ring_nothing_is_written() -> None:
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.small.delete()
-    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert await world.mover.carry_out(job) is MoveResult.NOTHING
     assert world.api.writes() == []
 
 
@@ -291,7 +291,7 @@ async def test_strict_parity_moves_with_two_nulls_and_leaves_the_label_to_the_we
         return None
 
     world.api.faults.append(webhook)
-    assert await world.mover.carry_out(job) is Outcome.MOVED
+    assert await world.mover.carry_out(job) is MoveResult.MOVED
     (patch,) = world.api.writes()
     assert patch[2] == {"metadata": {"resourceVersion": version, "labels": {SHARD: None, DRAIN: None}}}
 
@@ -301,7 +301,7 @@ async def test_strict_parity_sets_the_label_itself_when_the_webhook_did_not() ->
     """A17 in docs/defects.md."""
     world = World(strict=True)
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
-    assert await world.mover.carry_out(await world.job()) is Outcome.MOVED
+    assert await world.mover.carry_out(await world.job()) is MoveResult.MOVED
     assert world.api.labels(FOO) == {SHARD: "shard-1"}
     assert len(world.api.writes()) == 2
     assert world.count("movements") == 1
@@ -327,7 +327,7 @@ async def test_a_throttled_move_is_decided_and_proven_anew_before_it_is_sent_aga
         return THROTTLED
 
     world.api.faults.append(throttle)
-    assert await world.mover.carry_out(job) is Outcome.WAITING
+    assert await world.mover.carry_out(job) is MoveResult.WAITING
     assert world.asked == ["gone", "gone"]
     assert len(world.api.writes()) == 1
     assert VirtualClock().monotonic() >= 4.0
@@ -341,18 +341,18 @@ async def test_a_throttled_move_succeeds_when_the_server_has_room_again() -> Non
     job = await world.job()
     refusals = iter([THROTTLED] * 8)
     world.api.faults.append(lambda request: next(refusals, None) if request.method == "PATCH" else None)
-    assert await world.mover.carry_out(job) is Outcome.MOVED
+    assert await world.mover.carry_out(job) is MoveResult.MOVED
     assert world.failures == []
 
 
 @pytest.mark.regression
 @virtual_time
-async def test_an_object_that_is_throttled_for_long_fails_alone_and_is_left_to_the_repairs() -> None:
+async def test_an_object_that_is_throttled_for_long_fails_alone_and_is_left_to_the_retries() -> None:
     world = World()
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.api.faults.append(lambda request: THROTTLED if request.method == "PATCH" else None)
-    assert await world.mover.carry_out(job) is Outcome.FAILED
+    assert await world.mover.carry_out(job) is MoveResult.FAILED
     assert world.failures == [("foo", Throttled)]
 
 
@@ -370,7 +370,7 @@ async def test_a_proof_that_fell_while_credentials_were_renewed_stops_the_patch(
         return (lambda: next(stands)) if len(world.asked) == 1 else None
 
     world.mover._dead = dead
-    assert await world.mover.carry_out(job) is Outcome.WAITING
+    assert await world.mover.carry_out(job) is MoveResult.WAITING
     assert world.api.writes() == []
     assert world.asked == ["gone", "gone"]
 
@@ -390,7 +390,7 @@ async def test_a_proof_of_death_begins_after_the_object_was_read() -> None:
     job = (await world.job())._replace(read=0.0)
     await asyncio.sleep(7.0)
     world.conflict_by(1)
-    assert await world.mover.carry_out(job) is Outcome.MOVED
+    assert await world.mover.carry_out(job) is MoveResult.MOVED
     assert since == [0.0, 7.0]
 
 
@@ -406,7 +406,7 @@ async def test_a_target_that_left_while_the_proof_was_awaited_gets_nothing() -> 
         return lambda: True
 
     world.mover._dead = dead
-    assert await world.mover.carry_out(job) is Outcome.MOVED
+    assert await world.mover.carry_out(job) is MoveResult.MOVED
     assert world.api.labels(FOO)[SHARD] in ("shard-0", "shard-2")
     assert len(world.api.writes()) == 1
 
@@ -438,7 +438,7 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
     jobs = [await world.job("foo"), await world.job("bar")]
     world.api.faults.append(record)
     for job in jobs:
-        assert await mover.carry_out(job) is Outcome.MOVED
+        assert await mover.carry_out(job) is MoveResult.MOVED
     assert events == [("proof", 0.0), ("PATCH", 0.0), ("proof", 10.0), ("PATCH", 10.0)]
 
 
@@ -449,7 +449,7 @@ async def test_a_job_whose_resource_left_the_ring_writes_nothing() -> None:
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.small.become(RingResource(resource="configmaps"))
-    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert await world.mover.carry_out(job) is MoveResult.NOTHING
     assert world.api.writes() == []
 
 
@@ -460,7 +460,7 @@ async def test_a_job_whose_namespace_is_selected_no_longer_writes_nothing() -> N
     world.api.put(SECRETS, "foo")
     job = await world.job()
     world.small.become(SECRETS_ONLY, selector=LabelSelector(match_labels={"space": "other"}))
-    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert await world.mover.carry_out(job) is MoveResult.NOTHING
     assert world.api.writes() == []
 
 
@@ -474,7 +474,7 @@ async def test_a_namespace_that_changed_before_the_ring_was_told_keeps_its_objec
     job = (await world.job())._replace(view=world.small.view)
     world.small.namespaces["default"] = {"space": "other"}
     assert world.small.view is job.view
-    assert await world.mover.carry_out(job) is Outcome.NOTHING
+    assert await world.mover.carry_out(job) is MoveResult.NOTHING
     assert world.api.writes() == []
 
 
@@ -490,7 +490,7 @@ async def test_a_namespace_that_changed_while_the_proof_was_awaited_keeps_its_ob
 
     mover = Mover(world.client, dead=proof, clock=VirtualClock(), rng=SeededRng(1))
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
-    assert await mover.carry_out(await world.job()) is Outcome.NOTHING
+    assert await mover.carry_out(await world.job()) is MoveResult.NOTHING
     assert world.api.writes() == []
 
 
@@ -509,19 +509,19 @@ async def test_an_object_whose_resource_became_a_main_one_is_drained_and_not_mov
     job = Job(world.ring, entry, SECRET, meta, plan(world.small.view, entry, TypeMeta("v1", "Secret"), meta))
     assert job.decision.action is Action.MOVE
     world.small.become(SECRETS_ONLY)
-    assert await world.mover.carry_out(job) is Outcome.DRAINED
+    assert await world.mover.carry_out(job) is MoveResult.DRAINED
     assert world.api.labels(FOO) == {SHARD: "shard-0", DRAIN: "true"}
 
 
 @pytest.mark.regression
 @virtual_time
-async def test_an_object_whose_resource_became_a_controlled_one_waits_for_a_look_at_its_owners() -> None:
+async def test_an_object_whose_resource_became_a_controlled_one_waits_for_a_scan_of_its_owners() -> None:
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "shard-0"}, ownerReferences=[OWNER])
     job = await world.job()
     assert job.decision.action is Action.DRAIN
     world.small.become(CONTROLLED)
-    assert await world.mover.carry_out(job) is Outcome.WAITING
+    assert await world.mover.carry_out(job) is MoveResult.WAITING
     assert world.api.writes() == []
 
 
@@ -543,7 +543,7 @@ async def test_a_hot_object_of_a_dead_shard_is_marked_before_it_is_taken() -> No
         return None
 
     world.api.faults.append(let_go_of)
-    assert await world.mover.carry_out(await world.job()) is Outcome.WAITING
+    assert await world.mover.carry_out(await world.job()) is MoveResult.WAITING
     assert world.api.labels(FOO) == {SHARD: "gone", "touched": world.api.labels(FOO)["touched"]}
 
 
@@ -570,7 +570,7 @@ async def test_jobs_of_several_rings_for_one_object_do_not_conflict() -> None:
     async with world.mover._turns.at(jobs[0].place, "a third one", Known(jobs[0].meta, 0.0)):
         moving = asyncio.gather(*map(world.mover.carry_out, jobs))
         await asyncio.sleep(1.0)
-    assert await moving == [Outcome.MOVED, Outcome.MOVED]
+    assert await moving == [MoveResult.MOVED, MoveResult.MOVED]
     assert world.api.labels(FOO) == {SHARD: "shard-1", other.label: "only"}
     assert [method for method, *_ in world.api.writes()] == ["PATCH", "PATCH"]
 
@@ -584,7 +584,7 @@ async def test_a_ring_that_is_throttled_does_not_hold_up_another_one_at_the_same
     world.api.faults.append(lambda request: THROTTLED if SHARD.encode() in (request.body or b"") else None)
     throttled = asyncio.create_task(world.mover.carry_out(jobs[0]))
     await asyncio.sleep(0.1)
-    assert await world.mover.carry_out(jobs[1]) is Outcome.MOVED
+    assert await world.mover.carry_out(jobs[1]) is MoveResult.MOVED
     assert not throttled.done()
     throttled.cancel()
 
@@ -601,7 +601,7 @@ async def test_an_object_that_another_ring_wrote_meanwhile_needs_a_new_proof_of_
         world.api.relabel(FOO, other="only")
         written = clock.monotonic()
         turn.known = Known((await world.job()).meta, written)
-    assert await moving is Outcome.MOVED
+    assert await moving is MoveResult.MOVED
     assert world.since[0] < written <= world.since[1]
     assert len(world.api.writes()) == 1
     assert world.api.labels(FOO) == {SHARD: "shard-1", "other": "only"}
@@ -618,5 +618,5 @@ async def test_an_object_that_its_shard_reclaimed_while_the_job_waited_for_its_t
         world.dead = False
         world.api.relabel(FOO, other="only")
         turn.known = Known((await world.job()).meta, clock.monotonic())
-    assert await moving is Outcome.WAITING
+    assert await moving is MoveResult.WAITING
     assert world.api.writes() == []

@@ -19,9 +19,9 @@ from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta, PartialObject
 from kubeshard.core.selectors import LabelSelector, Selector
 from kubeshard.sharder.moves import Job
-from kubeshard.sharder.ring import Lane
-from kubeshard.sharder.schedule import Reach, Track
-from kubeshard.sharder.unassigned import APART, LANES_A_TURN, UnassignedWatches
+from kubeshard.sharder.ring import ResourceSync
+from kubeshard.sharder.schedule import ScanPriority, ScanScope
+from kubeshard.sharder.unassigned import APART, SYNCS_A_TURN, UnassignedWatches
 from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import RingView
@@ -62,7 +62,7 @@ class Failing:
 @pytest.mark.parametrize("opens", [True, False])
 @pytest.mark.parametrize("error", [Timeout, Unavailable, Gone, Forbidden, NotFound, Throttled])
 @virtual_time
-async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_look(
+async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_scan(
     error: type[ApiError], opens: bool
 ) -> None:
     opened: list[str] = []
@@ -81,8 +81,8 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_look(
     permissions: Any = SimpleNamespace(refused=refused, granted=lambda *_: None)
     unused: Any = None
     small = SmallRing("a", clock=VirtualClock())
-    lane = small.lane("secrets")
-    lane.begin(Track.THOROUGH, 0.0)  # the look at the start is past what the watch may miss
+    sync = small.sync("secrets")
+    sync.begin(ScanPriority.NORMAL, 0.0)  # the scan of the start is past what the watch may miss
     watches = UnassignedWatches(
         client,
         kinds,
@@ -93,13 +93,13 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_look(
         clock=VirtualClock(),
         rng=SeededRng(1),
     )
-    missed: list[Reach] = []
-    lane.request = lambda reach, now: missed.append(reach)  # type: ignore[method-assign]
-    running = asyncio.create_task(watches.keep_watching(lane))
+    missed: list[ScanScope] = []
+    sync.request = lambda scope, now: missed.append(scope)  # type: ignore[method-assign]
+    running = asyncio.create_task(watches.keep_watching(sync))
     await asyncio.sleep(600.0)
     assert not running.done()
     assert len(opened) > 2
-    assert missed == [Reach.MISPLACED] * len(opened)
+    assert missed == [ScanScope.MISPLACED] * len(opened)
     running.cancel()
 
 
@@ -127,11 +127,11 @@ class Many:
         """Rings and objects."""
         self.hang: set[str] = set()
         """Rings whose moves hang."""
-        self.lanes: list[Lane] = []
+        self.syncs: list[ResourceSync] = []
         for ring in self.small.rings:
-            lane = ring.lanes[SECRETS] = Lane(ring, ring.resources.entry(SECRETS), 300.0)
-            lane.begin(Track.THOROUGH, 0.0)
-            self.lanes.append(lane)
+            sync = ring.syncs[SECRETS] = ResourceSync(ring, ring.resources.entry(SECRETS), 300.0)
+            sync.begin(ScanPriority.NORMAL, 0.0)
+            self.syncs.append(sync)
 
         async def kind(_: GroupResource) -> Kind:
             return Kind("", "v1", "Secret", "secrets")
@@ -191,7 +191,7 @@ SECRETS = GroupResource("", "secrets")
 async def test_up_to_a_few_rings_each_watch_only_what_is_unassigned() -> None:
     many = Many(APART)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         assert many.selectors == [f"!{shard_label(ring.name)}" for ring in many.small.rings]
         for task in tasks:
@@ -202,7 +202,7 @@ async def test_up_to_a_few_rings_each_watch_only_what_is_unassigned() -> None:
 async def test_a_thousand_rings_have_one_watch_on_a_resource_and_each_gets_its_objects() -> None:
     many = Many(1000)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         assert many.selectors == [""]
         many.appears("ring-7", "x")
@@ -222,11 +222,11 @@ async def test_a_thousand_rings_have_one_watch_on_a_resource_and_each_gets_its_o
 @virtual_time
 async def test_a_shared_watch_that_begins_again_reads_what_it_missed_once_for_all_rings() -> None:
     many = Many(50)
-    asked: list[Lane] = []
-    for lane in many.lanes:
-        lane.request = lambda reach, now, lane=lane: asked.append(lane)  # type: ignore[method-assign, misc]
+    asked: list[ResourceSync] = []
+    for sync in many.syncs:
+        sync.request = lambda scope, now, sync=sync: asked.append(sync)  # type: ignore[method-assign, misc]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         assert many.lists == [""]
         assert asked == []
@@ -238,18 +238,18 @@ async def test_a_shared_watch_that_begins_again_reads_what_it_missed_once_for_al
 async def test_moves_of_one_ring_that_hang_do_not_delay_the_shared_watch_of_others() -> None:
     many = Many(50)
     many.hang = {"ring-7"}
-    asked: list[tuple[str, Reach]] = []
-    many.lanes[7].request = lambda reach, now: asked.append(("ring-7", reach))  # type: ignore[method-assign]
-    many.lanes[8].request = lambda reach, now: asked.append(("ring-8", reach))  # type: ignore[method-assign]
+    asked: list[tuple[str, ScanScope]] = []
+    many.syncs[7].request = lambda scope, now: asked.append(("ring-7", scope))  # type: ignore[method-assign]
+    many.syncs[8].request = lambda scope, now: asked.append(("ring-8", scope))  # type: ignore[method-assign]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         for number in range(20):
             many.appears("ring-7", f"x-{number}")
         many.appears("ring-8", "y")
         await asyncio.sleep(0.1)
-        assert ("ring-8", "y") in many.moved or ("ring-8", Reach.MISPLACED) in asked
-        assert ("ring-7", Reach.MISPLACED) in asked, "its own looks go on"
+        assert ("ring-8", "y") in many.moved or ("ring-8", ScanScope.MISPLACED) in asked
+        assert ("ring-7", ScanScope.MISPLACED) in asked, "its own scans go on"
         for task in tasks:
             task.cancel()
 
@@ -260,14 +260,14 @@ async def test_a_ring_on_which_decisions_crash_costs_the_other_rings_of_a_shared
 ) -> None:
     many, consider = Many(50), UnassignedWatches._consider
 
-    async def crashes(watches: Any, lane: Lane, *args: Any) -> None:
-        if lane is many.lanes[7]:
+    async def crashes(watches: Any, sync: ResourceSync, *args: Any) -> None:
+        if sync is many.syncs[7]:
             raise ZeroDivisionError
-        await consider(watches, lane, *args)
+        await consider(watches, sync, *args)
 
     monkeypatch.setattr(UnassignedWatches, "_consider", crashes)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         many.appears("ring-7", "x")
         many.appears("ring-8", "y")
@@ -297,14 +297,14 @@ async def test_an_object_that_concerns_a_thousand_rings_leaves_the_loop_to_other
 
     many.watches._consider = note  # type: ignore[method-assign]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         other = asyncio.create_task(others())
         many.appears("ring-0", "x")
         await done.wait()
         for task in [other, *tasks]:
             task.cancel()
-    assert 0 < most <= LANES_A_TURN
+    assert 0 < most <= SYNCS_A_TURN
 
 
 @virtual_time
@@ -318,7 +318,7 @@ async def test_what_is_known_of_the_rings_of_a_namespace_outlasts_a_status_and_o
         return selects(view, namespace)
 
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(many.watches.keep_watching(lane)) for lane in many.lanes]
+        tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(RingView, "selects", note)

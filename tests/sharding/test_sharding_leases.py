@@ -209,11 +209,11 @@ def test_a_deleted_lease_that_nobody_held_leaves_nothing() -> None:
     assert len(book) == 0
 
 
-def test_a_buried_tombstone_ends_at_once() -> None:
+def test_a_forgotten_tombstone_ends_at_once() -> None:
     book = LeaseBook()
     book.observe(lease(), now=0.0)
     book.forget(A, now=1.0)
-    change = book.bury(A, now=2.0)
+    change = book.forget_tombstone(A, now=2.0)
     assert change is not None
     assert change.availability
     assert book.available("ring", 2.0) == ()

@@ -19,7 +19,7 @@ from kubeshard.runtime.http import HttpTransport
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Surroundings
+from kubeshard.sharder.ring import RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource
@@ -41,7 +41,7 @@ def rings() -> Rings:
     shards: Any = SimpleNamespace(available=lambda _: ("a", "b", "c"), fresh=lambda: True)
     kinds: Any = SimpleNamespace(learned=0, owner_kinds=lambda _: {})
     found = Rings(
-        Surroundings(
+        RingInputs(
             shards=shards,
             kinds=kinds,
             namespace=lambda _: None,

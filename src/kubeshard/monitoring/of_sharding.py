@@ -70,7 +70,7 @@ RINGS = table(
     (
         "controller_sharding_resync_duration_seconds",
         "histogram",
-        "reach",
+        "scope",
         "Duration of resyncs of one resource of a ring.",
     ),
     (

@@ -43,7 +43,7 @@ The API server does not say whether an update was a PUT or a patch.
 Guaranteed: no request is denied, except for the one row above; a response has at
 most two operations; objects left unassigned are counted, logged at most every 10 s per ring and reason, and
 reported to the user. A dry run gets the same response and counts nothing. Not guaranteed: that every object gets
-its label here; the watch on unassigned objects repairs what the webhook misses. Metrics: `metrics`.
+its label here; the watch on unassigned objects assigns what the webhook misses. Metrics: `metrics`.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class ShardAdmission:
         self._sharders = sharders
         self._shard_users = shard_users or {}
         self._signs = signs
-        self._strict = rings.surroundings.strict
-        self._nowhere = rings.surroundings.metrics.of("")
+        self._strict = rings.inputs.strict
+        self._nowhere = rings.inputs.metrics.of("")
         self._logged: dict[str, float] = {}
         """When a request for a ring that does not exist was last logged, by reason."""
 
@@ -146,7 +146,7 @@ class ShardAdmission:
             return self._refused(request, ring, entry, meta, decision.reason)
         if decision.action is not Action.ASSIGN:
             return AdmissionAnswer(message=decision.reason)
-        if not self._rings.surroundings.shards.fresh():
+        if not self._rings.inputs.shards.fresh():
             return self._leave_unassigned(request, ring, "stale", STALE)
         if not request.dry_run:
             ring.metrics.assigned(resource)
@@ -174,7 +174,7 @@ class ShardAdmission:
             and _is_acknowledgement(request, view)
         ):
             return False
-        return shard in view.available or not self._rings.surroundings.shards.fresh()
+        return shard in view.available or not self._rings.inputs.shards.fresh()
 
     def _may_exchange(self, request: AdmissionRequest, ring: Ring, view: RingView, old: ObjectMeta) -> bool:
         """Whether this update may replace the label of the old object's shard by that of another one. An

@@ -35,7 +35,7 @@ from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
-from kubeshard.sharder.ring import Surroundings
+from kubeshard.sharder.ring import RingInputs
 from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import SECRET_NAME, serving_names
@@ -61,7 +61,7 @@ def build_sharder(
     observer = LeaseObserver(sharder, clock, crashed=lambda: metrics.crashed("lease observer"))
     namespaces, ring_objects = cache.declare(Namespace), cache.declare(ControllerRing)
     rings = Rings(
-        Surroundings(
+        RingInputs(
             shards=observer,
             kinds=kinds,
             # The store is read for every object; for objects it lacks the cache is read, which raises until synced.

@@ -1,10 +1,10 @@
 """The sharder controller: keeps every object of every ring on the shard that the hash ring names.
 
-A reconcile of a ring is short: it opens `lanes` for new resources of the ring, in which objects are listed,
+A reconcile of a ring is short: it opens `syncs` for new resources of the ring, in which objects are listed,
 watched and retried. Runs only in the leader.
 
-Guaranteed: triggers that arrive during a look lead to one look afterwards, even if a shard left and
-returned in between; after a restore of etcd that is visible in the Leases, all objects are looked at, because their
+Guaranteed: triggers that arrive during a scan lead to one scan afterwards, even if a shard left and
+returned in between; after a restore of etcd that is visible in the Leases, all objects are scanned, because their
 labels may be old; failures of one ring do not affect another.
 
 RBAC: get, list, watch on controllerrings and namespaces; list on leases; per ring list, watch, get, patch
@@ -31,18 +31,18 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.dead_shards import DeadShards
 from kubeshard.sharder.kinds import ResourceKinds
-from kubeshard.sharder.lanes import Lanes
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.resync import Resync
+from kubeshard.sharder.resource_syncs import ResourceSyncs
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.schedule import RETRY_FIRST, RETRY_LAST, Reach
+from kubeshard.sharder.scanner import Scanner
+from kubeshard.sharder.schedule import RETRY_FIRST, RETRY_LAST, ScanScope
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.webhook_probe import WebhookProbe
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.leases import Change
+from kubeshard.sharding.leases import ShardChange
 from kubeshard.workqueue.limits import ItemExponential
 
 NAME = "sharder"
@@ -88,30 +88,32 @@ def assignments(
         clock=clock,
         rng=rng,
     )
-    resync = Resync(client, kinds, mover, permissions, concurrent_moves=moves, clock=clock)
+    resync = Scanner(client, kinds, mover, permissions, concurrent_moves=moves, clock=clock)
     unassigned = UnassignedWatches(
         client, kinds, mover, permissions, rings, concurrent_moves=moves, clock=clock, rng=rng
     )
     period = config.sync_period
-    lanes = Lanes(rings, observer, resync, unassigned, mover, sync_period=period, clock=clock, rng=rng)
-    return Assignments(rings, observer, lanes, unassigned, cache, clock)
+    syncs = ResourceSyncs(
+        rings, observer, resync, unassigned, mover, sync_period=period, clock=clock, rng=rng
+    )
+    return Assignments(rings, observer, syncs, unassigned, cache, clock)
 
 
 class Assignments(Reconciler[ControllerRing]):
-    """Both the reconciler and the event source, which passes events on to the lanes."""
+    """Both the reconciler and the event source, which passes events on to the syncs."""
 
     def __init__(
         self,
         rings: Rings,
         observer: LeaseObserver,
-        lanes: Lanes,
+        syncs: ResourceSyncs,
         unassigned: UnassignedWatches,
         cache: Cache,
         clock: Clock,
     ) -> None:
         self._rings = rings
         self._observer = observer
-        self._lanes = lanes
+        self._syncs = syncs
         self._unassigned = unassigned
         self._cache = cache
         self._clock = clock
@@ -127,7 +129,7 @@ class Assignments(Reconciler[ControllerRing]):
         """Applies the current state of the ring. Returns the seconds until it may lose its next shard without an
         event; infinite if there is none to lose.
         """
-        self._lanes.follow(ring)
+        self._syncs.follow(ring)
         ring.members_changed()
         now = self._clock.monotonic()
         return max(self._observer.book.availability_ends(ring.name, now) - now, 0.01)
@@ -135,16 +137,16 @@ class Assignments(Reconciler[ControllerRing]):
     async def run(self, enqueue: Enqueue) -> None:
         """The event source: see `assignment_controller`."""
 
-        def shards_changed(change: Change) -> None:
+        def shards_changed(change: ShardChange) -> None:
             if change.rewound:
-                self._lanes.look_at_everything()
+                self._syncs.scan_everything()
             if change.availability or change.presence or len(change.rings) > 1:
                 for name in sorted(change.rings):
                     if (known := self._rings.get(name)) is not None:
                         known.members_changed()
                         if change.after is None or not change.after.available:
                             # A shard that was not available any more, but might have lived, may be dead now.
-                            known.request(Reach.MISPLACED)
+                            known.request(ScanScope.MISPLACED)
                         enqueue(
                             Key("", name), "shards changed"
                         )  # when its next shard is lost may have changed
@@ -158,14 +160,14 @@ class Assignments(Reconciler[ControllerRing]):
                 ):
                     before, now = (ring.selects(seen.metadata.labels) for seen in (delta.old, delta.new))
                     if now != before:
-                        ring.request(Reach.ALL)
+                        ring.request(ScanScope.ALL)
                     if now > before:
-                        for lane in ring.lanes.values():
-                            self._unassigned.look_for(lane, delta.new.metadata.name)
+                        for sync in ring.syncs.values():
+                            self._unassigned.scan_namespace(sync, delta.new.metadata.name)
 
         namespaces = self._cache.declare(Namespace).add_handler(namespace_changed)
         try:
             with self._observer.subscribed(shards_changed):
-                await self._lanes.run()
+                await self._syncs.run()
         finally:
             namespaces.remove()

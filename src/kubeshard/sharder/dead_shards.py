@@ -51,7 +51,7 @@ class DeadShards:
         Calling the proof returns whether it is still valid. Raises ApiError if the read fails: it does not
         wait or retry, so the caller has to back off from a server that throttles.
         """
-        read = ring.deaths.reads.get(shard)
+        read = ring.proofs.reads.get(shard)
         if read is None or not read.answers(since, self._clock.monotonic()):
             read = self._begin(ring, shard, read)
         assert read.task is not None
@@ -63,9 +63,9 @@ class DeadShards:
         return stands if self._dead(ring, shard, read) else None
 
     def _begin(self, ring: Ring, shard: str, before: Read | None) -> Read:
-        now, deaths = self._clock.monotonic(), ring.deaths
-        deaths.reads = {name: read for name, read in deaths.reads.items() if not read.over(now)}
-        read = deaths.reads[shard] = Read()
+        now, proofs = self._clock.monotonic(), ring.proofs
+        proofs.reads = {name: read for name, read in proofs.reads.items() if not read.over(now)}
+        read = proofs.reads[shard] = Read()
         read.task = asyncio.create_task(self._read(ring, shard, read, before), name="reading a dead shard")
         read.task.add_done_callback(_heed)
         return read
@@ -74,7 +74,7 @@ class DeadShards:
         if before is not None and before.task is not None:
             await asyncio.wait([before.task])  # one at a time: later callers wait for this one
         leases = await self._leases(ring, shard, read)
-        absent, logged = ring.deaths.absent, ring.deaths.told
+        absent, logged = ring.proofs.absent, ring.proofs.told
         if leases or self._observer.book.leases_of(ring.name, shard):
             absent.discard(shard)
         elif shard not in absent:

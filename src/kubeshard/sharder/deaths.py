@@ -14,7 +14,7 @@ STANDS_FOR = 5.0
 
 
 @dataclass(slots=True)
-class Deaths:
+class DeadShardProofs:
     """The known deaths in one ring."""
 
     reads: dict[str, Read] = field(default_factory=dict)

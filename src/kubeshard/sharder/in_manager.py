@@ -1,7 +1,7 @@
 """The sharder of one ring inside the ring's own controllers: all instances are candidates for leader election.
 
     every candidate   caches (shard Leases, Namespaces, the ring's ControllerRing if there is one), lease observer
-    the leader        what the leader of the sharder service runs: shardlease controller, lanes of the ring
+    the leader        what the leader of the sharder service runs: shardlease controller, syncs of the ring
 
 There is no webhook: objects are assigned by the watch on unassigned ones, soon after they were created. Memory does
 not grow with the number of objects.
@@ -54,7 +54,7 @@ from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.reports import findings
-from kubeshard.sharder.ring import Ring, Surroundings
+from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
@@ -114,7 +114,7 @@ class InManagerSharder:
         self._kinds = ResourceKinds(self._objects)
         namespaces = places.declare(Namespace)
         self._rings = Rings(
-            Surroundings(
+            RingInputs(
                 shards=self._observer,
                 kinds=self._kinds,
                 namespace=lambda name: namespaces.store.get(Key("", name)) or places.get(Namespace, name),
@@ -271,7 +271,7 @@ class _RingSource:
 
 
 class _Assigning:
-    """The lanes of the ring as a Work, without a ControllerRing to reconcile."""
+    """The syncs of the ring as a Work, without a ControllerRing to reconcile."""
 
     name = "assignments"
 
@@ -288,7 +288,7 @@ class _Assigning:
         try:
             with self._rings.subscribed(lambda _: self._news.set()):
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._assigning.run(self._enqueue), name="lanes")
+                    tasks.create_task(self._assigning.run(self._enqueue), name="syncs")
                     while True:
                         self._news.clear()
                         wait = min(map(self._tend, self._rings), default=math.inf)

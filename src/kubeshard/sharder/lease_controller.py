@@ -40,7 +40,7 @@ from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.leases import Change, Shard
+from kubeshard.sharding.leases import Shard, ShardChange
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, WATCHDOG_ANNOTATION
 from kubeshard.sharding.states import ShardState
 from kubeshard.workqueue.limits import ItemExponential
@@ -79,7 +79,7 @@ class StateChanges:
         self._observer = observer
 
     async def run(self, enqueue: Enqueue) -> None:
-        def heard(change: Change) -> None:
+        def heard(change: ShardChange) -> None:
             if change.before is not change.after or change.presence or len(change.rings) > 1:
                 enqueue(change.key, "state changed")
 
@@ -267,7 +267,7 @@ class ShardLeases(Reconciler[Lease]):
         except AlreadyExists:
             current = await ctx.client.get(Lease, meta.name, meta.namespace)
             # Settled first: the Lease may be the same version that was taken for deleted.
-            self._observer.bury(shard.key)
+            self._observer.forget_tombstone(shard.key)
             self._observer.observe(current)
         except (NotFound, Forbidden) as error:
             # The namespace is terminating or gone (or create is forbidden): the shard cannot hold it again either.
@@ -276,7 +276,7 @@ class ShardLeases(Reconciler[Lease]):
                 ring=shard.ring,
                 error=error,
             )
-            self._observer.bury(shard.key)
+            self._observer.forget_tombstone(shard.key)
         return None
 
     def _taken(self, shard: Shard) -> LeaseSpec:

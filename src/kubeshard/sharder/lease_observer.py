@@ -29,7 +29,7 @@ from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.supervised import supervised
-from kubeshard.sharding.leases import MAX_SHARDS, Change, LeaseBook, Shard
+from kubeshard.sharding.leases import MAX_SHARDS, LeaseBook, Shard, ShardChange
 from kubeshard.sharding.names import RING_LABEL
 
 PROBE_INTERVAL = 5.0
@@ -60,13 +60,13 @@ class LeaseObserver:
         self._client = client
         self._clock = clock
         self._crashed = crashed
-        self._subscribers: dict[object, Callable[[Change], None]] = {}
+        self._subscribers: dict[object, Callable[[ShardChange], None]] = {}
 
     def declare(self, cache: Cache) -> None:
         cache.declare(Lease, SHARD_LEASES).add_handler(self._heard)
 
     @contextmanager
-    def subscribed(self, subscriber: Callable[[Change], None]) -> Iterator[None]:
+    def subscribed(self, subscriber: Callable[[ShardChange], None]) -> Iterator[None]:
         """Calls `subscriber` with every change while the block runs."""
         token = object()
         self._subscribers[token] = subscriber
@@ -109,9 +109,9 @@ class LeaseObserver:
         """The API server reported that the Lease does not exist."""
         self._tell(self.book.forget(key, self._clock.monotonic(), resource_version, asked))
 
-    def bury(self, key: Key) -> None:
+    def forget_tombstone(self, key: Key) -> None:
         """The deleted Lease can never be held again."""
-        self._tell(self.book.bury(key, self._clock.monotonic()))
+        self._tell(self.book.forget_tombstone(key, self._clock.monotonic()))
 
     async def relist(self) -> None:
         """Reads all shard Leases from the server. Raises ApiError."""
@@ -179,7 +179,7 @@ class LeaseObserver:
             case added:
                 self._tell(self.book.observe(added.object, now))
 
-    def _tell(self, change: Change | None) -> None:
+    def _tell(self, change: ShardChange | None) -> None:
         if change is not None:
             for subscriber in tuple(self._subscribers.values()):
                 subscriber(change)

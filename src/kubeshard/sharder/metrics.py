@@ -13,7 +13,7 @@
 | `controller_sharding_oldest_drain_seconds` * | gauge | controllerring |
 | `controller_sharding_objects_unassigned` * | gauge | controllerring, group, resource |
 | `controller_sharding_oldest_unassigned_seconds` * | gauge | controllerring |
-| `controller_sharding_resync_duration_seconds` * | histogram | reach |
+| `controller_sharding_resync_duration_seconds` * | histogram | scope |
 | `controller_sharding_assignments_total` | counter | controllerring, group, resource |
 | `controller_sharding_webhook_unassigned_total` * | counter | controllerring, reason |
 | `controller_sharding_webhook_restored_total` * | counter | controllerring |
@@ -119,7 +119,7 @@ class SharderMetrics:
         self.resyncs = Durations(
             f"{PREFIX}_resync_duration_seconds",
             "Duration of resyncs of one resource of a ring.",
-            ["reach"],
+            ["scope"],
             RESYNC_BUCKETS,
         )
         registry.register(self.resyncs)
@@ -195,8 +195,8 @@ class RingMetrics:
     def oldest_unassigned(self, seconds: float) -> None:
         self._set(self._metrics.oldest_unassigned, seconds)
 
-    def resynced(self, reach: str, seconds: float) -> None:
-        self._metrics.resyncs.series(reach).observe(seconds)
+    def scanned(self, scope: str, seconds: float) -> None:
+        self._metrics.resyncs.series(scope).observe(seconds)
 
     def assigned(self, resource: GroupResource) -> None:
         self._of(self._metrics.assignments, resource).value += 1

@@ -46,9 +46,9 @@ from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
+from kubeshard.sharder.object_locks import Known, ObjectLocks
 from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.turns import Known, Turns
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.names import DRAIN_VALUE
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
@@ -60,7 +60,7 @@ PATCH_TIMEOUT = 5.0
 """Timeout of one patch in seconds, in the client and in the server."""
 
 THROTTLING = RetryPolicy(tries=10, longest=10.0)
-"""Back-off from a throttling server while other jobs wait for a slot; after it the object is left to `repairs`."""
+"""Back-off from a throttling server while other jobs wait for a slot; after it the object is left to `retries`."""
 
 TAKEN = "taken"
 """Value of the drain label on an object that is about to be taken from a dead shard by a test of its labels. Shards
@@ -103,7 +103,7 @@ class Job(NamedTuple):
         return self.ring.name, type(self.draining)
 
 
-class Outcome(Enum):
+class MoveResult(Enum):
     MOVED = auto()
     DRAINED = auto()
     NOTHING = auto()
@@ -135,25 +135,25 @@ class Mover:
         self._late = late
         self._clock = clock
         self._rng = rng
-        self._turns = Turns()
+        self._turns = ObjectLocks()
 
-    async def carry_out(self, job: Job, *, again: bool = False) -> Outcome:
-        """Never raises: what goes wrong, even unexpectedly, fails for this object only, and is left to the repairs. A
+    async def carry_out(self, job: Job, *, again: bool = False) -> MoveResult:
+        """Never raises: what goes wrong, even unexpectedly, fails for this object only, and is left to the retries. A
         process that lost leadership leaves the job to the new leader. `again`: the object is read first.
         """
         try:
             now = await self._decided_again(job) if again else job
-            return Outcome.NOTHING if now is None else await self._carry_out(now)
+            return MoveResult.NOTHING if now is None else await self._carry_out(now)
         except NotOurs:
-            return Outcome.WAITING
+            return MoveResult.WAITING
         except NotFound:
-            return Outcome.NOTHING
+            return MoveResult.NOTHING
         except _Failed as failure:
             return self._failed(failure.job, failure.error)
         except Exception as error:
             return self._failed(job, error)
 
-    def _failed(self, job: Job, error: Exception) -> Outcome:
+    def _failed(self, job: Job, error: Exception) -> MoveResult:
         verb = "draining" if job.decision.action is Action.DRAIN else "moving"
         silent = job.ring.refusals.line(job.entry.resource, "patch", error)
         fields = {"ring": job.ring.name, **({"failures_before": silent} if silent else {})}
@@ -164,9 +164,9 @@ class Mover:
             tell = _log.debug if silent is None else _log.warning
             tell(f'error {verb} {job.entry.resource} "{job.key}"', error=error, **fields)
         job.ring.metrics.failed(job.entry.resource, type(error).__name__)
-        if (repairs := job.ring.refused(job.entry.resource, job.decision)) is not None:
-            repairs.add(job, error)
-        return Outcome.FAILED
+        if (retries := job.ring.refused(job.entry.resource, job.decision)) is not None:
+            retries.add(job, error)
+        return MoveResult.FAILED
 
     async def _decided_again(self, job: Job) -> Job | None:
         """The job for the current object; None if the ring no longer has its resource. Raises
@@ -204,28 +204,28 @@ class Mover:
             return job
         entry, draining = view.resources.entry(resource), job.draining
         if entry != job.entry and not job.ring.strict:
-            draining = UnknownOwners()  # its new owners have not been looked at
+            draining = UnknownOwners()  # its new owners have not been scanned
         type_ = TypeMeta(job.kind.api_version, job.kind.kind)
         decision = plan(view, entry, type_, meta, draining=draining)
         return job._replace(entry=entry, meta=meta, decision=decision, draining=draining, view=view)
 
-    async def _carry_out(self, job: Job) -> Outcome:
+    async def _carry_out(self, job: Job) -> MoveResult:
         error: ApiError = Conflict("the object keeps changing", code=409, reason="Conflict")
         tries, conflicts, throttled, renewed = 0, 0, 0, False
         if job.read is None:
             job = job._replace(read=self._clock.monotonic())
         if (turn := self._turns.of(job.place)) is not None and turn.waits(job.who):
             turn.learn(_known(job))
-            return Outcome.NOTHING  # left for that job to do
+            return MoveResult.NOTHING  # left for that job to do
         now = self._decided(job, job.meta)
         try:
             while tries < TRIES + THROTTLING.tries and conflicts < TRIES:
                 if now is None:
-                    return Outcome.NOTHING
+                    return MoveResult.NOTHING
                 job, tries = now, tries + 1
                 try:
                     result = await self._attempt(job, by_version=conflicts < TRIES_BY_VERSION)
-                    if isinstance(result, Outcome):
+                    if isinstance(result, MoveResult):
                         return result
                     now = self._decided(job._replace(read=self._clock.monotonic()), result)
                     continue
@@ -261,7 +261,7 @@ class Mover:
         except ApiError as failure:
             raise _Failed(job, failure) from failure
 
-    async def _attempt(self, job: Job, *, by_version: bool) -> Outcome | ObjectMeta:
+    async def _attempt(self, job: Job, *, by_version: bool) -> MoveResult | ObjectMeta:
         """The outcome, or, after a first step, the object to decide about again."""
         match job.decision.action:
             case Action.DRAIN:
@@ -269,14 +269,14 @@ class Mover:
             case Action.ASSIGN | Action.MOVE:
                 return await self._move(job, by_version=by_version)
             case Action.WAIT:
-                return Outcome.WAITING
+                return MoveResult.WAITING
             case _:
-                return Outcome.NOTHING
+                return MoveResult.NOTHING
 
-    async def _drain(self, job: Job, *, by_version: bool) -> Outcome:
+    async def _drain(self, job: Job, *, by_version: bool) -> MoveResult:
         view = job.ring.view
         if view is None:
-            return Outcome.NOTHING
+            return MoveResult.NOTHING
         await self._writes.turn()
         if by_version:
             labels: Mapping[str, Any] = {view.drain_label: DRAIN_VALUE}
@@ -285,12 +285,12 @@ class Mover:
             await self._patch(job, lambda job: _drain_by_label(job, view))
         job.ring.metrics.drained(job.entry.resource)
         job.ring.drained(job.entry.resource, job.decision)
-        return Outcome.DRAINED
+        return MoveResult.DRAINED
 
-    async def _move(self, job: Job, *, by_version: bool) -> Outcome | ObjectMeta:
+    async def _move(self, job: Job, *, by_version: bool) -> MoveResult | ObjectMeta:
         view, source = job.ring.view, job.decision.source
         if view is None:
-            return Outcome.NOTHING
+            return MoveResult.NOTHING
         await self._writes.turn()
         still: Still | None = None
         # A controlled object may be moved from a live shard; only taking by force needs a proof of death.
@@ -298,7 +298,7 @@ class Mover:
             assert job.read is not None
             still = await self._dead(job.ring, source, job.read)
             if still is None:
-                return Outcome.WAITING
+                return MoveResult.WAITING
         if job.ring.strict:
             shard = await self._move_as_the_reference(job, view, still)
         elif by_version:
@@ -316,7 +316,7 @@ class Mover:
             job.ring.metrics.assigned_late(job.entry.resource)
             if self._late is not None:
                 self._late(job)
-        return Outcome.MOVED
+        return MoveResult.MOVED
 
     async def _move_as_the_reference(self, job: Job, view: RingView, still: Still | None) -> str:
         labels: Mapping[str, Any] = {view.shard_label: None, view.drain_label: None}

@@ -6,7 +6,7 @@ be requested; and until the owners' resource was read completely, without an err
 shards: until then drains are unknown.
 
 With the strict parity switch nothing waits, as in the reference. Kept in memory: the keys of main objects with a drain
-that was pending at the last look, or was rejected.
+that was pending at the last scan, or was rejected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kubeshard.sharding.classification import RingEntry
 
 
 class UnknownOwners:
-    """For decisions outside of a look: any owner may be about to be drained."""
+    """For decisions outside of a scan: any owner may be about to be drained."""
 
     def __contains__(self, key: object) -> bool:
         return True
@@ -37,7 +37,7 @@ def pending_owners(ring: Ring, entry: RingEntry) -> int:
     """
     if ring.strict:
         return 0
-    return sum(len(ring.lanes[owner].pending) for owner in entry.owners if owner in ring.lanes)
+    return sum(len(ring.syncs[owner].pending) for owner in entry.owners if owner in ring.syncs)
 
 
 class _Waiting:
@@ -46,8 +46,8 @@ class _Waiting:
         self._entry = entry
 
     def __contains__(self, key: object) -> bool:
-        view, lanes = self._ring.view, self._ring.lanes
+        view, syncs = self._ring.view, self._ring.syncs
         return view is None or any(
-            owner not in lanes or lanes[owner].pending.unsure(str(key), view.hashring)
+            owner not in syncs or syncs[owner].pending.unsure(str(key), view.hashring)
             for owner in self._entry.owners
         )

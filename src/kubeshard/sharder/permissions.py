@@ -16,8 +16,8 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharder.ring import Lane
-from kubeshard.sharder.schedule import Reach
+from kubeshard.sharder.ring import ResourceSync
+from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharding.classification import named_namespaces
 
 ASKED_EVERY = 60.0
@@ -32,8 +32,8 @@ _Question = tuple[GroupResource, str, str | AllNamespaces]
 
 
 class Permissions:
-    """Checks permissions with the server, at most once a minute per verb and lane, and records them in the report. A
-    right that is missing is asked for every `ASKED_AGAIN` seconds: once it is there, all objects are looked at.
+    """Checks permissions with the server, at most once a minute per verb and sync, and records them in the report. A
+    right that is missing is asked for every `ASKED_AGAIN` seconds: once it is there, all objects are scanned.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:
@@ -42,48 +42,48 @@ class Permissions:
         self._answers: dict[_Question, tuple[float, bool]] = {}
         """The last answers, and when they were asked for."""
         self._asking: defaultdict[_Question, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._waiting: set[Lane] = set()
-        """Lanes with a missing right."""
+        self._waiting: set[ResourceSync] = set()
+        """Syncs with a missing right."""
 
-    async def check(self, lane: Lane) -> None:
+    async def check(self, sync: ResourceSync) -> None:
         """Checks all verbs that the sharder needs, except the one that just worked."""
         for verb in ("get", "patch", "watch"):
-            await self.refused(lane, verb)
+            await self.refused(sync, verb)
 
-    async def refused(self, lane: Lane, verb: str) -> None:
+    async def refused(self, sync: ResourceSync, verb: str) -> None:
         """A request was or might have been forbidden: checks whether the verb is."""
-        now, resource = self._clock.monotonic(), lane.entry.resource
-        if now - lane.asked.get(verb, float("-inf")) < ASKED_EVERY:
+        now, resource = self._clock.monotonic(), sync.entry.resource
+        if now - sync.asked.get(verb, float("-inf")) < ASKED_EVERY:
             return
-        lane.asked[verb] = now
+        sync.asked[verb] = now
         try:
-            missing = await self._missing(lane, verb)
+            missing = await self._missing(sync, verb)
         except ApiError:
             return
-        if lane.open:
-            lane.ring.report.permitted(
+        if sync.open:
+            sync.ring.report.permitted(
                 resource, verb, not missing, in_=tuple(n for n in missing if n is not ALL)
             )
-            if missing and lane not in self._waiting:
-                lane.start(partial(self._wait_for_rights, lane), "missing rights")
+            if missing and sync not in self._waiting:
+                sync.start(partial(self._wait_for_rights, sync), "missing rights")
 
-    def granted(self, lane: Lane, verb: str) -> None:
+    def granted(self, sync: ResourceSync, verb: str) -> None:
         """A request succeeded."""
-        lane.asked.pop(verb, None)
-        lane.ring.report.permitted(lane.entry.resource, verb, True)
+        sync.asked.pop(verb, None)
+        sync.ring.report.permitted(sync.entry.resource, verb, True)
 
-    async def everywhere(self, lane: Lane, verb: str) -> bool:
+    async def everywhere(self, sync: ResourceSync, verb: str) -> bool:
         """Whether it is allowed in all namespaces; True if that is not known."""
         try:
-            return await self._allowed(lane.entry.resource, verb, ALL)
+            return await self._allowed(sync.entry.resource, verb, ALL)
         except ApiError:
             return True
 
-    async def _missing(self, lane: Lane, verb: str) -> Sequence[str | AllNamespaces]:
+    async def _missing(self, sync: ResourceSync, verb: str) -> Sequence[str | AllNamespaces]:
         """Where the ring needs it, and it is not allowed: for a ring that names its namespaces, in these. All of them
         may be read and written one by one, few of them listed and watched. Raises ApiError.
         """
-        resource, ring = lane.entry.resource, lane.ring
+        resource, ring = sync.entry.resource, sync.ring
         places: Sequence[str | AllNamespaces] = (ALL,)
         if await self._allowed(resource, verb, ALL):
             return ()
@@ -104,14 +104,14 @@ class Permissions:
                 self._answers[what] = asked, allowed
             return allowed
 
-    async def _wait_for_rights(self, lane: Lane) -> None:
-        self._waiting.add(lane)
+    async def _wait_for_rights(self, sync: ResourceSync) -> None:
+        self._waiting.add(sync)
         try:
-            while missing := tuple(lane.ring.report.missing_verbs.get(lane.entry.resource, ())):
+            while missing := tuple(sync.ring.report.missing_verbs.get(sync.entry.resource, ())):
                 await asyncio.sleep(ASKED_AGAIN)
                 for verb in missing:
-                    lane.asked.pop(verb, None)
-                    await self.refused(lane, verb)
-            lane.request(Reach.ALL, self._clock.monotonic())
+                    sync.asked.pop(verb, None)
+                    await self.refused(sync, verb)
+            sync.request(ScanScope.ALL, self._clock.monotonic())
         finally:
-            self._waiting.discard(lane)
+            self._waiting.discard(sync)

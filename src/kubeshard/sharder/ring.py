@@ -1,6 +1,6 @@
 """A ControllerRing as this process sees it, and all in-memory state of it.
 
-    rings.get("webhosting-operator").view       the input for decisions of webhook, looks and watches
+    rings.get("webhosting-operator").view       the input for decisions of webhook, scans and watches
 
 Controllers and the webhook pass rings around; a name is looked up once, at the boundary. A ring that
 is deleted ends, and one re-created under the name is another ring.
@@ -25,19 +25,19 @@ from kubeshard.core.builtin import Namespace
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharder.deaths import Deaths
-from kubeshard.sharder.left import Left
+from kubeshard.sharder.deaths import DeadShardProofs
+from kubeshard.sharder.delayed import DelayedAssignments
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.reports import RingReport
-from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, Reach, Schedule, Track
+from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
 from kubeshard.sharder.supervised import supervised
-from kubeshard.sharder.waiting import Namespaces, Pending, Waiting
+from kubeshard.sharder.waiting import PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry, RingResources, few_named_namespaces
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.sharding.planner import Action, Decision, RingView
-from kubeshard.sharding.ring import HashRing
 
 if TYPE_CHECKING:  # controllers that include the sharder do not serve the webhook
     from kubeshard.webhook.review import PreparedAnswer
@@ -67,7 +67,7 @@ class OwnerKinds(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class RingInputs:
     """Settings and services shared by all rings of a process."""
 
     shards: Shards
@@ -96,15 +96,13 @@ class Repairing(Protocol):
 class Ring:
     """See the module. `changed` is called when there is a new finding to report."""
 
-    def __init__(
-        self, resource: ControllerRing, surroundings: Surroundings, changed: Callable[[Ring], None]
-    ) -> None:
+    def __init__(self, resource: ControllerRing, inputs: RingInputs, changed: Callable[[Ring], None]) -> None:
         self.name = resource.name
         self.resource = resource
         self.resources = RingResources(resource.spec.resources)
         self.report = RingReport(lambda: changed(self))
-        self.refusals = Refusals(self.report, surroundings.clock)
-        self.metrics = surroundings.metrics.of(resource.name)
+        self.refusals = Refusals(self.report, inputs.clock)
+        self.metrics = inputs.metrics.of(resource.name)
         self.ended = False
         self.answers: dict[tuple[str, bool], PreparedAnswer] = {}
         """Cached responses of the webhook that label an object with a current shard, with or without other labels."""
@@ -114,10 +112,10 @@ class Ring:
         """Whether a shard was seen to authenticate as the pod of its name: the others do too."""
         self.applied: tuple[Mapping[str, Any], float] | None = None
         """The webhook configuration that was applied last, and when."""
-        self.lanes: dict[GroupResource, Lane] = {}
+        self.syncs: dict[GroupResource, ResourceSync] = {}
         """Only while this process is the leader."""
-        self.deaths = Deaths()
-        self._around = surroundings
+        self.proofs = DeadShardProofs()
+        self._inputs = inputs
         self._hashring: HashRing | None = None
         self._members: tuple[str, ...] | None = None
         """The shards of the current hash ring."""
@@ -157,15 +155,15 @@ class Ring:
     @property
     def available(self) -> tuple[str, ...]:
         """Names of the available shards, ascending."""
-        return self._around.shards.available(self.name)
+        return self._inputs.shards.available(self.name)
 
     @property
     def strict(self) -> bool:
-        return self._around.strict
+        return self._inputs.strict
 
     @property
     def clock(self) -> Clock:
-        return self._around.clock
+        return self._inputs.clock
 
     def selects(self, labels: Mapping[str, str] | None) -> bool:
         """Whether the ring selects a namespace with these labels."""
@@ -174,7 +172,7 @@ class Ring:
 
     def has_webhook_in(self, namespace: str) -> bool:
         """Whether the webhook is called for the objects in it."""
-        return namespace not in self._around.system_namespaces
+        return namespace not in self._inputs.system_namespaces
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -201,7 +199,7 @@ class Ring:
         """The names of the namespaces that the ring selects, if they are at most `most`, out of at least `of`. None if
         not, or if there may be others.
         """
-        namespaces = self._around.namespaces()
+        namespaces = self._inputs.namespaces()
         if namespaces is None or len(namespaces) < of:
             return None
         if self._few is None or self._few[0] != most:
@@ -221,12 +219,12 @@ class Ring:
 
     def knows_namespace(self, namespace: str) -> bool:
         """Whether the labels of the namespace are known; "" is for cluster-scoped objects."""
-        return not namespace or self._around.namespace(namespace) is not None
+        return not namespace or self._inputs.namespace(namespace) is not None
 
     # Events
 
     def update(self, resource: ControllerRing) -> bool:
-        """Updates the ring. Lanes of resources that it no longer lists end. Returns whether something but its status
+        """Updates the ring. Syncs of resources that it no longer lists end. Returns whether something but its status
         has changed.
         """
         unconfirmed, spec = self._unconfirmed(), self.resource.spec
@@ -234,11 +232,11 @@ class Ring:
         # Not the generation: after a restore of etcd it may come again.
         if resource.spec == spec and unconfirmed == self._unconfirmed():
             return False
-        self.request(Reach.ALL)
+        self.request(ScanScope.ALL)
         self.resources = RingResources(resource.spec.resources)
         self._views = self._few = None
-        for lane in [lane for lane in self.lanes.values() if lane.entry not in self.resources.entries]:
-            self._close(lane)
+        for sync in [sync for sync in self.syncs.values() if sync.entry not in self.resources.entries]:
+            self._close(sync)
         self.metrics.keep(self._listed())
         self.report.keep(self._listed())
         return True
@@ -247,65 +245,65 @@ class Ring:
         """It may select the namespace now, or may not any longer."""
         self._views = self._few = None
         if name in self.named:
-            for lane in self.lanes.values():
-                lane.tell()
+            for sync in self.syncs.values():
+                sync.tell()
 
     def members_changed(self) -> None:
         """The available shards may have changed. Call it immediately, even if a shard returns soon: a running
-        look may have seen the ring without it.
+        scan may have seen the ring without it.
         """
-        now, available = self._around.clock.monotonic(), self.available
-        for lane in self.lanes.values():
-            lane.schedule.members(available, now)
-            lane.tell()
+        now, available = self._inputs.clock.monotonic(), self.available
+        for sync in self.syncs.values():
+            sync.schedule.members(available, now)
+            sync.tell()
 
-    def request(self, reach: Reach) -> None:
-        """Something asks for a look at all resources."""
-        for lane in self.lanes.values():
-            lane.request(reach, self._around.clock.monotonic())
+    def request(self, scope: ScanScope) -> None:
+        """Something asks for a scan of all resources."""
+        for sync in self.syncs.values():
+            sync.request(scope, self._inputs.clock.monotonic())
 
     def drained(self, resource: GroupResource, decision: Decision) -> None:
         """The drain of a main object was requested: schedules looks for it and for the objects that it may control."""
-        now = self._around.clock.monotonic()
-        for lane in self.lanes.values():
-            if lane.entry.resource == resource:
-                lane.pending.asked(decision.key)
-            elif resource not in lane.entry.owners:
+        now = self._inputs.clock.monotonic()
+        for sync in self.syncs.values():
+            if sync.entry.resource == resource:
+                sync.pending.asked(decision.key)
+            elif resource not in sync.entry.owners:
                 continue
-            lane.schedule.follow(now)
-            lane.tell()
+            sync.schedule.follow(now)
+            sync.tell()
 
     def released(self, resource: GroupResource) -> None:
         """Drains of main objects have ended: the objects that they control may follow them."""
-        for lane in self.lanes.values():
-            if resource in lane.entry.owners:
-                lane.request(Reach.CONTROLLED, self.clock.monotonic())
+        for sync in self.syncs.values():
+            if resource in sync.entry.owners:
+                sync.request(ScanScope.CONTROLLED, self.clock.monotonic())
 
     def refused(self, resource: GroupResource, decision: Decision) -> Repairing | None:
         """A job for an object was rejected. Returns the `Repairing` that retries it later, on its own."""
-        if (lane := self.lanes.get(resource)) is None:
+        if (sync := self.syncs.get(resource)) is None:
             return None
         if decision.action is Action.DRAIN:
-            lane.pending.refused(decision.key)
-        return lane.repairs
+            sync.pending.refused(decision.key)
+        return sync.retries
 
-    def rest(self) -> None:
+    def stop(self) -> None:
         """This process lost leadership: everything that a leader does for the ring ends."""
-        for lane in list(self.lanes.values()):
-            self._close(lane)
-        self.deaths.end()
+        for sync in list(self.syncs.values()):
+            self._close(sync)
+        self.proofs.end()
 
     def end(self) -> None:
         """The ring was deleted: drops all its state."""
         self.ended = True
         self._views = None
-        self.rest()
+        self.stop()
         self.report.end()
         self.metrics.end()
 
-    def _close(self, lane: Lane) -> None:
-        del self.lanes[lane.entry.resource]
-        lane.close()
+    def _close(self, sync: ResourceSync) -> None:
+        del self.syncs[sync.entry.resource]
+        sync.close()
 
     # Views
 
@@ -315,10 +313,10 @@ class Ring:
     def _seen(self) -> tuple[RingView, RingView] | None:
         if self.ended or len(self.name) > MAX_RING_NAME:
             return None
-        available, learned = self.available, self._around.kinds.learned
+        available, learned = self.available, self._inputs.kinds.learned
         if self._views is None or self._members is not available or self._learned != learned:
             hashring = self._present_hashring(available)
-            owner_kinds = {} if self.strict else self._around.kinds.owner_kinds(self.resources)
+            owner_kinds = {} if self.strict else self._inputs.kinds.owner_kinds(self.resources)
             known, self._learned = self._views, learned
             if known is None or known[1].hashring is not hashring or known[1].owner_kinds != owner_kinds:
                 without = self._unconfirmed()
@@ -344,22 +342,22 @@ class Ring:
         selector = self._present_selector()
         if selector is None:
             return ()
-        without, selected = self._unconfirmed(), _Selected(self._around.namespace, selector)
+        without, selected = self._unconfirmed(), _Selected(self._inputs.namespace, selector)
         self.report.system_namespaces(tuple(name for name in without if name in selected))
         if not selector:
             return _AllBut(without) if without else None
-        return _Selected(self._around.namespace, selector, without)
+        return _Selected(self._inputs.namespace, selector, without)
 
     def _unconfirmed(self) -> tuple[str, ...]:
         """System namespaces that the ring does not shard, even if its selector selects them."""
         text = self.resource.metadata.annotation(SYSTEM_NAMESPACES_ANNOTATION)
         confirmed = {name.strip() for name in text.split(",")}
-        return tuple(name for name in self._around.system_namespaces if name not in confirmed)
+        return tuple(name for name in self._inputs.system_namespaces if name not in confirmed)
 
     def _present_selector(self) -> Selector | None:
         """The current selector; None if there was never a valid one."""
         given = self.resource.spec.namespace_selector
-        given = self._around.default_selector if given is None else given
+        given = self._inputs.default_selector if given is None else given
         if given is not self._parsed:
             try:
                 self._selector = Selector.from_label_selector(given)
@@ -407,8 +405,8 @@ class _Selected:
         return self._matches
 
 
-class Lane:
-    """One resource of a ring, while this process leads: the schedule of looks at its objects, and their in-memory
+class ResourceSync:
+    """One resource of a ring, while this process leads: the schedule of scans of its objects, and their in-memory
     state. Its tasks run in `group`.
     """
 
@@ -420,36 +418,36 @@ class Lane:
         self.schedule = Schedule(sync_period, FOLLOW_MAIN if entry.main else FOLLOW)
         self.open = True
         """Whether the ring still has the resource."""
-        self.pending = Pending()
+        self.pending = PendingDrains()
         """Drains of a main resource, for the objects that it controls."""
-        self.drains = Waiting()
+        self.drains = WaitingObjects()
         """Objects that are being drained."""
-        self.unassigned = Waiting()
+        self.unassigned = WaitingObjects()
         """Objects without an available shard."""
         self.asked: dict[str, float] = {}
         """When the server was asked whether a verb is allowed."""
-        self.passed_over = Namespaces()
+        self.skipped_namespaces = SkippedNamespaces()
         """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
-        self.left: Left[Any] = Left(ring.clock)
+        self.left: DelayedAssignments[Any] = DelayedAssignments(ring.clock)
         self.narrow = False
-        """Whether a look did not see objects in namespaces that were not known."""
+        """Whether a scan did not see objects in namespaces that were not known."""
         self.appeared: set[str] = set()
-        """Namespaces to look at."""
-        self.looking_for = False
+        """Namespaces to scan."""
+        self.scanning_namespaces = False
         """Whether a task does that."""
-        self.repairs: Repairing | None = None
+        self.retries: Repairing | None = None
         self._group = group
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self.began: dict[Track, float] = {}
-        """When the look of each track began that is under way."""
-        self._ended = dict.fromkeys(Track, 0)
+        self.began: dict[ScanPriority, float] = {}
+        """When the scan of each priority began that is under way."""
+        self._ended = dict.fromkeys(ScanPriority, 0)
         self._news = asyncio.Event()
 
     def __str__(self) -> str:
         return f"{self.entry.resource} of {self.ring}"
 
     def start(self, work: Callable[[], Awaitable[None]], what: str) -> None:
-        """Starts a task that ends with the lane. A crash costs only this work, which starts again (`supervised`)."""
+        """Starts a task that ends with the sync. A crash costs only this work, which starts again (`supervised`)."""
         if not self.open or self._group is None:
             return
         ring, resource = self.ring, self.entry.resource
@@ -472,13 +470,13 @@ class Lane:
         for task in tuple(self._tasks):
             task.cancel()
 
-    def request(self, reach: Reach, now: float) -> None:
-        """Requests a look."""
-        self.schedule.request(reach, now)
+    def request(self, scope: ScanScope, now: float) -> None:
+        """Requests a scan."""
+        self.schedule.request(scope, now)
         self.tell()
 
     def tell(self) -> None:
-        """Something has changed: wakes tasks that wait for this lane."""
+        """Something has changed: wakes tasks that wait for this sync."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -489,20 +487,20 @@ class Lane:
         except TimeoutError:
             pass
 
-    def begin(self, track: Track, now: float) -> None:
-        self.began[track] = now
+    def begin(self, priority: ScanPriority, now: float) -> None:
+        self.began[priority] = now
 
-    def end(self, track: Track) -> None:
-        self.began.pop(track, None)
-        self._ended[track] += 1
+    def end(self, priority: ScanPriority) -> None:
+        self.began.pop(priority, None)
+        self._ended[priority] += 1
         self.tell()
 
-    def due_soon(self, track: Track, now: float) -> bool:
-        """Whether a look of the track is running, or about to start."""
-        return self.open and (track in self.began or self.schedule.due(track, now) is not None)
+    def due_soon(self, priority: ScanPriority, now: float) -> bool:
+        """Whether a scan of the priority is running, or about to start."""
+        return self.open and (priority in self.began or self.schedule.due(priority, now) is not None)
 
-    async def passed(self, track: Track, clock: Clock) -> None:
-        """Waits for the end of a look that is running or about to start, if any."""
-        ended = self._ended[track]
-        while self._ended[track] == ended and self.due_soon(track, clock.monotonic()):
+    async def passed(self, priority: ScanPriority, clock: Clock) -> None:
+        """Waits for the end of a scan that is running or about to start, if any."""
+        ended = self._ended[priority]
+        while self._ended[priority] == ended and self.due_soon(priority, clock.monotonic()):
             await self.news()

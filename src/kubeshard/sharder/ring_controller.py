@@ -50,7 +50,7 @@ from kubeshard.sharder.webhook_config import (
 )
 from kubeshard.sharder.webhook_drift import APPLY_AGAIN, WebhookDrift
 from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
-from kubeshard.sharding.leases import MAX_SHARDS, Change
+from kubeshard.sharding.leases import MAX_SHARDS, ShardChange
 from kubeshard.webhook.shared_certificate import CaBundleSource
 
 NAME = "controllerring"
@@ -93,7 +93,7 @@ class ShardChanges:
         self._observer = observer
 
     async def run(self, enqueue: Enqueue) -> None:
-        def heard(change: Change) -> None:
+        def heard(change: ShardChange) -> None:
             if change.availability or change.presence or len(change.rings) > 1:
                 for ring in sorted(change.rings):
                     enqueue(Key("", ring), "shards changed")
@@ -142,7 +142,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         self._drift = drift
         self._ca = ca
         self._clock = clock
-        self._match_condition = not rings.surroundings.strict
+        self._match_condition = not rings.inputs.strict
         """Whether the webhook configurations get a match condition: not if the API server does not support them."""
 
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
@@ -190,7 +190,7 @@ class ControllerRings(Reconciler[ControllerRing]):
             ca_bundle,
             sharders=self._sharders,
             match_condition=match_condition,
-            without=self._rings.surroundings.system_namespaces,
+            without=self._rings.inputs.system_namespaces,
         )
 
     async def _report_failure(self, ctx: Context, ring: Ring, obj: ControllerRing, message: str) -> None:

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta, Updated
 from kubeshard.core.builtin import Namespace
-from kubeshard.sharder.ring import Ring, Surroundings
+from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharding.api import ControllerRing
 
 
 class Rings:
     """The existing rings, as the cache shows them."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self.surroundings = surroundings
+    def __init__(self, inputs: RingInputs) -> None:
+        self.inputs = inputs
         self._rings: dict[str, Ring] = {}
         self._by_label: dict[tuple[str, str] | None, dict[str, Ring]] = {}
         """The same, by the labels of which a namespace must have one to be selected; None: it may have any."""
@@ -74,19 +74,19 @@ class Rings:
             if not same:
                 return
             self._end(resource.name)
-            self.surroundings.confine(resource.name, None)
+            self.inputs.confine(resource.name, None)
         elif known is not None and same:
             before = known.resource.spec
             self._file(known, remove=True)
             self.selections += known.update(resource)
             self._file(known)
-            self.surroundings.confine(resource.name, resource.shard_namespaces)
+            self.inputs.confine(resource.name, resource.shard_namespaces)
             if before == resource.spec:
                 return
         else:
             self._end(resource.name)
-            self.surroundings.confine(resource.name, resource.shard_namespaces)
-            self._rings[resource.name] = ring = Ring(resource, self.surroundings, self._changed)
+            self.inputs.confine(resource.name, resource.shard_namespaces)
+            self._rings[resource.name] = ring = Ring(resource, self.inputs, self._changed)
             self._file(ring)
             self.selections += 1
         for subscriber in tuple(self._subscribers.values()):

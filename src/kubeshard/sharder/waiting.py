@@ -1,4 +1,4 @@
-"""The objects of one resource of a ring that wait, as of the last looks.
+"""The objects of one resource of a ring that wait, as of the last scans.
 
 Bounded: the ages of at most `REMEMBERED` waiting objects are known, those seen first, though the count is exact. The
 same number of namespace names is kept; beyond that, every new namespace counts as one of them.
@@ -10,23 +10,23 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from kubeshard.core.objects import Key
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import namespace_of_key
-from kubeshard.sharding.ring import HashRing
 
 REMEMBERED = 1000
 
 
-class Waiting:
-    """Objects that wait for something, and for how long, as of the last look. `count` is their number."""
+class WaitingObjects:
+    """Objects that wait for something, and for how long, as of the last scan. `count` is their number."""
 
     def __init__(self) -> None:
         self._since: dict[Key, tuple[float, str]] = {}
         """Since when, and for whom."""
         self.count = 0
 
-    def look(self) -> Sight:
-        """A look starts; its results are used once it is complete."""
-        return Sight(self)
+    def scan(self) -> WaitingSnapshot:
+        """A scan starts; its results are used once it is complete."""
+        return WaitingSnapshot(self)
 
     def oldest(self, now: float) -> float:
         """Age in seconds of the oldest; 0 if there is none."""
@@ -37,10 +37,10 @@ class Waiting:
         return Counter(whom for since, whom in self._since.values() if now - since > age)
 
 
-class Sight:
-    """What one look at the objects sees."""
+class WaitingSnapshot:
+    """What one scan of the objects sees."""
 
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, waiting: WaitingObjects) -> None:
         self._waiting = waiting
         self._seen: dict[Key, tuple[float, str]] = {}
         self._count = 0
@@ -55,7 +55,7 @@ class Sight:
         self._waiting._since, self._waiting.count = self._seen, self._count
 
 
-class Namespaces:
+class SkippedNamespaces:
     """Names of namespaces, or the knowledge that there are too many to remember."""
 
     def __init__(self) -> None:
@@ -75,21 +75,21 @@ class Namespaces:
         return found or self._many
 
 
-class Pending:
-    """Pending drains of one main resource, by key. A look starts, reports what it sees, and ends."""
+class PendingDrains:
+    """Pending drains of one main resource, by key. A scan starts, reports what it sees, and ends."""
 
     def __init__(self) -> None:
         self._pending: set[str] = set()
         self._seen: set[str] = set()
-        """Drains that the running look has seen pending, or that were requested since the last one."""
+        """Drains that the running scan has seen pending, or that were requested since the last one."""
         self._refused: set[str] = set()
         self._refused_before: set[str] = set()
-        """Pending drains as of before the running look."""
+        """Pending drains as of before the running scan."""
         self._complete = False
         self._hashring: HashRing | None = None
-        """The view of the last complete look; None if it failed or is running."""
+        """The view of the last complete scan; None if it failed or is running."""
         self._unread: Collection[str] = ()
-        """Namespaces that this look could not read."""
+        """Namespaces that this scan could not read."""
 
     def __len__(self) -> int:
         return len(self._pending | self._seen | self._refused | self._refused_before)
@@ -99,7 +99,7 @@ class Pending:
         unknown.
         """
         self._complete = complete
-        # Seen by a failed look, or requested since the last one: it counts until a look is complete.
+        # Seen by a failed scan, or requested since the last one: it counts until a scan is complete.
         self._pending |= self._seen
         self._seen = set()
         if complete:
@@ -113,7 +113,7 @@ class Pending:
         self._refused.discard(key)
 
     def asked(self, key: str) -> None:
-        """The drain was requested, by a look or by any other job."""
+        """The drain was requested, by a scan or by any other job."""
         self._refused.discard(key)
         self._seen.add(key)
 
@@ -122,7 +122,7 @@ class Pending:
         self._refused.add(key)
 
     def end(self, hashring: HashRing, unread: Collection[str] = ()) -> bool:
-        """Everything but these namespaces was read, with the ring as it was when the look started. Returns whether a
+        """Everything but these namespaces was read, with the ring as it was when the scan started. Returns whether a
         drain has ended.
         """
         if unread:
@@ -137,7 +137,7 @@ class Pending:
         return ended
 
     def is_known(self, hashring: HashRing) -> bool:
-        """Whether the last look was complete and used exactly these shards."""
+        """Whether the last scan was complete and used exactly these shards."""
         return self._hashring is hashring
 
     def unsure(self, key: str, hashring: HashRing) -> bool:

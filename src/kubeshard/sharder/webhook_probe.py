@@ -23,7 +23,7 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.sharder.moves import Job
-from kubeshard.sharder.ring import Lane, Ring
+from kubeshard.sharder.ring import ResourceSync, Ring
 
 SOON, LATER = 10.0, 60.0
 """Seconds before each of the first two dry runs, which a new webhook configuration needs to take effect, and between
@@ -45,12 +45,12 @@ class WebhookProbe:
 
     def late(self, job: Job) -> None:
         """The object of the job had to be assigned by a patch."""
-        ring, lane = job.ring, job.ring.lanes.get(job.entry.resource)
-        if lane is not None and ring not in self._rings and ring.has_webhook_in(job.key.namespace):
-            lane.start(partial(self._keep_looking, lane, job.kind, job.key), "webhook probe")
+        ring, sync = job.ring, job.ring.syncs.get(job.entry.resource)
+        if sync is not None and ring not in self._rings and ring.has_webhook_in(job.key.namespace):
+            sync.start(partial(self._keep_probing, sync, job.kind, job.key), "webhook probe")
 
-    async def _keep_looking(self, lane: Lane, kind: Kind, key: Key) -> None:
-        ring, missed = lane.ring, 0
+    async def _keep_probing(self, sync: ResourceSync, kind: Kind, key: Key) -> None:
+        ring, missed = sync.ring, 0
         self._rings.add(ring)
         try:
             while True:

@@ -14,8 +14,9 @@ from kubeshard.sharding.api import (
     RingResource,
 )
 from kubeshard.sharding.classification import Problem, ResourceNotInRing, RingEntry, RingResources
+from kubeshard.sharding.hash_ring import HashRing, ring_of
 from kubeshard.sharding.keys import GeneratedName, KeyRefused, controlled_key, main_key
-from kubeshard.sharding.leases import Change, LeaseBook, Shard
+from kubeshard.sharding.leases import LeaseBook, Shard, ShardChange
 from kubeshard.sharding.names import (
     RING_LABEL,
     SHARDER_IDENTITY,
@@ -27,7 +28,6 @@ from kubeshard.sharding.names import (
     webhook_path,
 )
 from kubeshard.sharding.planner import Action, Decision, RingView, hash_key, plan
-from kubeshard.sharding.ring import HashRing, ring_of
 from kubeshard.sharding.states import LeaseTimes, ShardState, state_of
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "STATE_LABEL",
     "SYSTEM_NAMESPACE",
     "Action",
-    "Change",
     "ControllerRing",
     "ControllerRingSpec",
     "ControllerRingStatus",
@@ -54,6 +53,7 @@ __all__ = [
     "RingResources",
     "RingView",
     "Shard",
+    "ShardChange",
     "ShardState",
     "controlled_key",
     "drain_label",

@@ -97,7 +97,7 @@ class Shard(NamedTuple):
         return seconds if self.state.available and seconds > MAX_DURATION else 0
 
 
-class Change(NamedTuple):
+class ShardChange(NamedTuple):
     """What an observation changed. `rings` are all rings that the Lease belongs or belonged to."""
 
     key: Key
@@ -132,7 +132,7 @@ class LeaseBook:
 
     # Observations
 
-    def observe(self, lease: Lease, now: float, asked: float | None = None) -> Change | None:
+    def observe(self, lease: Lease, now: float, asked: float | None = None) -> ShardChange | None:
         """Feeds a Lease from a watch event, a list or a read. Returns None if it is not new. `asked`: for a
         consistent read, when it was sent.
         """
@@ -158,7 +158,7 @@ class LeaseBook:
 
     def forget(
         self, key: Key, now: float, resource_version: str = "", asked: float | None = None
-    ) -> Change | None:
+    ) -> ShardChange | None:
         """Records that the Lease was deleted or left the ring-label selector, at `resource_version` if that is known.
         `asked`: for a consistent read that does not contain it, when it was sent.
         """
@@ -175,12 +175,12 @@ class LeaseBook:
         tombstone = old.undone(resource_version, now) if rewound else replace(old, deleted=True, seen=now)
         return self._put(key, old, tombstone, now)._replace(rewound=rewound)
 
-    def bury(self, key: Key, now: float) -> Change | None:
+    def forget_tombstone(self, key: Key, now: float) -> ShardChange | None:
         """Ends a tombstone: the Lease can never be held again (its namespace is gone)."""
         old = self._records.get(key)
         return self._put(key, old, None, now) if old is not None and old.deleted else None
 
-    def confine(self, ring: str, namespaces: frozenset[str] | None, now: float) -> list[Change]:
+    def confine(self, ring: str, namespaces: frozenset[str] | None, now: float) -> list[ShardChange]:
         """The ring says in which namespaces its shards are; None: it does not."""
         before = {key: self._admits(ring, key) for key in self._of(ring)}
         self._available.pop(ring, None)
@@ -188,7 +188,7 @@ class LeaseBook:
         if namespaces is not None:
             self._namespaces[ring] = namespaces
         return [
-            Change(key, frozenset({ring}), state, state, availability=True, presence=False)
+            ShardChange(key, frozenset({ring}), state, state, availability=True, presence=False)
             for key, record in self._of(ring).items()
             if before[key] != self._admits(ring, key) and (state := record.state(now)).available
         ]
@@ -292,7 +292,7 @@ class LeaseBook:
     def __len__(self) -> int:
         return len(self._records)
 
-    def _put(self, key: Key, old: _Record | None, new: _Record | None, now: float) -> Change:
+    def _put(self, key: Key, old: _Record | None, new: _Record | None, now: float) -> ShardChange:
         self._drop(key)
         if new is not None:
             self._records[key] = self._members.setdefault(new.ring, {})[key] = new
@@ -405,7 +405,7 @@ class _Record:
         return state_of(self.self_held, times)
 
 
-def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) -> Change:
+def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) -> ShardChange:
     """Old and new are judged at the same time: the passing of time alone does not count as a change."""
     before = old.state(now) if old is not None else None
     after = new.state(now) if new is not None else None
@@ -415,7 +415,9 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
     is_ = after is not None and after.available
     moved = len(rings) > 1 and (was or is_)
     existed, exists = old is not None and not old.deleted, new is not None and not new.deleted
-    return Change(key, rings, before, after, availability=was != is_ or moved, presence=existed != exists)
+    return ShardChange(
+        key, rings, before, after, availability=was != is_ or moved, presence=existed != exists
+    )
 
 
 _NONE: Mapping[Key, _Record] = {}

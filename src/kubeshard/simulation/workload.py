@@ -14,8 +14,8 @@ from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
-from kubeshard.sharding.ring import HashRing
 from kubeshard.simulation.cluster import SimulatedCluster, Thing
 from kubeshard.simulation.oracles import Oracles, Outcome
 from kubeshard.simulation.processes import Process

@@ -23,7 +23,7 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key, PartialObject, form_of, metadata_only
 from kubeshard.core.selectors import Selector
-from kubeshard.sharder.waiting import Namespaces
+from kubeshard.sharder.waiting import SkippedNamespaces
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.keys import KeyRefused
@@ -232,7 +232,7 @@ class _Selection:
     def __init__(self, selector: Selector) -> None:
         self._selector = selector
         self._selected: dict[str, bool] = {}
-        self._passed_over = Namespaces()
+        self._passed_over = SkippedNamespaces()
         self.known = asyncio.Event()
         self.changed = asyncio.Event()
         """Set when an object was classified by an outdated selection."""

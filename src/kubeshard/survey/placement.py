@@ -38,11 +38,11 @@ from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.sharder.reports import PERMITTED, RESOURCES_RESOLVED
 from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.hash_ring import point_of
 from kubeshard.sharding.keys import KeyRefused
 from kubeshard.sharding.leases import MAX_DURATION
 from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, hash_key
-from kubeshard.sharding.ring import point_of
 from kubeshard.survey.drains import drain_of
 from kubeshard.survey.errors import Unanswerable, needing
 from kubeshard.survey.ring import SeenRing, type_of

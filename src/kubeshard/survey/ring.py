@@ -15,11 +15,11 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import Ring, Surroundings
+from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.planner import Decision, RingView, plan
-from kubeshard.sharding.ring import ring_of
 from kubeshard.survey.cluster import Cluster, Member, Webhook, default_selector, read_webhook
 
 
@@ -83,7 +83,7 @@ async def see(client: Client, cluster: Cluster, name: str) -> SeenRing:
     learner = ResourceKinds(client)
     ring = Ring(
         resource,
-        Surroundings(
+        RingInputs(
             shards=_Members(cluster),
             kinds=learner,
             namespace=cluster.namespaces.get,

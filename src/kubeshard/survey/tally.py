@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kubeshard.sharding.ring import HashRing, point_of, ring_of
+from kubeshard.sharding.hash_ring import HashRing, point_of, ring_of
 
 LOOSE = ("expired", "uncertain")
 """States of a Lease that was not renewed in time and has not been taken over."""

@@ -15,9 +15,9 @@ from kubeshard.core.objects import Key
 from kubeshard.examples.webhosting.api import RING
 from kubeshard.examples.webhosting.manifests import NAMESPACE
 from kubeshard.sharding.classification import RingEntry, RingResources
+from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard.sharding.planner import RingView
-from kubeshard.sharding.ring import ring_of
 from kubeshard.survey.live import LiveRing
 from kubeshard.survey.tally import Picture
 

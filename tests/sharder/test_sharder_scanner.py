@@ -20,9 +20,9 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.resync import MANY_NAMESPACES, STALLED, Resync
 from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.schedule import Found, Reach, Track
+from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
+from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding import HashRing, RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -57,22 +57,22 @@ class World:
         self.ring, self.registry = self.small.ring, self.small.registry
         self.report = self.ring.report
         mover = Mover(client, dead=self._is_dead, clock=clock, rng=SeededRng(1))
-        self.resync = Resync(
+        self.resync = Scanner(
             client, ResourceKinds(client), mover, Permissions(client, clock), concurrent_moves=10, clock=clock
         )
 
-    async def run(self, reach: Reach = Reach.ALL) -> Found:
+    async def run(self, scope: ScanScope = ScanScope.ALL) -> ScanResult:
         """Scans each of the ring's resources once, in order."""
         waiting, self.failed = 0, set[GroupResource]()
         for entry in self.ring.resources.entries:
-            outcome = await self.look(*entry.resource[::-1], reach=reach)
+            outcome = await self.scan(*entry.resource[::-1], scope=scope)
             waiting += outcome.waiting
             if outcome.failed:
                 self.failed.add(entry.resource)
-        return Found(waiting, bool(self.failed))
+        return ScanResult(waiting, bool(self.failed))
 
-    async def look(self, resource: str, group: str = "", reach: Reach = Reach.ALL) -> Found:
-        return await self.resync.look(self.small.lane(resource, group), reach)
+    async def scan(self, resource: str, group: str = "", scope: ScanScope = ScanScope.ALL) -> ScanResult:
+        return await self.resync.scan(self.small.sync(resource, group), scope)
 
     async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still:
         return lambda: True
@@ -93,7 +93,7 @@ async def test_unassigned_objects_owners_and_cluster_scoped_ones_get_their_shard
     w = World("shard-0", "shard-1", "shard-2", selector=LabelSelector(match_labels={"space": "default"}))
     secret, child = w.secret("foo"), w.config_map("sum", "foo")
     w.api.put(CLUSTERS, "c")
-    assert await w.run() == Found()
+    assert await w.run() == ScanResult()
     assert w.api.labels(secret)[SHARD] == w.api.labels(child)[SHARD] == "shard-1"
     assert w.api.labels(f"{CLUSTERS}/c")[SHARD]
 
@@ -127,11 +127,11 @@ async def test_controlled_objects_wait_for_the_drain_of_their_owner_and_then_fol
     assert w.api.labels(secret) == {SHARD: "shard-0", DRAIN: "true"}
     assert w.api.labels(child) == {SHARD: "shard-0"}
 
-    assert (await w.run(Reach.CONTROLLED)).waiting == 2
+    assert (await w.run(ScanScope.CONTROLLED)).waiting == 2
     assert w.api.labels(child) == {SHARD: "shard-0"}
 
     w.api.relabel(secret, **{SHARD: "shard-1", DRAIN: None})  # acknowledged, and assigned by the webhook
-    assert (await w.run(Reach.CONTROLLED)).waiting == 0
+    assert (await w.run(ScanScope.CONTROLLED)).waiting == 0
     assert w.api.labels(child) == {SHARD: "shard-1"}
 
 
@@ -162,15 +162,15 @@ async def test_controlled_objects_stay_while_their_owners_drain_is_refused() -> 
         return status(403, "Forbidden") if request.method == "PATCH" and "secrets" in request.target else None
 
     w.api.faults.append(refuse)
-    for reach in (Reach.ALL, Reach.CONTROLLED, Reach.CONTROLLED):
-        assert (await w.run(reach)).waiting > 0
+    for scope in (ScanScope.ALL, ScanScope.CONTROLLED, ScanScope.CONTROLLED):
+        assert (await w.run(scope)).waiting > 0
         assert w.api.labels(child)[SHARD] == "shard-0"
     w.api.faults.clear()
     await w.run()
     assert DRAIN in w.api.labels(secret)
-    await w.run(Reach.CONTROLLED)
+    await w.run(ScanScope.CONTROLLED)
     w.api.relabel(secret, **{SHARD: "shard-1", DRAIN: None})
-    await w.run(Reach.CONTROLLED)
+    await w.run(ScanScope.CONTROLLED)
     assert w.api.labels(child)[SHARD] == "shard-1"
 
 
@@ -210,13 +210,13 @@ async def test_controlled_objects_wait_for_their_owner_whichever_resource_could_
     await w.run()
     assert w.failed == {GroupResource("", unreadable)}
     assert w.api.labels(child)[SHARD] == "shard-0"
-    await w.run(Reach.CONTROLLED)
+    await w.run(ScanScope.CONTROLLED)
     w.api.faults.clear()
-    await w.look(unreadable)
+    await w.scan(unreadable)
     assert DRAIN in w.api.labels(secret)
     assert w.api.labels(child)[SHARD] == "shard-0"
     w.api.relabel(secret, **{SHARD: "shard-1", DRAIN: None})
-    await w.run(Reach.CONTROLLED)
+    await w.run(ScanScope.CONTROLLED)
     assert w.api.labels(child)[SHARD] == "shard-1"
 
 
@@ -264,11 +264,11 @@ async def test_objects_that_nobody_works_on_are_counted_with_their_age() -> None
     w.api.faults.append(refuse)
     await w.run()
     await asyncio.sleep(40.0)
-    await w.run(Reach.MISPLACED)
+    await w.run(ScanScope.MISPLACED)
     assert number("objects_unassigned", group="", resource="secrets") == 2.0
     assert number("oldest_unassigned_seconds") == 40.0
     w.api.faults.clear()
-    await w.run(Reach.MISPLACED)
+    await w.run(ScanScope.MISPLACED)
     assert number("objects_unassigned", group="", resource="secrets") == 0.0
     assert number("oldest_unassigned_seconds") == 0.0
 
@@ -301,7 +301,7 @@ async def test_after_the_loss_of_a_shard_only_its_objects_and_unassigned_ones_ar
     w.api.faults.append(note)
     moved = [w.secret("foo", **{SHARD: "shard-2"}), w.secret("bar", **{SHARD: "ghost"}), w.secret("baz")]
     kept = w.secret("foo1", **{SHARD: "shard-0"})
-    await w.run(Reach.MISPLACED)
+    await w.run(ScanScope.MISPLACED)
     assert all(w.api.labels(path)[SHARD] in ("shard-0", "shard-1") for path in moved)
     assert w.api.labels(kept) == {SHARD: "shard-0"}
     assert all("notin%20%28shard-0%2Cshard-1%29" in target for target in selectors)
@@ -309,56 +309,56 @@ async def test_after_the_loss_of_a_shard_only_its_objects_and_unassigned_ones_ar
 
 
 @virtual_time
-async def test_a_look_at_all_leaves_to_an_urgent_one_what_that_one_places() -> None:
+async def test_a_scan_of_all_leaves_to_an_urgent_one_what_that_one_places() -> None:
     w = World("a", "b")
     for number in range(8):
         w.secret(f"lost-{number}", **{SHARD: "dead"})
         w.secret(f"settled-{number}", **{SHARD: "a"})
-    lane = w.small.lane("secrets")
-    lane.begin(Track.URGENT, VirtualClock().monotonic())
-    await w.look("secrets")
+    sync = w.small.sync("secrets")
+    sync.begin(ScanPriority.URGENT, VirtualClock().monotonic())
+    await w.scan("secrets")
     assert {w.api.labels(f"{SECRETS}/lost-{number}")[SHARD] for number in range(8)} == {"dead"}
     drains = len(w.api.writes())
     assert 0 < drains < 8
-    await w.look("secrets", reach=Reach.MISPLACED)
+    await w.scan("secrets", scope=ScanScope.MISPLACED)
     assert len(w.api.writes()) == drains + 8
-    lane.end(Track.URGENT)
+    sync.end(ScanPriority.URGENT)
     w.secret("late", **{SHARD: "dead"})
-    await w.look("secrets")
+    await w.scan("secrets")
     assert w.api.labels(f"{SECRETS}/late")[SHARD] in {"a", "b"}
 
 
 @virtual_time
-async def test_a_look_places_what_an_urgent_one_under_way_may_have_read_too_early_to_see() -> None:
+async def test_a_scan_places_what_an_urgent_one_under_way_may_have_read_too_early_to_see() -> None:
     w = World("a", "b")
-    lane = w.small.lane("secrets")
-    lane.begin(Track.URGENT, VirtualClock().monotonic())
+    sync = w.small.sync("secrets")
+    sync.begin(ScanPriority.URGENT, VirtualClock().monotonic())
     await asyncio.sleep(1)
     secret = w.secret("new")
-    await w.look("secrets")
+    await w.scan("secrets")
     assert w.api.labels(secret)[SHARD] in {"a", "b"}
 
 
 @virtual_time
-async def test_what_a_look_leaves_to_an_urgent_one_is_not_told_as_unassigned_after_that_has_placed_it() -> (
+async def test_what_a_scan_leaves_to_an_urgent_one_is_not_told_as_unassigned_after_that_has_placed_it() -> (
     None
 ):
     w = World("a", "b")
     secret = w.secret("lost", **{SHARD: "dead"})
-    lane = w.small.lane("secrets")
-    lane.begin(Track.URGENT, VirtualClock().monotonic())
-    looking = w.resync._list
+    sync = w.small.sync("secrets")
+    sync.begin(ScanPriority.URGENT, VirtualClock().monotonic())
+    scanning = w.resync._list
 
     async def overtaken(*args: Any) -> None:
-        await looking(*args)
-        if lane.began:
-            lane.end(Track.URGENT)
-            await w.look("secrets", reach=Reach.MISPLACED)
+        await scanning(*args)
+        if sync.began:
+            sync.end(ScanPriority.URGENT)
+            await w.scan("secrets", scope=ScanScope.MISPLACED)
 
     w.resync._list = overtaken  # type: ignore[method-assign]
-    await w.look("secrets")
+    await w.scan("secrets")
     assert w.api.labels(secret)[SHARD] in {"a", "b"}
-    assert lane.unassigned.count == 0
+    assert sync.unassigned.count == 0
 
 
 @virtual_time
@@ -366,7 +366,7 @@ async def test_an_empty_label_is_unassigned() -> None:
     """A18 in docs/defects.md."""
     w = World("a")
     secret = w.secret("foo", **{SHARD: ""})
-    await w.run(Reach.MISPLACED)
+    await w.run(ScanScope.MISPLACED)
     assert w.api.labels(secret) == {SHARD: "a"}
 
 
@@ -407,7 +407,7 @@ async def test_one_refused_object_stops_no_other() -> None:
         )
 
     w.api.faults.append(refuse)
-    assert await w.run() == Found()
+    assert await w.run() == ScanResult()
     assert all(w.api.labels(path) == {SHARD: "a"} for path in paths if path not in bad)
 
 
@@ -454,13 +454,13 @@ async def test_lists_never_name_version_0() -> None:
 
 
 @virtual_time
-async def test_a_look_at_which_nothing_goes_on_is_given_up_and_reported() -> None:
+async def test_a_scan_in_which_nothing_goes_on_is_given_up_and_reported() -> None:
     w = World("a")
     w.secret("foo")
     hanging = asyncio.get_running_loop().create_future()
     w.resync._mover = SimpleNamespace(carry_out=lambda _: asyncio.wait([hanging]))  # type: ignore[assignment]
     async with asyncio.timeout(STALLED + 1.0):
-        assert (await w.look("secrets")).failed
+        assert (await w.scan("secrets")).failed
     assert "no progress" in w.report.unresolved[GroupResource("", "secrets")]
 
 
@@ -483,7 +483,7 @@ async def test_what_was_decided_before_a_list_failed_is_carried_out() -> None:
         return ok({**body, "items": body["items"][:300]})
 
     w.api._get = paged  # type: ignore[method-assign]
-    assert (await w.look("secrets")).failed
+    assert (await w.scan("secrets")).failed
     labelled = [path for path in w.api.objects if "/secrets/" in path and w.api.labels(path)]
     assert len(labelled) == 300
 
@@ -523,10 +523,10 @@ async def test_a_ring_that_selects_one_of_many_namespaces_reads_no_objects_of_th
     w.small.namespaces = {f"other-{number}": {"space": "other"} for number in range(MANY_NAMESPACES)}
     w.small.namespaces |= {"default": {"space": "mine"}}
     secret, seen = w.secret("foo"), lists(w)
-    await w.look("secrets")
+    await w.scan("secrets")
     assert w.api.labels(secret)[SHARD] == "a"
     assert seen == [(SECRETS, "")]
-    assert w.small.lane("secrets").narrow, "namespaces that appear are read then"
+    assert w.small.sync("secrets").narrow, "namespaces that appear are read then"
 
 
 @virtual_time
@@ -536,11 +536,11 @@ async def test_a_ring_that_selects_none_of_many_namespaces_reads_nothing_but_see
     w.small.namespaces = {f"other-{number}": {"space": "other"} for number in range(MANY_NAMESPACES)}
     w.secret("foo")
     seen = lists(w)
-    await w.look("secrets")
+    await w.scan("secrets")
     assert seen == [("/api/v1/secrets", f"!{SHARD},{SHARD}")]
     assert w.api.writes() == []
     w.api.faults.append(lambda request: HttpResponse(403, {}, b"{}") if "limit=" in request.target else None)
-    assert (await w.look("secrets")).failed
+    assert (await w.scan("secrets")).failed
 
 
 @pytest.mark.parametrize(("all_known", "others"), [(False, MANY_NAMESPACES), (True, 1)])
@@ -553,6 +553,6 @@ async def test_a_ring_reads_all_objects_if_there_may_be_other_namespaces_or_if_t
     w.small.namespaces = {f"other-{number}": {"space": "other"} for number in range(others)}
     w.small.namespaces |= {"default": {"space": "mine"}}
     seen = lists(w)
-    await w.look("secrets")
+    await w.scan("secrets")
     assert seen == [("/api/v1/secrets", "")]
-    assert not w.small.lane("secrets").narrow
+    assert not w.small.sync("secrets").narrow

@@ -5,9 +5,9 @@ decided on again after 1, 2, 4, 8, 10, 10 ... s, or after the server's Retry-Aft
 others; no old state of the ring is kept. Ten seconds, because the end of a rejection is not announced (a brownout is
 over, a policy was changed), and until then no shard works on the object, or its next shard waits for it.
 
-Limited: over all lanes, retries that fail are at most `FAILURES` per second, so more than ten times as many objects
-are retried less often each, until one of a lane succeeds: then all of the lane are, because the cause may be gone for
-all. A lane remembers at most `REMEMBERED` objects. If more fail, it is looked at again when one of these succeeds, and
+Limited: over all syncs, retries that fail are at most `FAILURES` per second, so more than ten times as many objects
+are retried less often each, until one of a sync succeeds: then all of the sync are, because the cause may be gone for
+all. A sync remembers at most `REMEMBERED` objects. If more fail, it is scanned again when one of these succeeds, and
 objects without an available shard also every `MORE_AFTER` seconds.
 """
 
@@ -23,8 +23,8 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
-from kubeshard.sharder.moves import Job, Mover, Outcome
-from kubeshard.sharder.schedule import Reach
+from kubeshard.sharder.moves import Job, Mover, MoveResult
+from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharding.planner import Action
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
 from kubeshard.workqueue.queue import WorkQueue
@@ -45,29 +45,29 @@ class _Place(NamedTuple):
 
 
 def failures(clock: Clock) -> Limiter:
-    """The limit of failing retries, which all lanes share."""
+    """The limit of failing retries, which all syncs share."""
     return OverallRate(FAILURES, burst=round(FAILURES), clock=clock)
 
 
-class Repairs:
-    """Retries for one resource of a ring. `add` takes a rejected job; `run` retries it. `overall`: `failures`. `look`
-    requests a look at a time, at objects that were not remembered.
+class Retries:
+    """Retries for one resource of a ring. `add` takes a rejected job; `run` retries it. `overall`: `failures`. `scan`
+    requests a scan at a time, of objects that were not remembered.
     """
 
     def __init__(
-        self, clock: Clock, rng: Rng, overall: Limiter, look: Callable[[Reach, float], None]
+        self, clock: Clock, rng: Rng, overall: Limiter, scan: Callable[[ScanScope, float], None]
     ) -> None:
         self._clock = clock
-        self._look = look
+        self._scan = scan
         own = ItemExponential(1.0, LONGEST / (1 + JITTER), jitter=JITTER, rng=rng)
         self._limiter = MaxOf(own, overall)
         self._queue: WorkQueue[_Place] | None = None
         self._running = False
         self._jobs: dict[_Place, Job] = {}
         self._needed = asyncio.Event()
-        """Most lanes never have anything to retry: the queue and its workers start with the first rejection."""
-        self._more: dict[Reach, float] = {}
-        """When the looks were requested for that will find the objects that were not remembered."""
+        """Most syncs never have anything to retry: the queue and its workers start with the first rejection."""
+        self._more: dict[ScanScope, float] = {}
+        """When the scans were requested for that will find the objects that were not remembered."""
         self._woken = float("-inf")
 
     def add(self, job: Job, error: Exception) -> None:
@@ -75,7 +75,9 @@ class Repairs:
         if not self._running:
             return
         if place not in self._jobs and len(self._jobs) >= REMEMBERED:
-            self._ask_for_more(Reach.ALL if job.decision.source in job.ring.available else Reach.MISPLACED)
+            self._ask_for_more(
+                ScanScope.ALL if job.decision.source in job.ring.available else ScanScope.MISPLACED
+            )
             return
         self._jobs[place] = job
         retry_after = error.retry_after if isinstance(error, ApiError) else None
@@ -86,15 +88,15 @@ class Repairs:
 
     def _begun(self) -> WorkQueue[_Place]:
         if self._queue is None:
-            self._queue = WorkQueue("sharder-repairs", clock=self._clock, limiter=self._limiter)
+            self._queue = WorkQueue("sharder-retries", clock=self._clock, limiter=self._limiter)
         return self._queue
 
-    def _ask_for_more(self, reach: Reach) -> None:
+    def _ask_for_more(self, scope: ScanScope) -> None:
         now = self._clock.monotonic()
-        if self._more.get(reach, now) <= now:
-            self._more[reach] = at = now + MORE_AFTER if reach is Reach.MISPLACED else math.inf
-            if at < math.inf:  # a look at all is too expensive to be tried in vain
-                self._look(reach, at)
+        if self._more.get(scope, now) <= now:
+            self._more[scope] = at = now + MORE_AFTER if scope is ScanScope.MISPLACED else math.inf
+            if at < math.inf:  # a scan of all is too expensive to be tried in vain
+                self._scan(scope, at)
 
     async def run(self, mover: Mover) -> None:
         """Runs until cancelled."""
@@ -105,7 +107,7 @@ class Repairs:
             await self._needed.wait()
             async with asyncio.TaskGroup() as group:
                 for _ in range(WORKERS):
-                    group.create_task(self._work(mover, self._begun()), name="repairs")
+                    group.create_task(self._work(mover, self._begun()), name="retries")
         finally:
             self._running, self._queue = False, None
 
@@ -116,19 +118,19 @@ class Repairs:
                 if job is None:
                     continue
                 outcome = await mover.carry_out(job, again=True)
-                if outcome is not Outcome.FAILED:  # a failure returned through `add`
+                if outcome is not MoveResult.FAILED:  # a failure returned through `add`
                     self._done(place)
                     if job.decision.action is Action.DRAIN:
-                        # What seemed to fail may have taken effect late: the drain is followed until a look finds it
-                        # gone. Else what waits for its end would wait for the next look at everything.
+                        # What seemed to fail may have taken effect late: the drain is followed until a scan finds it
+                        # gone. Else what waits for its end would wait for the next scan of everything.
                         job.ring.drained(job.entry.resource, job.decision)
-                if outcome in (Outcome.MOVED, Outcome.DRAINED):
+                if outcome in (MoveResult.MOVED, MoveResult.DRAINED):
                     self._succeeded(queue)
 
     def _succeeded(self, queue: WorkQueue[_Place]) -> None:
         now, may = self._clock.monotonic(), self._woken + TOGETHER
-        for reach in self._more:
-            self._look(reach, max(now, may))
+        for scope in self._more:
+            self._scan(scope, max(now, may))
         self._more.clear()
         if now >= may:
             self._woken = now

@@ -1,17 +1,17 @@
-"""One look at the objects of one resource of a ring: list, decide, carry out.
+"""One scan of the objects of one resource of a ring: list, decide, carry out.
 
 Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it
 is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, or
 unknown (`owners`), so a main resource that cannot be read blocks the objects that it controls, and nothing else.
-While a drain is pending, the resources that its object may control are looked at again even if nothing waits: the
-shard may create a child until it releases the object. A look ends after `STALLED` seconds without progress. A resource
+While a drain is pending, the resources that its object may control are scanned again even if nothing waits: the
+shard may create a child until it releases the object. A scan ends after `STALLED` seconds without progress. A resource
 that cannot be found or read is reported, and does not affect others. Never lists at resourceVersion 0.
 
 A ring whose selector names few namespaces reads only these, and those of them that exist; a ring that selects few of
 many namespaces, too. Then each namespace that it begins to know and selects is read as well, because objects in it were
-not seen. A namespace that cannot be read does not affect the others, except that the look counts as failed, so that it
+not seen. A namespace that cannot be read does not affect the others, except that the scan counts as failed, so that it
 is repeated. Nor does one whose list hangs: they are read at the same time, and `PATIENCE` seconds without progress in
-one of several end its part of the look.
+one of several end its part of the scan.
 
 Kept in memory: a page of each list, and the keys of main objects with a drain that is pending or was rejected.
 
@@ -33,15 +33,15 @@ from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.crew import Crew
+from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
 from kubeshard.sharder.kinds import ResourceKinds
-from kubeshard.sharder.moves import Job, Mover, Outcome
+from kubeshard.sharder.moves import Job, Mover, MoveResult
 from kubeshard.sharder.owners import pending_owners, waiting_for_owners
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import DRAIN_STUCK_AFTER
-from kubeshard.sharder.ring import Lane, Ring
-from kubeshard.sharder.schedule import Found, Reach, Track
-from kubeshard.sharder.waiting import Sight
+from kubeshard.sharder.ring import ResourceSync, Ring
+from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
+from kubeshard.sharder.waiting import WaitingSnapshot
 from kubeshard.sharding.classification import FEW_NAMESPACES, RingEntry
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
@@ -55,7 +55,7 @@ own, none reads the objects of all.
 """
 
 STALLED = 120.0
-"""Seconds without progress after which a look is aborted: longer than a page of a list, or a patch, may take."""
+"""Seconds without progress after which a scan is aborted: longer than a page of a list, or a patch, may take."""
 
 PATIENCE = 10.0
 """The same for one of several namespaces: its part of the resource is smaller, and the others would wait for it."""
@@ -66,7 +66,7 @@ _log = get_logger("kubeshard.sharder")
 
 @dataclass(slots=True)
 class _Reading:
-    """One list of a look."""
+    """One list of a scan."""
 
     place: str | AllNamespaces
     kind: Kind
@@ -78,29 +78,29 @@ class _Reading:
 
 
 @dataclass(slots=True)
-class _Look:
-    """One look and what it has found so far."""
+class _Scan:
+    """One scan and what it has found so far."""
 
-    lane: Lane
-    reach: Reach
-    drains: Sight
-    unassigned: Sight
+    sync: ResourceSync
+    scope: ScanScope
+    drains: WaitingSnapshot
+    unassigned: WaitingSnapshot
     waiting: int = 0
     progressed: float = 0.0
     unread: dict[str, ApiError] = field(default_factory=dict)
     """Namespaces that could not be read."""
     leaves_some: bool = False
-    """Whether an urgent look was left some of the objects without an available shard."""
+    """Whether an urgent scan was left some of the objects without an available shard."""
 
     @property
     def tells_drains(self) -> bool:
         """Whether it lists all objects that are being drained."""
-        return self.lane.entry.main and self.reach is not Reach.MISPLACED
+        return self.sync.entry.main and self.scope is not ScanScope.MISPLACED
 
 
-class Resync:
-    """Looks at objects, and updates metrics and reports of those that wait. `concurrent_moves`: concurrent patches per
-    look.
+class Scanner:
+    """Scans objects, and updates metrics and reports of those that wait. `concurrent_moves`: concurrent patches per
+    scan.
     """
 
     def __init__(
@@ -120,57 +120,57 @@ class Resync:
         self._concurrent_moves = concurrent_moves
         self._clock = clock
 
-    async def look(self, lane: Lane, reach: Reach) -> Found:
-        """One look. Does not raise ApiErrors: a failed read is reported, and sets `failed` in the outcome."""
-        started, ring = self._clock.monotonic(), lane.ring
-        look = _Look(lane, reach, lane.drains.look(), lane.unassigned.look())
-        error = await self._looked(look)
-        ring.metrics.resynced(reach.name.lower(), self._clock.monotonic() - started)
-        if problem := error or next(iter(look.unread.values()), None):
-            await self._could_not_read(lane, problem)
+    async def scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
+        """One scan. Does not raise ApiErrors: a failed read is reported, and sets `failed` in the outcome."""
+        started, ring = self._clock.monotonic(), sync.ring
+        scan = _Scan(sync, scope, sync.drains.scan(), sync.unassigned.scan())
+        error = await self._scanned(scan)
+        ring.metrics.scanned(scope.name.lower(), self._clock.monotonic() - started)
+        if problem := error or next(iter(scan.unread.values()), None):
+            await self._could_not_read(sync, problem)
         else:
-            ring.report.resolved(lane.entry.resource)
-            self._permissions.granted(lane, "list")
-            if reach is Reach.ALL:
-                await self._permissions.check(lane)
+            ring.report.resolved(sync.entry.resource)
+            self._permissions.granted(sync, "list")
+            if scope is ScanScope.ALL:
+                await self._permissions.check(sync)
         if error is not None:
-            return Found(failed=True)
-        if look.tells_drains:
-            look.drains.complete()
-        if reach is not Reach.CONTROLLED and not look.leaves_some:
-            look.unassigned.complete()
-        self._tell(lane)
-        return Found(look.waiting or pending_owners(ring, lane.entry), failed=bool(look.unread))
+            return ScanResult(failed=True)
+        if scan.tells_drains:
+            scan.drains.complete()
+        if scope is not ScanScope.CONTROLLED and not scan.leaves_some:
+            scan.unassigned.complete()
+        self._tell(sync)
+        return ScanResult(scan.waiting or pending_owners(ring, sync.entry), failed=bool(scan.unread))
 
-    async def _looked(self, look: _Look) -> ApiError | None:
-        """Performs the look. Returns the error that ended it, if any."""
+    async def _scanned(self, scan: _Scan) -> ApiError | None:
+        """Performs the scan. Returns the error that ended it, if any."""
         error: ApiError | None = None
         try:
-            async with asyncio.timeout(STALLED) as limit, Crew(self._concurrent_moves) as crew:
+            async with asyncio.timeout(STALLED) as limit, BoundedTaskGroup(self._concurrent_moves) as tasks:
                 try:
-                    await self._list(look, crew, limit)
+                    await self._list(scan, tasks, limit)
                 except ApiError as failure:  # the decisions made before it are carried out nevertheless
                     error = failure
         except TimeoutError:
             return Timeout(f"no progress for {STALLED:g} s")
         return error
 
-    async def _list(self, look: _Look, crew: Crew, limit: asyncio.Timeout) -> None:
+    async def _list(self, scan: _Scan, tasks: BoundedTaskGroup, limit: asyncio.Timeout) -> None:
         """Lists the resource and starts the jobs. Raises ApiError."""
-        lane, ring, entry = look.lane, look.lane.ring, look.lane.entry
+        sync, ring, entry = scan.sync, scan.sync.ring, scan.sync.entry
 
         def reading(place: str | AllNamespaces, patience: float | None = None) -> Coroutine[None, None, None]:
-            return self._read(look, _Reading(place, kind, selector, draining, patience), crew, limit)
+            return self._read(scan, _Reading(place, kind, selector, draining, patience), tasks, limit)
 
         kind = await self._kinds.kind(entry.resource)
         view = ring.view
         if view is None or not view.hashring.shards:
             return
         draining = waiting_for_owners(ring, entry)
-        if look.tells_drains:
-            lane.pending.begin(complete=look.reach is Reach.ALL)
-        names, selector = _namespaces(ring, kind), _selector(look.reach, entry, view)
-        lane.narrow = names is not None
+        if scan.tells_drains:
+            sync.pending.begin(complete=scan.scope is ScanScope.ALL)
+        names, selector = _namespaces(ring, kind), _selector(scan.scope, entry, view)
+        sync.narrow = names is not None
         if names == () and not ring.named:  # asks whether the resource can be read
             label = shard_label(ring.name)
             names, selector = None, Selector.exists(label) & Selector.absent(label)
@@ -180,48 +180,50 @@ class Resync:
             async with asyncio.TaskGroup() as together:
                 for name in names:
                     patience = PATIENCE if len(names) > 1 else None
-                    one = self._apart(look, name, reading(name, patience))
-                    together.create_task(one, name=f"look at {entry.resource} in {name}")
-        if look.tells_drains and lane.pending.end(view.hashring, frozenset(look.unread)):
+                    one = self._apart(scan, name, reading(name, patience))
+                    together.create_task(one, name=f"scan {entry.resource} in {name}")
+        if scan.tells_drains and sync.pending.end(view.hashring, frozenset(scan.unread)):
             ring.released(entry.resource)
 
-    async def _apart(self, look: _Look, namespace: str, reading: Coroutine[None, None, None]) -> None:
+    async def _apart(self, scan: _Scan, namespace: str, reading: Coroutine[None, None, None]) -> None:
         """Reads one of the namespaces; its errors are its own."""
         try:
             await reading
         except ApiError as error:
-            look.unread[namespace] = error
+            scan.unread[namespace] = error
         except TimeoutError:
-            look.unread[namespace] = Timeout(f"namespace {namespace}: no progress for {PATIENCE:g} s")
+            scan.unread[namespace] = Timeout(f"namespace {namespace}: no progress for {PATIENCE:g} s")
 
-    async def _read(self, look: _Look, reading: _Reading, crew: Crew, limit: asyncio.Timeout) -> None:
+    async def _read(
+        self, scan: _Scan, reading: _Reading, tasks: BoundedTaskGroup, limit: asyncio.Timeout
+    ) -> None:
         """Decides about the objects of one list. Raises ApiError and TimeoutError."""
-        lane, ring, entry = look.lane, look.lane.ring, look.lane.entry
+        sync, ring, entry = scan.sync, scan.sync.ring, scan.sync.entry
         kind, draining = reading.kind, reading.draining
         type_ = TypeMeta(kind.api_version, kind.kind)
         async for obj, read_at in self._objects(reading):
             meta = obj.metadata
-            self._go_on(look, limit)
+            self._go_on(scan, limit)
             current = ring.view
             if current is None:
                 return
             decision = plan(current, entry, type_, meta, draining=draining)
             if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
-                lane.passed_over.add(meta.namespace)
+                sync.skipped_namespaces.add(meta.namespace)
             if decision.action is Action.WAIT or decision.action is Action.DRAIN:
-                look.waiting += 1
+                scan.waiting += 1
                 if entry.main:
-                    look.drains.pending(obj.key, self._clock.monotonic(), decision.source)
-                    lane.pending.draining(decision.key)
+                    scan.drains.pending(obj.key, self._clock.monotonic(), decision.source)
+                    sync.pending.draining(decision.key)
             if reading.read is None:
                 reading.read = read_at
-            if self._is_urgent(look, reading, decision, current):
-                look.leaves_some = True
-            elif obj.key in lane.left:
-                look.unassigned.pending(obj.key, self._clock.monotonic())
+            if self._is_urgent(scan, reading, decision, current):
+                scan.leaves_some = True
+            elif obj.key in sync.left:
+                scan.unassigned.pending(obj.key, self._clock.monotonic())
             elif decision.action in _CARRY_OUT:
                 job = Job(ring, entry, kind, meta, decision, draining, read_at, current)
-                await crew.start(self._carry_out(job, look))
+                await tasks.start(self._carry_out(job, scan))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)
 
@@ -246,36 +248,39 @@ class Resync:
                 return
             yield found, objects.read_at
 
-    def _is_urgent(self, look: _Look, reading: _Reading, decision: Decision, view: RingView) -> bool:
-        """Whether an urgent look that reads later than this one places the object: else both would write it. One that
+    def _is_urgent(self, scan: _Scan, reading: _Reading, decision: Decision, view: RingView) -> bool:
+        """Whether an urgent scan that reads later than this one places the object: else both would write it. One that
         is under way, and read earlier, may never see it.
         """
         if (
-            look.reach is Reach.MISPLACED
+            scan.scope is ScanScope.MISPLACED
             or decision.action not in _CARRY_OUT
             or decision.source in view.available
         ):
             return False
-        now, began = self._clock.monotonic(), look.lane.began.get(Track.URGENT)
+        now, began = self._clock.monotonic(), scan.sync.began.get(ScanPriority.URGENT)
         if began is None:
-            return look.lane.due_soon(Track.URGENT, now)
+            return scan.sync.due_soon(ScanPriority.URGENT, now)
         return reading.read is not None and began >= reading.read
 
-    def _go_on(self, look: _Look, limit: asyncio.Timeout) -> None:
+    def _go_on(self, scan: _Scan, limit: asyncio.Timeout) -> None:
         now = asyncio.get_running_loop().time()
-        if now - look.progressed > STALLED / 10:
-            look.progressed = now
+        if now - scan.progressed > STALLED / 10:
+            scan.progressed = now
             limit.reschedule(now + STALLED)
 
-    async def _carry_out(self, job: Job, look: _Look) -> None:
+    async def _carry_out(self, job: Job, scan: _Scan) -> None:
         outcome = await self._mover.carry_out(job)
-        if outcome in (Outcome.FAILED, Outcome.WAITING) and job.decision.source not in job.ring.available:
-            look.unassigned.pending(job.key, self._clock.monotonic())
+        if (
+            outcome in (MoveResult.FAILED, MoveResult.WAITING)
+            and job.decision.source not in job.ring.available
+        ):
+            scan.unassigned.pending(job.key, self._clock.monotonic())
 
-    async def _could_not_read(self, lane: Lane, error: ApiError) -> None:
-        ring, resource = lane.ring, lane.entry.resource
+    async def _could_not_read(self, sync: ResourceSync, error: ApiError) -> None:
+        ring, resource = sync.ring, sync.entry.resource
         if isinstance(error, Forbidden):
-            await self._permissions.refused(lane, "list")
+            await self._permissions.refused(sync, "list")
             told = ring.refusals.line(resource, "list", error) is not None
             (_log.warning if told else _log.debug)(f"error listing {resource}", ring=ring.name, error=error)
         else:
@@ -286,25 +291,25 @@ class Resync:
                 self._kinds.forget(resource)
             ring.report.resolved(resource, str(error))
 
-    def _tell(self, lane: Lane) -> None:
-        now, ring, resource = self._clock.monotonic(), lane.ring, lane.entry.resource
-        if lane.entry.main:
-            ring.metrics.pending(resource, lane.drains.count)
-        ring.metrics.unassigned(resource, lane.unassigned.count)
-        lanes = ring.lanes.values()
-        ring.metrics.oldest_drain(max((each.drains.oldest(now) for each in lanes), default=0.0))
-        ring.metrics.oldest_unassigned(max((each.unassigned.oldest(now) for each in lanes), default=0.0))
+    def _tell(self, sync: ResourceSync) -> None:
+        now, ring, resource = self._clock.monotonic(), sync.ring, sync.entry.resource
+        if sync.entry.main:
+            ring.metrics.pending(resource, sync.drains.count)
+        ring.metrics.unassigned(resource, sync.unassigned.count)
+        syncs = ring.syncs.values()
+        ring.metrics.oldest_drain(max((each.drains.oldest(now) for each in syncs), default=0.0))
+        ring.metrics.oldest_unassigned(max((each.unassigned.oldest(now) for each in syncs), default=0.0))
         stuck = Counter[str]()
-        for each in lanes:
+        for each in syncs:
             stuck.update(each.drains.older_than(DRAIN_STUCK_AFTER, now))
         ring.report.drains(stuck)
 
 
-def _selector(reach: Reach, entry: RingEntry, view: RingView) -> Selector | None:
-    """The label selector of a look; None lists everything."""
-    if reach is Reach.CONTROLLED and entry.main:
+def _selector(scope: ScanScope, entry: RingEntry, view: RingView) -> Selector | None:
+    """The label selector of a scan; None lists everything."""
+    if scope is ScanScope.CONTROLLED and entry.main:
         return Selector.exists(view.drain_label)
-    if reach is Reach.MISPLACED:
+    if scope is ScanScope.MISPLACED:
         selector = Selector.not_in(view.shard_label, view.hashring.shards)
         return selector if len(str(selector)) <= MAX_SELECTOR else None
     return None

@@ -1,11 +1,11 @@
-"""Objects of a lane that lost their shard a moment ago, and who assigns them when.
+"""Objects of a sync that lost their shard a moment ago, and who assigns them when.
 
 The object does not show whether its shard released it or a user removed the label while the shard works on it. In the
 second case the shard takes it back (`kubeshard.shard.taking_back`), which takes it a fraction of a second. So an
 object that is not new is assigned only after a pause.
 
 Guaranteed: at most `MANY` are remembered; the caller assigns others at once. Not guaranteed: the pause for objects that
-a look finds before the watch shows them, and, if this machine's clock is behind the API server's, for objects that are
+a scan finds before the watch shows them, and, if this machine's clock is behind the API server's, for objects that are
 hardly older than the difference.
 """
 
@@ -20,14 +20,14 @@ from kubeshard.runtime.clock import Clock
 
 J = TypeVar("J")
 
-HESITATION = 1.0
+ASSIGNMENT_DELAY = 1.0
 """Seconds without a shard before an object gets another one."""
 NEW = 3.0
 """Younger objects (seconds) never had a shard. Creation times are rounded down to seconds."""
 MANY = 5000
 
 
-class Left(Generic[J]):
+class DelayedAssignments(Generic[J]):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._jobs: dict[Key, tuple[float, J]] = {}
@@ -47,7 +47,7 @@ class Left(Generic[J]):
 
     def put(self, key: Key, job: J) -> None:
         """Later states of an object do not make it wait longer."""
-        due, _ = self._jobs.get(key, (self._clock.monotonic() + HESITATION, job))
+        due, _ = self._jobs.get(key, (self._clock.monotonic() + ASSIGNMENT_DELAY, job))
         self._jobs[key] = due, job
         self._news.set()
 

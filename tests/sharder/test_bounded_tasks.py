@@ -14,13 +14,13 @@ from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder import repairs
-from kubeshard.sharder.crew import Crew
+from kubeshard.sharder import retries
+from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
 from kubeshard.sharder.lease_observer import SHARD_LEASES
-from kubeshard.sharder.moves import Job, Mover, Outcome, Still
-from kubeshard.sharder.repairs import Repairs, failures
+from kubeshard.sharder.moves import Job, Mover, MoveResult, Still
+from kubeshard.sharder.retries import Retries, failures
 from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.schedule import Reach
+from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharding import RingEntry, RingResource, plan
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -32,7 +32,7 @@ ENTRY = RingEntry(GroupResource("", "secrets"))
 
 
 @virtual_time
-async def test_no_more_than_the_crews_size_run_at_a_time() -> None:
+async def test_no_more_than_the_size_of_the_group_run_at_a_time() -> None:
     running, most = 0, 0
 
     async def work() -> None:
@@ -42,9 +42,9 @@ async def test_no_more_than_the_crews_size_run_at_a_time() -> None:
         await asyncio.sleep(1.0)
         running -= 1
 
-    async with Crew(3) as crew:
+    async with BoundedTaskGroup(3) as tasks:
         for _ in range(10):
-            await crew.start(work())
+            await tasks.start(work())
     assert (running, most) == (0, 3)
 
 
@@ -53,9 +53,9 @@ async def test_a_cancelled_pass_ends_at_once_though_its_producer_waits_for_room(
     """A20 in docs/defects.md."""
 
     async def produce() -> None:
-        async with Crew(2) as crew:
+        async with BoundedTaskGroup(2) as tasks:
             for _ in range(100):
-                await crew.start(asyncio.sleep(3600.0))
+                await tasks.start(asyncio.sleep(3600.0))
 
     task = asyncio.create_task(produce())
     await asyncio.sleep(1.0)
@@ -67,7 +67,7 @@ async def test_a_cancelled_pass_ends_at_once_though_its_producer_waits_for_room(
 
 @virtual_time
 async def test_what_the_producer_raises_cancels_the_jobs_and_comes_out_as_it_is() -> None:
-    """This way `except ApiError` around a crew works as expected."""
+    """This way `except ApiError` around a group works as expected."""
     ended: list[str] = []
 
     async def work() -> None:
@@ -77,8 +77,8 @@ async def test_what_the_producer_raises_cancels_the_jobs_and_comes_out_as_it_is(
             ended.append("job")
 
     async def produce() -> None:
-        async with Crew(2) as crew:
-            await crew.start(work())
+        async with BoundedTaskGroup(2) as tasks:
+            await tasks.start(work())
             await asyncio.sleep(1.0)
             raise Timeout("no answer in time")
 
@@ -93,8 +93,8 @@ async def test_what_a_job_raises_ends_the_producer() -> None:
         raise ValueError("wrong")
 
     async def produce() -> None:
-        async with Crew(2) as crew:
-            await crew.start(work())
+        async with BoundedTaskGroup(2) as tasks:
+            await tasks.start(work())
             await asyncio.sleep(3600.0)
 
     with pytest.raises(ExceptionGroup) as raised:
@@ -111,20 +111,20 @@ class Refusals:
         self._client = self.api.client(self.clock)
         self._mover = Mover(self._client, dead=_never_asked, clock=self.clock, rng=SeededRng(1))
         self.api.put(SECRETS, "foo")
-        lane = self.small.lane("secrets")
+        sync = self.small.sync("secrets")
         self.overall = failures(self.clock)
-        self.looks: list[tuple[Reach, float]] = []
-        lane.repairs = Repairs(self.clock, SeededRng(1), self.overall, self._ask)
-        self.running = asyncio.create_task(lane.repairs.run(self._mover))
+        self.scans: list[tuple[ScanScope, float]] = []
+        sync.retries = Retries(self.clock, SeededRng(1), self.overall, self._ask)
+        self.running = asyncio.create_task(sync.retries.run(self._mover))
 
-    async def assign(self, name: str = "foo") -> Outcome:
+    async def assign(self, name: str = "foo") -> MoveResult:
         await asyncio.sleep(0)
         meta = (await self._client.get(metadata_only(SECRET), name, "default")).metadata
         decision = plan(self.small.view, ENTRY, TypeMeta("v1", "Secret"), meta)
         return await self._mover.carry_out(Job(self.small.ring, ENTRY, SECRET, meta, decision))
 
-    def _ask(self, reach: Reach, at: float) -> None:
-        self.looks.append((reach, at))
+    def _ask(self, scope: ScanScope, at: float) -> None:
+        self.scans.append((scope, at))
 
     def labels(self) -> dict[str, str]:
         return self.api.labels(f"{SECRETS}/foo")
@@ -150,7 +150,7 @@ FORBIDDEN = status(403, "Forbidden", "policy")
 async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
     w = Refusals()
     w.refuse(FORBIDDEN, times=3)
-    assert await w.assign() is Outcome.FAILED
+    assert await w.assign() is MoveResult.FAILED
     await asyncio.sleep(30.0)
     assert w.labels() == {SHARD: "a"}
     assert len([request for request in w.api.requests if request[0] == "PATCH"]) == 4
@@ -161,37 +161,37 @@ async def test_a_refused_object_is_tried_again_alone_until_it_works() -> None:
 async def test_when_one_succeeds_all_are_tried_again_at_once_and_those_that_were_not_remembered_are_looked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(repairs, "REMEMBERED", 5)
+    monkeypatch.setattr(retries, "REMEMBERED", 5)
     w = Refusals()
     names = [f"foo{number}" for number in range(8)]
     w.refuse(FORBIDDEN)
     for name in names:
         w.api.put(SECRETS, name)
-        assert await w.assign(name) is Outcome.FAILED
+        assert await w.assign(name) is MoveResult.FAILED
     overflowed = w.clock.monotonic()
     await asyncio.sleep(100.0)
-    assert w.looks == [(Reach.MISPLACED, overflowed + repairs.MORE_AFTER)]
+    assert w.scans == [(ScanScope.MISPLACED, overflowed + retries.MORE_AFTER)]
     w.api.faults.clear()
     await asyncio.sleep(10.1)
     assert [name for name in names if w.api.labels(f"{SECRETS}/{name}")] == names[:5]
-    (reach, at) = w.looks[-1]
-    assert (len(w.looks), reach) == (2, Reach.MISPLACED)
+    (scope, at) = w.scans[-1]
+    assert (len(w.scans), scope) == (2, ScanScope.MISPLACED)
     assert at <= w.clock.monotonic()
     w.running.cancel()
 
 
 @virtual_time
-async def test_retries_that_fail_are_a_hundred_per_second_at_most_over_all_lanes() -> None:
+async def test_retries_that_fail_are_a_hundred_per_second_at_most_over_all_syncs() -> None:
     w = Refusals()
     tries = w.refuse(FORBIDDEN)
     for number in range(1000):
         w.api.put(SECRETS, f"foo{number}")
         await w.assign(f"foo{number}")
-    other = Repairs(w.clock, SeededRng(2), w.overall, w._ask)
+    other = Retries(w.clock, SeededRng(2), w.overall, w._ask)
     running = asyncio.create_task(other.run(w._mover))
     await asyncio.sleep(0)
-    lane = w.small.lane("secrets")
-    lane.repairs = other
+    sync = w.small.sync("secrets")
+    sync.retries = other
     for number in range(1000, 2000):
         w.api.put(SECRETS, f"foo{number}")
         await w.assign(f"foo{number}")
@@ -204,10 +204,10 @@ async def test_retries_that_fail_are_a_hundred_per_second_at_most_over_all_lanes
 
 
 @virtual_time
-async def test_a_lane_without_refusals_has_no_workers_for_them() -> None:
+async def test_a_sync_without_refusals_has_no_workers_for_them() -> None:
     before = asyncio.all_tasks()
     w = Refusals()
-    assert await w.assign() is Outcome.MOVED
+    assert await w.assign() is MoveResult.MOVED
     assert asyncio.all_tasks() - before == {w.running}
     w.running.cancel()
 
@@ -231,7 +231,7 @@ async def test_a_throttled_object_is_repaired_when_the_server_asked_to_come_back
     w = Refusals()
     headers = {"content-type": "application/json", "retry-after": "45"}
     w.refuse(HttpResponse(429, headers, status(429, "TooManyRequests").body), times=1)
-    assert await w.assign() is Outcome.FAILED
+    assert await w.assign() is MoveResult.FAILED
     await asyncio.sleep(44.0)
     assert w.labels() == {}
     await asyncio.sleep(2.0)
@@ -245,7 +245,7 @@ async def test_an_object_is_not_repaired_after_its_resource_left_the_ring() -> N
     """Its label would stay forever, because the resource is no longer scanned."""
     w = Refusals()
     w.refuse(FORBIDDEN)
-    assert await w.assign() is Outcome.FAILED
+    assert await w.assign() is MoveResult.FAILED
     w.small.become(RingResource(resource="configmaps"))
     w.api.faults.clear()
     await asyncio.sleep(600.0)

@@ -1,9 +1,9 @@
 """Limits on what runs at the same time: a bounded number of concurrent jobs, started by one producer and cancelled
 together with it; and places for blocks that start.
 
-    async with Crew(100) as crew:
+    async with BoundedTaskGroup(100) as tasks:
         async for item in items:
-            await crew.start(work(item))     # waits while 100 run: back-pressure on the producer
+            await tasks.start(work(item))     # waits while 100 run: back-pressure on the producer
 
 Guaranteed: leaving the block waits for all jobs; cancelling the block cancels them, so no producer is left
 waiting for workers that are gone (A20 in docs/defects.md). An exception in the block cancels the jobs and
@@ -19,12 +19,12 @@ from types import TracebackType
 from typing import Any
 
 
-class Crew:
+class BoundedTaskGroup:
     def __init__(self, size: int) -> None:
         self._free = asyncio.Semaphore(size)
         self._group = asyncio.TaskGroup()
 
-    async def __aenter__(self) -> Crew:
+    async def __aenter__(self) -> BoundedTaskGroup:
         await self._group.__aenter__()
         return self
 
@@ -52,7 +52,7 @@ class Crew:
         self._group.create_task(work, name="moves").add_done_callback(lambda _: self._free.release())
 
 
-class Places:
+class StartLimit:
     """A limit on how many blocks start at a time, which blocks that hang cannot exhaust.
 
     Guaranteed: at most `size` blocks are inside that entered less than `patience` seconds ago. A block that stays
@@ -65,7 +65,7 @@ class Places:
         self._patience = patience
 
     @asynccontextmanager
-    async def taken(self) -> AsyncIterator[None]:
+    async def slot(self) -> AsyncIterator[None]:
         await self._free.acquire()
         timer = asyncio.get_running_loop().call_later(self._patience, self._free.release)
         due = timer.when()

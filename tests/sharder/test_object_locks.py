@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.sharder.turns import Known, Turns
+from kubeshard.sharder.object_locks import Known, ObjectLocks
 from kubeshard.testing.virtual_time import virtual_time
 
 
@@ -17,7 +17,7 @@ class Writers:
     """Rings that write objects for a second each; every write makes a new version."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = ObjectLocks()
         self.log: list[tuple[str, str, str]] = []
         self.version = 10
 

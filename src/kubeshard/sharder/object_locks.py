@@ -32,7 +32,7 @@ class Known(NamedTuple):
         return compare(self.meta.resource_version, meta.resource_version) > 0
 
 
-class Turn:
+class ObjectLock:
     """The turn at one object."""
 
     __slots__ = ("_queue", "_waiting", "known")
@@ -78,20 +78,22 @@ class Turn:
 
 
 class _At:
-    """See `Turns.at`. Not a generator: it is entered for every write."""
+    """See `ObjectLocks.at`. Not a generator: it is entered for every write."""
 
     __slots__ = ("_known", "_place", "_turns", "_who")
 
-    def __init__(self, turns: dict[Hashable, Turn], place: Hashable, who: Hashable, known: Known) -> None:
+    def __init__(
+        self, turns: dict[Hashable, ObjectLock], place: Hashable, who: Hashable, known: Known
+    ) -> None:
         self._turns = turns
         self._place = place
         self._who = who
         self._known = known
 
-    async def __aenter__(self) -> Turn:
+    async def __aenter__(self) -> ObjectLock:
         turn = self._turns.get(self._place)
         if turn is None:
-            turn = self._turns[self._place] = Turn(self._known)
+            turn = self._turns[self._place] = ObjectLock(self._known)
             return turn
         turn.learn(self._known)
         future = turn._enter(self._who)
@@ -106,21 +108,21 @@ class _At:
     async def __aexit__(self, *_: object) -> None:
         self._leave(self._turns[self._place])
 
-    def _leave(self, turn: Turn) -> None:
+    def _leave(self, turn: ObjectLock) -> None:
         if not turn._pass_on():
             del self._turns[self._place]
 
 
-class Turns:
+class ObjectLocks:
     """The turns at all objects. `place` is an object, `who` a ring and what else distinguishes its jobs."""
 
     def __init__(self) -> None:
-        self._turns: dict[Hashable, Turn] = {}
+        self._turns: dict[Hashable, ObjectLock] = {}
 
-    def of(self, place: Hashable) -> Turn | None:
+    def of(self, place: Hashable) -> ObjectLock | None:
         """The turn at an object that is being written."""
         return self._turns.get(place)
 
-    def at(self, place: Hashable, who: Hashable, known: Known) -> AbstractAsyncContextManager[Turn]:
+    def at(self, place: Hashable, who: Hashable, known: Known) -> AbstractAsyncContextManager[ObjectLock]:
         """The block has the turn. `known`: the state that the job has read."""
         return _At(self._turns, place, who, known)

@@ -1,0 +1,231 @@
+"""The syncs in which a ring's resources are scanned: which operations wait for each other, and which do not."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from small_ring import SmallRing
+
+from kubeshard.core.errors import Unavailable
+from kubeshard.sharder.resource_syncs import AT_ONCE, ResourceSyncs, StartLimit
+from kubeshard.sharder.ring import ResourceSync
+from kubeshard.sharder.schedule import ScanResult, ScanScope
+from kubeshard.sharding import RingGroupResource, RingResource
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_world import SeededRng
+
+MAIN = RingResource(resource="mains", controlled_resources=(RingGroupResource(resource="children"),))
+CHILDLESS = RingResource(resource="mains")
+CHILD_ALONE = RingResource(resource="children")
+OTHER = RingResource(resource="others")
+
+
+class Scans:
+    """A ring in whose syncs scans take as long, and end, as the test says."""
+
+    def __init__(self, *resources: RingResource) -> None:
+        self.clock = VirtualClock()
+        self.started: list[tuple[float, str, ScanScope]] = []
+        self.takes: dict[str, float] = {}
+        self.outcomes: dict[str, ScanResult | Exception] = {}
+        self.relists = 0
+        self.small = SmallRing("a", "b", resources=resources, clock=self.clock)
+        resync: Any = SimpleNamespace(scan=self._scan)
+        self.ending = 0.0
+        """Seconds that a watch takes to end."""
+        unassigned: Any = SimpleNamespace(keep_watching=self._watch)
+        observer: Any = SimpleNamespace(relist=self._relist, fresh=self.small.fresh)
+        mover: Any = None
+        self.syncs = ResourceSyncs(
+            self.small.rings,
+            observer,
+            resync,
+            unassigned,
+            mover,
+            sync_period=300.0,
+            clock=self.clock,
+            rng=SeededRng(1),
+        )
+        self.running = asyncio.create_task(self.syncs.run())
+        self._began = self.clock.monotonic()
+
+    def become(self, *resources: RingResource) -> None:
+        self.small.become(*resources)
+        self.syncs.follow(self.small.ring)
+
+    async def _scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
+        resource = sync.entry.resource.resource
+        self.started.append((round(self.clock.monotonic() - self._began, 2), resource, scope))
+        view, tells_drains = sync.ring.view, scope is not ScanScope.MISPLACED
+        assert view is not None
+        if tells_drains:
+            sync.pending.begin(complete=scope is ScanScope.ALL)
+        await asyncio.sleep(self.takes.get(resource, 0.0))
+        outcome = self.outcomes.get(resource, ScanResult())
+        if isinstance(outcome, Exception):
+            raise outcome
+        if tells_drains:
+            sync.pending.end(view.hashring)
+        return outcome
+
+    async def _watch(self, sync: ResourceSync) -> None:
+        try:
+            await asyncio.sleep(1e9)
+        finally:
+            await asyncio.sleep(self.ending)
+
+    async def _relist(self) -> None:
+        self.relists += 1
+        await asyncio.sleep(1.0)
+        if self.relists == 1:
+            raise Unavailable("not now")
+        self.small.is_fresh = True
+
+    def of(self, resource: str) -> list[tuple[float, ScanScope]]:
+        return [(at, scope) for at, name, scope in self.started if name == resource]
+
+
+@virtual_time
+async def test_a_controlled_resource_comes_after_its_owner_and_nothing_else_waits() -> None:
+    scans = Scans(MAIN, OTHER)
+    scans.takes["mains"] = 50.0
+    await asyncio.sleep(60.0)
+    assert scans.of("mains")[0] == scans.of("others")[0] == (0.0, ScanScope.ALL)
+    assert scans.of("children") == [(50.0, ScanScope.ALL)]
+
+
+@virtual_time
+async def test_before_waiting_children_are_scanned_again_the_drains_of_their_owners_are_read() -> None:
+    scans = Scans(MAIN)
+    scans.outcomes["children"] = ScanResult(waiting=1)
+    await asyncio.sleep(1.5)
+    assert [entry[1:] for entry in scans.started] == [
+        ("mains", ScanScope.ALL),
+        ("children", ScanScope.ALL),
+        ("mains", ScanScope.CONTROLLED),
+        ("children", ScanScope.CONTROLLED),
+    ]
+
+
+@virtual_time
+async def test_owners_that_were_read_with_other_shards_are_all_read_again_before_children_that_wait() -> None:
+    scans = Scans(MAIN)
+    scans.outcomes["children"] = ScanResult(waiting=1)
+    await asyncio.sleep(0.5)
+    scans.small.shards = ("a",)
+    scans.small.ring.members_changed()
+    await asyncio.sleep(5.0)
+    normal = [scope for _, scope in scans.of("mains") if scope is not ScanScope.MISPLACED]
+    assert normal[:3] == [ScanScope.ALL, ScanScope.ALL, ScanScope.CONTROLLED]
+
+
+@virtual_time
+async def test_owners_that_cannot_be_read_are_waited_for_once_not_for_ever() -> None:
+    scans = Scans(MAIN)
+    scans.takes["mains"], scans.outcomes["mains"] = 60.0, ScanResult(failed=True)
+    scans.outcomes["children"] = ScanResult(waiting=1)
+    await asyncio.sleep(64.0)
+    assert [at for at, _ in scans.of("children")] == [60.0, 61.0, 63.0]
+
+
+@virtual_time
+async def test_a_lost_shard_is_urgent_in_every_sync_also_beside_scans_under_way() -> None:
+    scans = Scans(MAIN)
+    scans.takes["mains"] = 50.0
+    await asyncio.sleep(10.0)
+    scans.small.shards = ("a",)
+    scans.small.ring.members_changed()
+    await asyncio.sleep(0.1)
+    assert (10.0, ScanScope.MISPLACED) in scans.of("mains")
+    assert (10.0, ScanScope.MISPLACED) in scans.of("children")
+
+
+@virtual_time
+async def test_a_scan_that_crashes_ends_nothing_but_itself() -> None:
+    scans = Scans(MAIN, OTHER)
+    scans.outcomes["mains"] = RuntimeError("a bug")
+    await asyncio.sleep(20.0)
+    assert [at for at, _ in scans.of("mains")] == [0.0, 5.0, 15.0]
+    assert scans.of("others")
+    assert scans.of("children")
+
+
+@virtual_time
+async def test_a_resource_that_left_the_ring_is_scanned_no_more_and_holds_nobody_up() -> None:
+    scans = Scans(MAIN)
+    scans.takes["mains"] = 1000.0
+    await asyncio.sleep(10.0)
+    scans.become(CHILD_ALONE)
+    await asyncio.sleep(1.0)
+    assert scans.of("children") == [(10.0, ScanScope.ALL)]
+    scans.become()
+    await asyncio.sleep(1000.0)
+    assert len(scans.started) == 2
+    assert not scans.running.done()
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_nothing_begins_in_a_sync_any_more_while_all_syncs_end() -> None:
+    scans = Scans(OTHER)
+    await asyncio.sleep(1.0)
+    sync, ring = scans.small.sync("others"), scans.small.ring
+    scans.ending = 5.0
+    scans.running.cancel()
+    await asyncio.sleep(1.0)
+    begun: list[str] = []
+
+    async def work() -> None:
+        begun.append("work")
+
+    sync.start(work, "scan that would not be cancelled")
+    scans.syncs.follow(ring)
+    await asyncio.sleep(4.5)
+    assert (begun, ring.syncs, scans.running.done()) == ([], {}, True)
+
+
+@virtual_time
+async def test_leases_that_may_be_old_are_read_once_for_all_and_nothing_is_decided_before() -> None:
+    scans = Scans(CHILDLESS, OTHER)
+    scans.small.is_fresh = False
+    await asyncio.sleep(2.0)
+    assert (scans.relists, scans.started) == (1, [])
+    await asyncio.sleep(10.0)
+    assert scans.relists == 2
+    assert len(scans.started) == 2
+
+
+@virtual_time
+async def test_those_that_hang_give_their_places_to_those_that_come() -> None:
+    slow = [f"slow{number}" for number in range(5 * AT_ONCE)]
+    scans = Scans(*(RingResource(resource=resource) for resource in slow), CHILDLESS)
+    scans.takes = dict.fromkeys(slow, 1000.0)
+    await asyncio.sleep(0.4)
+    assert len(scans.started) == AT_ONCE
+    await asyncio.sleep(2.2)
+    assert len(scans.of("mains")) == 1
+
+
+@virtual_time
+async def test_a_place_is_given_back_once() -> None:
+    places, inside = StartLimit(1, 0.5), 0
+
+    async def visit(seconds: float) -> None:
+        nonlocal inside
+        async with places.slot():
+            inside += 1
+            await asyncio.sleep(seconds)
+            inside -= 1
+
+    async with asyncio.TaskGroup() as group:
+        for seconds in (0.1, 2.0, 0.1, 0.1):
+            group.create_task(visit(seconds))
+        await asyncio.sleep(0.2)
+        assert inside == 1
+        await asyncio.sleep(0.45)
+        assert inside == 2
+    async with places.slot():
+        pass
