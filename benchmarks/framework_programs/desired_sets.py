@@ -105,8 +105,7 @@ def main() -> None:
         [controller],
         client=client,
         runnables=[Runnable("drive", drive)],
-        metrics_address=None,
-        health_address=None,
+        pages=None,
     )
     run(manager)
 

@@ -56,8 +56,7 @@ def main() -> None:
         [controller],
         client=Client(ClusterConfig(server="https://example.com"), transport=wire),
         runnables=[Runnable("drive", drive)],
-        metrics_address=None,
-        health_address=None,
+        pages=None,
     )
     run(manager)
 

@@ -41,8 +41,10 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.core.objects import Key, KubeObject, ObjectMeta, Struct, field, metadata_only
     from kubeshard.core.readiness import is_ready
     from kubeshard.core.selectors import FieldSelector, Selector
+    from kubeshard.manager.caching import CacheSettings
     from kubeshard.manager.leader_election import LeaderElection
     from kubeshard.manager.manager import Manager
+    from kubeshard.manager.pages import Pages
     from kubeshard.manager.running import run
     from kubeshard.shard.sharding import Sharding
     from kubeshard.version import __version__
@@ -54,6 +56,7 @@ __all__ = [
     "OTHER_CLUSTERS",
     "Applied",
     "BlockingReconciler",
+    "CacheSettings",
     "Client",
     "Condition",
     "ConfigMap",
@@ -72,6 +75,7 @@ __all__ = [
     "LeaderElection",
     "Manager",
     "ObjectMeta",
+    "Pages",
     "Plan",
     "Reconciler",
     "Result",
@@ -123,8 +127,10 @@ _HOMES = {
     "core.objects": ("Key", "KubeObject", "ObjectMeta", "Struct", "field", "metadata_only"),
     "core.readiness": ("is_ready",),
     "core.selectors": ("FieldSelector", "Selector"),
+    "manager.caching": ("CacheSettings",),
     "manager.leader_election": ("LeaderElection",),
     "manager.manager": ("Manager",),
+    "manager.pages": ("Pages",),
     "manager.running": ("run",),
     "shard.sharding": ("Sharding",),
     "version": ("__version__",),

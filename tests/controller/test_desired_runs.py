@@ -55,7 +55,7 @@ class Shop:
             primary=Watch(App, when=when.generation_changed),
             applies=[ConfigMap, Widget, Tenant],
         )
-        manager = Manager([controller], client=self.client, metrics_address=None, health_address=None)
+        manager = Manager([controller], client=self.client, pages=None)
         task = asyncio.create_task(manager.run())
         try:
             async with asyncio.timeout(30):

@@ -74,8 +74,7 @@ def main() -> None:
                 namespace_selector=LabelSelector(match_labels={NAME_LABEL: options.namespace}),
                 timing=scaled(options.lease_seconds),
             ),
-            metrics_address=None,
-            health_address=None,
+            pages=None,
             graceful_timeout=options.grace,
         )
     )

@@ -16,7 +16,17 @@ from typing import Any, cast
 
 import pytest
 
-from kubeshard import ConfigMap, EveryKind, KubeObject, Manager, ObjectMeta, errors, until, wait_for
+from kubeshard import (
+    CacheSettings,
+    ConfigMap,
+    EveryKind,
+    KubeObject,
+    Manager,
+    ObjectMeta,
+    errors,
+    until,
+    wait_for,
+)
 from kubeshard.cache import Scope
 from kubeshard.client import Client
 from kubeshard.core import MergePatch, Namespace, Secret, controller_of, get_condition, safe_name
@@ -53,7 +63,7 @@ class Place:
             self._operators.append(operator)
             scope = Scope(frozenset({self.namespace, "default"}))
             manager = Manager(
-                controllers, client=operator, default_scope=scope, metrics_address=None, health_address=None
+                controllers, client=operator, cache=CacheSettings(default_scope=scope), pages=None
             )
             task = asyncio.create_task(manager.run())
             try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from kubeshard import CacheSettings
 from kubeshard.cache import Scope
 from kubeshard.examples.checksum.operator import secret_checksums
 from kubeshard.manager import Manager, run
@@ -19,12 +20,11 @@ def main() -> None:
     run(
         Manager(
             [secret_checksums()],
-            default_scope=Scope(frozenset({namespace})),
+            cache=CacheSettings(default_scope=Scope(frozenset({namespace}))),
             sharding=Sharding(
                 ring, name, namespace, timing=scaled(float(seconds)), takeover=Takeover.AFTER_RECORD
             ),
-            metrics_address=None,
-            health_address=None,
+            pages=None,
         )
     )
 

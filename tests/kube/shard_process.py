@@ -44,8 +44,7 @@ def main() -> None:
                 resources=[RingResource(group=Widget.KIND.group, resource="widgets")],
                 timing=scaled(float(seconds)),
             ),
-            metrics_address=None,
-            health_address=None,
+            pages=None,
         )
     )
 

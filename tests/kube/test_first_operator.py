@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kubeshard import CacheSettings
 from kubeshard.cache import Scope
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, MergePatch, NotFound, ObjectMeta, controller_of
@@ -75,9 +76,8 @@ async def test_it_creates_and_mends_what_its_pages_own(
     manager = Manager(
         [example.pages],
         client=kube_client.config,
-        default_scope=Scope(frozenset({namespace})),
-        metrics_address=None,
-        health_address=None,
+        cache=CacheSettings(default_scope=Scope(frozenset({namespace}))),
+        pages=None,
     )
     async with running(manager):
         first = await text_of(kube_client, "home", namespace)
@@ -105,8 +105,7 @@ async def test_as_a_shard_it_works_on_its_own_pages_only(
         client=kube_client.config,
         sharding=Sharding("pages", "a", namespace),
         world=dataclasses.replace(REAL_WORLD, watchdog=NoWatchdog),
-        metrics_address=None,
-        health_address=None,
+        pages=None,
     )
     async with running(manager):
         await text_of(kube_client, "mine", namespace)

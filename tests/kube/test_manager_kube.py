@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from kubeshard import when
+from kubeshard import CacheSettings, Pages, when
 from kubeshard.cache import Scope
 from kubeshard.client import Client
 from kubeshard.controller import Context, Controller, Reconciler, Watch
@@ -63,7 +63,13 @@ class Shouting(Reconciler[ConfigMap]):
 
 
 def manager_of(
-    client: Client, namespace: str, reconciler: Shouting, identity: str, **options: Any
+    client: Client,
+    namespace: str,
+    reconciler: Shouting,
+    identity: str,
+    *,
+    graceful_timeout: float = 30.0,
+    **pages: Any,
 ) -> Manager:
     controller = Controller(
         name="shouting",
@@ -75,14 +81,13 @@ def manager_of(
     return Manager(
         [controller],
         client=client.config,
-        default_scope=Scope(frozenset({namespace})),
+        cache=CacheSettings(default_scope=Scope(frozenset({namespace}))),
         # A reconcile that hangs would end the process of the tests.
         leader_election=LeaderElection(
             name="shouting", namespace=namespace, identity=identity, watchdog=False
         ),
-        metrics_address="127.0.0.1:0",
-        health_address="127.0.0.1:0",
-        **options,
+        pages=Pages(metrics_address="127.0.0.1:0", health_address="127.0.0.1:0", **pages),
+        graceful_timeout=graceful_timeout,
     )
 
 

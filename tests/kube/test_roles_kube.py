@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from kubeshard import (
+    CacheSettings,
     Client,
     ConfigMap,
     Context,
@@ -54,11 +55,10 @@ def operator(client: Any, namespace: str) -> Manager:
     return Manager(
         [Controller(name="note", reconciler=reconcile, primary=Note, owns=[ConfigMap])],
         client=client,
-        default_scope=Scope(frozenset({namespace})),
+        cache=CacheSettings(default_scope=Scope(frozenset({namespace}))),
         leader_election=LeaderElection(name="notes", namespace=namespace, watchdog=False),
         servers=[Webhooks(f"notes-{namespace}", [not_empty], namespace=namespace, host="127.0.0.1", port=0)],
-        metrics_address=None,
-        health_address=None,
+        pages=None,
     )
 
 

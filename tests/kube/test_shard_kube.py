@@ -112,8 +112,7 @@ class Ring:
             client=self.client.config,
             sharding=self.sharding(name, **options),
             world=WITHOUT_WATCHDOG,
-            metrics_address=None,
-            health_address=None,
+            pages=None,
         )
 
     @asynccontextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kubeshard import (
+    CacheSettings,
     Condition,
     Context,
     Controller,
@@ -80,8 +81,8 @@ async def running(client: Client, namespace: str, *controllers: Controller[Any])
     observing = Client(client.config, world=client.world)
     observing.observers.append(lambda method, *_: writes.append(method) if method != "GET" else None)
     scope = Scope(frozenset({namespace}))
-    options: dict[str, Any] = {"metrics_address": None, "health_address": None}
-    manager = Manager(controllers, client=observing, default_scope=scope, **options)
+    options: dict[str, Any] = {"pages": None}
+    manager = Manager(controllers, client=observing, cache=CacheSettings(default_scope=scope), **options)
     task = asyncio.create_task(manager.run())
     try:
         yield writes

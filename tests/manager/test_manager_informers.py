@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from manager_bench import Item
 
+from kubeshard import CacheSettings, Sharding
 from kubeshard.cache import Cache, Interrupted, Scope
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller
@@ -81,7 +82,7 @@ class Running:
 
 @asynccontextmanager
 async def running(client: Client, *controllers: Controller[Any], **options: Any) -> AsyncIterator[Running]:
-    manager = Manager(controllers, client=client, metrics_address=None, health_address=None, **options)
+    manager = Manager(controllers, client=client, pages=None, **options)
     manager._pages.health = health = Opened()  # type: ignore[assignment]
     task = asyncio.create_task(manager.run())
     await asyncio.sleep(1)
@@ -139,7 +140,7 @@ async def test_lists_and_watches_that_fail_are_counted_by_class_named_by_health_
     controller = Controller(name="maps", reconciler=Seen(), primary=ConfigMap, reads=[Item])
     async with (
         MemoryApi(ApiServer(world=virtual_world())).client() as client,
-        running(client, controller, on_watch_error=hook) as process,
+        running(client, controller, cache=CacheSettings(on_watch_error=hook)) as process,
     ):
         await asyncio.sleep(60)
         kind = "Item.v1.example.com"
@@ -200,7 +201,9 @@ async def test_controllers_see_what_the_managers_transforms_leave() -> None:
     seen = Seen()
     async with MemoryApi(ApiServer(world=virtual_world())).client() as client:
         controller = Controller(name="maps", reconciler=seen, primary=ConfigMap)
-        async with running(client, controller, transforms={ConfigMap.KIND: redacted}) as process:
+        async with running(
+            client, controller, cache=CacheSettings(transforms={ConfigMap.KIND: redacted})
+        ) as process:
             await put(client, "broken", password="secret")
             await put(client, "a", password="secret")
             await asyncio.sleep(1)
@@ -217,7 +220,7 @@ async def test_a_controller_goes_on_in_the_scope_to_which_its_informer_was_moved
     default, system = (Scope(namespaces=frozenset({name})) for name in ("default", "kube-system"))
     async with MemoryApi(ApiServer(world=virtual_world())).client() as client:
         controller = Controller(name="maps", reconciler=seen, primary=ConfigMap)
-        async with running(client, controller, default_scope=system) as process:
+        async with running(client, controller, cache=CacheSettings(default_scope=system)) as process:
             await put(client, "a", n="0")
             await asyncio.sleep(1)
             assert "a" not in seen.data
@@ -228,10 +231,7 @@ async def test_a_controller_goes_on_in_the_scope_to_which_its_informer_was_moved
 
 
 @virtual_time
-async def test_a_given_cache_has_its_transforms_and_hook_already() -> None:
+async def test_a_shard_is_given_no_cache_since_it_would_hold_the_objects_of_others() -> None:
     async with MemoryApi(ApiServer(world=virtual_world())).client() as client:
-        cache = Cache(client)
-        with pytest.raises(ValueError, match="already has its settings"):
-            Manager([], client=client, cache=cache, transforms={ConfigMap.KIND: lambda obj: obj})
-        with pytest.raises(ValueError, match="already has its settings"):
-            Manager([], client=client, cache=cache, on_watch_error=lambda informer, interrupted: None)
+        with pytest.raises(ValueError, match="a shard caches its own objects only"):
+            Manager([], client=client, cache=Cache(client), sharding=Sharding("ring"))

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from kubeshard import (
+    CacheSettings,
     ConfigMap,
     Context,
     Controller,
     KubeObject,
     LeaderElection,
     Manager,
+    Pages,
     Sharding,
     Struct,
     Watch,
@@ -147,18 +149,20 @@ def test_where_the_manager_works_in_some_namespaces_it_needs_roles_there_only() 
     controller = sites(
         owns=[Watch(ConfigMap, scope=Scope(frozenset({"a"})))], watches=[Watch(Theme, to=lambda r, t: [])]
     )
-    found = granted(Manager([controller], default_scope=scope))
+    found = granted(Manager([controller], cache=CacheSettings(default_scope=scope)))
     assert found["Role b sites.example.com"] == "get list watch"
     assert found["Role a events.events.k8s.io"] == "create patch"
     assert found["Role a configmaps"] == "get list watch create patch"
     assert "Role b configmaps" not in found
     assert [place for place in found if place.startswith("ClusterRole")] == ["ClusterRole themes.example.com"]
-    one = Manager([sites()], scopes={Site.KIND: Scope(frozenset({"c"}))})
+    one = Manager([sites()], cache=CacheSettings(scopes={Site.KIND: Scope(frozenset({"c"}))}))
     assert granted(one)["Role c sites.example.com"] == "get list watch"
 
 
 def test_leader_election_needs_its_own_lease() -> None:
-    manager = Manager([], leader_election=LeaderElection(name="op", namespace="sys"), metrics_auth=True)
+    manager = Manager(
+        [], leader_election=LeaderElection(name="op", namespace="sys"), pages=Pages(metrics_auth=True)
+    )
     assert granted(manager) == {
         "Role sys leases.coordination.k8s.io": "create",
         "Role sys leases.coordination.k8s.io op": "get update",

@@ -40,8 +40,7 @@ def undeclared_shard(world: SimulatedCluster, ring: str = "r") -> Process:
             [controller],
             client=process.client(),
             sharding=sharding,
-            metrics_address=None,
-            health_address=None,
+            pages=None,
         )
     )
 

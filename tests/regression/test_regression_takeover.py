@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubeshard import ALL
+from kubeshard import ALL, CacheSettings
 from kubeshard.cache import Scope
 from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
 from kubeshard.controller import Context, Reconciler, Result
@@ -264,7 +264,7 @@ def test_a_shard_that_works_in_one_namespace_reclaims_its_objects_there_and_asks
             mine = await labelled(world, Thing, "mine", **{ME.label: "s0"})
             asked: list[str] = []
             world.observers.append(lambda process, request, answer: asked.append(request.target))
-            world.shard("s0", Touch(), default_scope=Scope(frozenset({"team"})))
+            world.shard("s0", Touch(), cache=CacheSettings(default_scope=Scope(frozenset({"team"}))))
             await world.until(
                 lambda: state(world, mine).resource_version != mine.resource_version, within=10, step=0.01
             )

@@ -13,7 +13,7 @@ from kubeshard.core.errors import ApiError, Throttled
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.manager.rights import LeaderFence
+from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.moves import TAKEN, Job, Mover, MoveResult, Still
 from kubeshard.sharder.object_locks import Known

@@ -13,6 +13,7 @@ from kubeshard import (
     OTHER_CLUSTERS,
     Applied,
     BlockingReconciler,
+    CacheSettings,
     Client,
     Condition,
     ConfigMap,
@@ -27,6 +28,7 @@ from kubeshard import (
     KubeObject,
     LeaderElection,
     Manager,
+    Pages,
     Plan,
     Reconciler,
     Result,
@@ -350,7 +352,8 @@ async def works() -> None: ...
 
 manager = Manager(
     [app_controller, EveryKind(labelled)],
-    transforms={Site.KIND.group_kind: bare},
+    cache=CacheSettings(transforms={Site.KIND.group_kind: bare}),
+    pages=Pages(metrics_auth=True, readiness={"site": lambda: None}),
     leader_election=LeaderElection(name="operator"),
     runnables=[Runnable("work", works, needs_leadership=True)],
 )

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kubeshard.cache.cache import Cache
+from kubeshard.manager.caching import CacheSettings
 from kubeshard.manager.leader_election import LeaderElection
+from kubeshard.manager.pages import Pages
 
 
-def check_arguments(leader_election: Any, sharding: Any, clusters: Any, **lists: Any) -> None:
-    """Raises TypeError for arguments of the wrong type."""
+def check_arguments(
+    leader_election: Any, sharding: Any, clusters: Any, cache: Any, pages: Any, **lists: Any
+) -> None:
+    """Raises TypeError for arguments of the wrong type, ValueError for those that exclude each other."""
+    if not isinstance(cache, Cache | CacheSettings | None):
+        raise TypeError("cache takes CacheSettings(scopes=..., ...) or a Cache")
+    if isinstance(cache, Cache) and sharding is not None:
+        raise ValueError(
+            "a shard caches its own objects only: pass cache=CacheSettings(...) instead of a Cache"
+        )
+    if not isinstance(pages, Pages | None):
+        raise TypeError("pages takes Pages(metrics_address=..., ...), or None for no pages")
     if not isinstance(clusters, Mapping | None):
         raise TypeError('clusters takes clusters by name: clusters={"eu": "context of the kubeconfig"}')
     if leader_election is not None and not isinstance(leader_election, LeaderElection):
@@ -21,7 +34,19 @@ def check_arguments(leader_election: Any, sharding: Any, clusters: Any, **lists:
             raise TypeError(f"{name} takes a list: {name}=[{type(parts).__name__}(...)]")
 
 
-def check_cache(cache: object, settings: Iterable[object]) -> None:
-    """Raises ValueError if a cache is given together with cache settings."""
-    if cache is not None and any(settings):
-        raise ValueError("a given cache already has its settings: pass either cache or the settings for one")
+_PAGES = (
+    "metrics_address",
+    "metrics_ssl",
+    "metrics_auth",
+    "health_address",
+    "liveness",
+    "readiness",
+    "debug",
+)
+_CACHE = ("scopes", "default_scope", "transforms", "on_watch_error")
+INSTEAD = {
+    **{name: f"pages=Pages({name}=...), or pages=None for no pages" for name in _PAGES},
+    **{name: f"cache=CacheSettings({name}=...)" for name in _CACHE},
+    "leader_fence": "client.fenced(election.fence), with the fence of the LeaderElection",
+}
+"""Arguments of earlier versions of `Manager`."""

@@ -17,13 +17,13 @@ from urllib.parse import parse_qs
 import msgspec
 
 from kubeshard.manager.debug import ControllerView, InformerView, KeyView, Picture
-from kubeshard.manager.http import Page, Pages, Request
+from kubeshard.manager.http import Page, Request, Route
 
 DebugAccess = Literal["loopback", "everywhere", "off"]
 """The clients that may read the page."""
 
 
-def debug_page(picture: Callable[[], Picture], access: DebugAccess) -> Pages:
+def debug_page(picture: Callable[[], Picture], access: DebugAccess) -> Route:
     def page(request: Request) -> Page | None:
         if request.path.removesuffix("/") != "/debug" or access == "off":
             return None

@@ -32,11 +32,11 @@ class Page(NamedTuple):
     """The content encoding; the body is encoded already."""
 
 
-Pages = Callable[[Request], Page | Awaitable[Page] | None]
+Route = Callable[[Request], Page | Awaitable[Page] | None]
 """Returns None for paths that it does not serve."""
 
 
-def pages_app(*pages: Pages) -> AsgiApp:
+def pages_app(*pages: Route) -> AsgiApp:
     """Serves GET and HEAD requests from the first of `pages` that serves the path; otherwise 404 or 405."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,7 +60,7 @@ async def respond(
     await send({"type": "http.response.body", "body": b"" if head else body})
 
 
-async def _answer(scope: Scope, pages: Sequence[Pages]) -> Page:
+async def _answer(scope: Scope, pages: Sequence[Route]) -> Page:
     if scope["method"] not in ("GET", "HEAD"):
         return Page(405, "method not allowed\n")
     host = (scope.get("client") or ("",))[0]

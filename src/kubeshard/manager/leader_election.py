@@ -34,8 +34,9 @@ from typing import Any, ClassVar
 from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
 from kubeshard.core.builtin import Lease
-from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import Grant
+from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_dns_subdomain
 from kubeshard.runtime.watchdog import NoSignals, NoWatchdog, Watchdog
 from kubeshard.tenure.claim import Claim
@@ -55,6 +56,26 @@ class ElectionTiming(Timing):
     what: ClassVar[str] = "leader election"
 
 
+class LeaderFence:
+    """Refuses writes while this process does not lead, even just before the work is cancelled. Covers no kind:
+    objects do not carry the leader's name, so the server does not reject a late write.
+    """
+
+    label_key = ""
+    shard = ""
+
+    def __init__(self) -> None:
+        self.leadership: Tenure | None = None
+
+    def covers(self, kind: Kind) -> bool:
+        return False
+
+    def check(self) -> None:
+        if self.leadership is None:
+            raise NotOurs("this instance is not the leader")
+        self.leadership.check()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElection:
     """The Lease to compete for. `namespace` defaults to the pod's or, outside a pod, to that of the kubeconfig's
@@ -64,6 +85,9 @@ class LeaderElection:
     `watchdog=False`: nothing ends a leader that does not end by itself; see the module for what is guaranteed then.
     For a process that must survive the loss of its leadership (a test, a manager inside a larger program), and for
     process 1 of a container that `kubeshard.manager.run` cannot move under an init.
+
+    `fence`: for the program's own clients that only the leader may write with, `client.fenced(election.fence)`; the
+    clients of reconcilers have it anyway.
     """
 
     name: str
@@ -71,6 +95,7 @@ class LeaderElection:
     identity: str = ""
     timing: ElectionTiming = field(default_factory=ElectionTiming)
     watchdog: bool = True
+    fence: LeaderFence = field(default_factory=LeaderFence, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not is_dns_subdomain(self.name):
@@ -104,6 +129,7 @@ class LeaderElector:
     def __init__(self, client: Client, election: LeaderElection, metrics: TenureMetrics) -> None:
         world = client.world
         self.identity = election.identity or f"{world.host.name()}_{world.rng.token()}"
+        self.fence = election.fence
         self._election = election
         self._client = client
         self._clock = world.clock

@@ -33,14 +33,13 @@ Who stops whom:
 Controllers work only while every Lease that they need is held. Not guaranteed: that the process ends if a reconcile
 swallows cancellation; `kubeshard.manager.run` bounds that.
 
-RBAC: see controllers, election and membership; `metrics_auth` needs `create` on `tokenreviews`, `subjectaccessreviews`.
+RBAC: see controllers, election, membership and pages.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Literal
@@ -48,9 +47,6 @@ from typing import Any, Literal
 from prometheus_client import CollectorRegistry
 
 from kubeshard.cache.cache import Cache
-from kubeshard.cache.informer import OnError
-from kubeshard.cache.scope import Scope
-from kubeshard.cache.transforms import Transform
 from kubeshard.client.client import Client
 from kubeshard.client.config import ClusterConfig
 from kubeshard.client.loading import load_config
@@ -58,15 +54,14 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.every_kind import EveryKind
+from kubeshard.core.arguments import ArgumentHints
 from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
-from kubeshard.core.kinds import GroupKind, Kind
-from kubeshard.manager.arguments import check_arguments, check_cache
+from kubeshard.manager.arguments import INSTEAD, check_arguments
 from kubeshard.manager.cache_metrics import CacheMetrics
-from kubeshard.manager.caching import Caching
+from kubeshard.manager.caching import CacheSettings
 from kubeshard.manager.debug import Debug
-from kubeshard.manager.debug_page import DebugAccess
 from kubeshard.manager.dynamic import DynamicControllers, split
 from kubeshard.manager.ending import end_of, single, tell_what_lasts
 from kubeshard.manager.fleet import ClusterSource, Fleet
@@ -75,8 +70,8 @@ from kubeshard.manager.kinds import KindMetrics, Kinds, until_known, until_share
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.metrics import Metrics
-from kubeshard.manager.pages import StatusPages
-from kubeshard.manager.rights import LeaderFence, holding
+from kubeshard.manager.pages import NO_PAGES, PAGES, Pages, StatusPages
+from kubeshard.manager.rights import holding
 from kubeshard.manager.roles import manager_grants
 from kubeshard.manager.runnable import Runnable, Stop, beside
 from kubeshard.manager.serving import AnyServer, registries, serving, unready_checks
@@ -90,22 +85,19 @@ from kubeshard.tenure.tenure import Gate
 _log = get_logger("kubeshard.manager")
 
 
-class Manager:
+class Manager(ArgumentHints):
     """Runs controllers and what they need, against one or several clusters.
 
     `client`: the home cluster's client, or a configuration from which the manager creates one; by default, the
     configuration that `load_config` finds. `clusters`: other clusters by name, as clients, configurations, or contexts
-    of the kubeconfig (`kubeshard.manager.fleet`). `cache`: a cache to use; by default, one is created for each cluster
-    with `scopes` (per kind), `default_scope`, `transforms` and the hook `on_watch_error` (see `Cache`).
-    `leader_election`: controllers and runnables that need leadership run in one process at a time; without it, they run
-    in every process. `leader_fence`: a fence for the program's own clients with which only the leader may write
-    (`client.fenced(leader_fence)`); the clients of reconcilers have it anyway. `sharding`: makes the process a shard of
-    a ring, so that controllers of the ring's kinds reconcile its share. `servers`: webhook servers and similar ones.
+    of the kubeconfig (`kubeshard.manager.fleet`). `cache`: the settings of the caches, of which there is one for each
+    cluster; or a cache for the home cluster that the program has created.
 
-    Pages: `metrics_address` and `health_address` are `host:port` or `:port`; None or `"0"` for none. `metrics_ssl`
-    serves metrics over HTTPS; with `metrics_auth`, the API server decides who may read them. `liveness` and `readiness`
-    are additional checks by name. `debug`: who may read `/debug` on the health port (`kubeshard.manager.debug_page`).
-    `graceful_timeout`: how many seconds reconciles get to end after a stop; negative means unlimited.
+    `leader_election`: controllers and runnables that need leadership run in one process at a time; without it, they run
+    in every process. `sharding`: makes the process a shard of a ring, so that controllers of the ring's kinds reconcile
+    its share. `servers`: webhook servers and similar ones. `pages`: metrics, health and debug; None for none.
+    `graceful_timeout`: how many seconds reconciles get to end after a stop; negative means unlimited. `registry`: for
+    the manager's metrics, instead of prometheus_client's default one.
 
     `world`: for a client that the manager creates; a given client brings its own world, which all parts use.
 
@@ -113,39 +105,31 @@ class Manager:
     controllers that read one kind as two classes.
     """
 
+    INSTEAD = INSTEAD
+
     def __init__(
         self,
         controllers: Sequence[Controller[Any] | EveryKind] = (),
         *,
         client: Client | ClusterConfig | None = None,
         clusters: Mapping[str, ClusterSource] | None = None,
-        cache: Cache | None = None,
-        scopes: Mapping[GroupKind | Kind, Scope] | None = None,
-        default_scope: Scope | None = None,
-        transforms: Mapping[GroupKind | Kind, Transform[Any]] | None = None,
-        on_watch_error: OnError | None = None,
+        cache: CacheSettings | Cache | None = None,
         leader_election: LeaderElection | None = None,
-        leader_fence: LeaderFence | None = None,
         sharding: Membership | None = None,
         runnables: Sequence[Runnable] = (),
         servers: Sequence[AnyServer] = (),
-        metrics_address: str | None = ":8080",
-        metrics_ssl: ssl.SSLContext | None = None,
-        metrics_auth: bool = False,
-        health_address: str | None = ":8081",
-        debug: DebugAccess = "loopback",
-        liveness: Mapping[str, Check] | None = None,
-        readiness: Mapping[str, Check] | None = None,
+        pages: Pages | None = PAGES,
         graceful_timeout: float = 30.0,
         registry: CollectorRegistry | None = None,
         world: World = REAL_WORLD,
     ) -> None:
-        check_arguments(leader_election, sharding, clusters, servers=servers, runnables=runnables)
-        check_cache(cache, (sharding, scopes, default_scope, transforms, on_watch_error))
+        check_arguments(
+            leader_election, sharding, clusters, cache, pages, servers=servers, runnables=runnables
+        )
         self.metrics = Metrics(registry, lambda: registries(self._servers))
         self._given_client = client
-        self._given_cache = cache
-        self._caching = Caching(dict(scopes or {}), default_scope, transforms, on_watch_error)
+        self._given_cache = cache if isinstance(cache, Cache) else None
+        self._caching = cache if isinstance(cache, CacheSettings) else CacheSettings()
         self._election = leader_election
         self._sharding = sharding
         self._runnables = tuple(runnables)
@@ -154,7 +138,6 @@ class Manager:
         self._stop = Stop(graceful_timeout)
         self._cache: Cache | None = None
         self._elector: LeaderElector | None = None
-        self._leader_fence = leader_fence or LeaderFence()
         fixed, self._every = split(controllers)
         self._staff = staff = Staff(fixed, sharding=sharding, metrics=self.metrics, stop=self._stop)
         clock = self._world.clock
@@ -180,17 +163,9 @@ class Manager:
         self._debug = Debug(clock, self._vitals, self._caches, lambda: staff.runners, fleet.views)
         election: dict[str, Check] = {"leader-election": self._hung} if leader_election or sharding else {}
         self._pages = StatusPages(
-            health_address=health_address,
-            metrics_address=metrics_address,
-            metrics_ssl=metrics_ssl,
-            metrics_auth=metrics_auth,
-            debug=debug,
-            liveness={"workers": self._vitals.hanging, **election, **(liveness or {})},
-            readiness={
-                "cache-sync": self._kinds.unfilled,
-                **unready_checks(self._servers),
-                **(readiness or {}),
-            },
+            pages or NO_PAGES,
+            liveness={"workers": self._vitals.hanging, **election},
+            readiness={"cache-sync": self._kinds.unfilled, **unready_checks(self._servers)},
             notes=lambda: (*self._kinds.notes(), *fleet.notes()),
             picture=self._debug.picture,
             metrics=self.metrics,
@@ -373,7 +348,9 @@ class Manager:
         return cluster
 
     def _cache_of(self, client: Client, cluster: str) -> Cache:
-        return self._caching.cache(client, cluster, self._sharding.scopes(cluster) if self._sharding else {})
+        return self._caching.new_cache(
+            client, cluster, self._sharding.scopes(cluster) if self._sharding else {}
+        )
 
     def _clusters_of(self, client: Client, cache: Cache, events: EventRecorder) -> tuple[Cluster, Cluster]:
         """The cluster for controllers that do not need leadership, and the one for those that do."""
@@ -381,7 +358,7 @@ class Manager:
         writing = client if self._sharding is None else self._sharding.client(client, cache.cluster)
         cluster = leading = Cluster(writing, cache, events, fleet=fleet)
         if self._election is not None:
-            fence = self._leader_fence
+            fence = self._election.fence
             fenced = client.fenced(fence) if self._sharding is None else writing.checked(fence.check)
             leading = dataclasses.replace(cluster, client=fenced, fleet=leading_fleet)
         return cluster, leading
@@ -406,7 +383,7 @@ class Manager:
         await self._staff.elected.needed()
         held = self._elector.held(self._vitals.unfit, self.cache.distrust)
         async with holding(held, "leadership", self._stop.ending) as leadership:
-            self._leader_fence.leadership = leadership
+            self._elector.fence.leadership = leadership
             clean = await self._staff.elected.run((*gates, leadership.gate))
             if clean:
                 leadership.stopped_cleanly()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 
 from kubeshard.client.client import Client
 from kubeshard.manager.debug import Picture
@@ -15,34 +16,54 @@ from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.metrics_auth import MetricsAuth
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pages:
+    """The pages of a manager, `/metrics` on one port, `/healthz`, `/readyz` and `/debug` on another.
+
+    `metrics_address` and `health_address` are `host:port`, or `:port` for all interfaces; None or `"0"` for none.
+    `metrics_ssl` serves the metrics over HTTPS. `metrics_auth`: the API server decides who may read them; needs RBAC
+    `create` on `tokenreviews` and `subjectaccessreviews`. `liveness` and `readiness`: checks by name in addition to the
+    manager's own; one returns what is wrong, or None. `debug`: who may read `/debug` (`kubeshard.manager.debug_page`).
+    """
+
+    metrics_address: str | None = ":8080"
+    metrics_ssl: ssl.SSLContext | None = None
+    metrics_auth: bool = False
+    health_address: str | None = ":8081"
+    liveness: Mapping[str, Check] = field(default_factory=dict)
+    readiness: Mapping[str, Check] = field(default_factory=dict)
+    debug: DebugAccess = "loopback"
+
+
+PAGES = Pages()
+NO_PAGES = Pages(metrics_address=None, health_address=None)
+
+
 class StatusPages:
-    """See `Manager`. `notes` returns lines about problems that do not count against readiness.
+    """Serves `Pages`, with the manager's own checks. `notes` returns lines about problems that do not count against
+    readiness.
 
     Raises ConfigurationError for an invalid address, ValueError for an invalid `debug`.
     """
 
     def __init__(
         self,
+        pages: Pages,
         *,
-        health_address: str | None,
-        metrics_address: str | None,
-        metrics_ssl: ssl.SSLContext | None,
-        metrics_auth: bool,
-        debug: DebugAccess,
         liveness: Mapping[str, Check],
         readiness: Mapping[str, Check],
         notes: Callable[[], Iterable[str]],
         picture: Callable[[], Picture],
         metrics: Metrics,
     ) -> None:
-        self.health = Listener("health_address", health_address)
-        self.metrics = Listener("metrics_address", metrics_address, metrics_ssl)
-        self._healthz = Checks("/healthz", {"ping": ping, **liveness})
-        self._readyz = Checks("/readyz", readiness, notes)
-        self._debug = debug_page(picture, debug)
+        self.health = Listener("health_address", pages.health_address)
+        self.metrics = Listener("metrics_address", pages.metrics_address, pages.metrics_ssl)
+        self._healthz = Checks("/healthz", {"ping": ping, **liveness, **pages.liveness})
+        self._readyz = Checks("/readyz", {**readiness, **pages.readiness}, notes)
+        self._debug = debug_page(picture, pages.debug)
         self._metrics = metrics
-        self._metrics_ssl = metrics_ssl
-        self.metrics_auth = metrics_auth
+        self._metrics_ssl = pages.metrics_ssl
+        self.metrics_auth = pages.metrics_auth
 
     def move(self, *, metrics_address: str | None, health_address: str | None) -> None:
         """Replaces the addresses that are given, before `open`. Raises ConfigurationError."""

@@ -7,10 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
-from kubeshard.core.errors import KubeshardError, NotOurs
-from kubeshard.core.kinds import Kind
+from kubeshard.core.errors import KubeshardError
 from kubeshard.manager.membership import Right
-from kubeshard.tenure.tenure import Tenure
 
 T = TypeVar("T", bound=Right)
 
@@ -39,23 +37,3 @@ async def _raise_when_lost(tenure: Right, what: str, ending: Callable[[float | N
     reason = await tenure.lost()
     ending(LOSS_GRACE)
     raise RightLost(f"lost {what}: {reason}")
-
-
-class LeaderFence:
-    """Refuses writes while this process does not lead, even just before the work is cancelled. Covers no kind:
-    objects do not carry the leader's name, so the server does not reject a late write.
-    """
-
-    label_key = ""
-    shard = ""
-
-    def __init__(self) -> None:
-        self.leadership: Tenure | None = None
-
-    def covers(self, kind: Kind) -> bool:
-        return False
-
-    def check(self) -> None:
-        if self.leadership is None:
-            raise NotOurs("this instance is not the leader")
-        self.leadership.check()

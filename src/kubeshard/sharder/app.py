@@ -24,7 +24,7 @@ from kubeshard.core.objects import Key
 from kubeshard.manager.connecting import connected
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.metrics_certificate import self_signed
-from kubeshard.manager.rights import LeaderFence
+from kubeshard.manager.pages import Pages
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.running import run
 from kubeshard.runtime.world import REAL_WORLD, World
@@ -120,9 +120,8 @@ def build_sharder(
     ca = certificates if isinstance(certificates, SharedCertificate) else None
     drift = WebhookDrift(sharder, clock, rng)
     secure = not config.insecure_metrics
-    fence = LeaderFence()
     election = config.leader_election.election(config.election_name, config.election_namespace, rng)
-    leader = sharder.fenced(fence) if election else sharder
+    leader = sharder.fenced(election.fence) if election else sharder
     return Manager(
         [
             lease_controller(rings, observer, clock),
@@ -135,22 +134,23 @@ def build_sharder(
         client=client,
         cache=cache,
         leader_election=election,
-        leader_fence=fence,
         runnables=[
             Runnable("lease-observer", observer.run),
             Runnable("ring-kinds", learn_kinds),
         ],
         servers=servers,
-        metrics_address=config.metrics_address,
-        metrics_ssl=self_signed(client.world, certified)
-        if secure and config.metrics_address != "0"
-        else None,
-        metrics_auth=secure,
-        health_address=config.health_address,
-        debug=config.debug_access,
-        readiness={
-            "webhook": lambda: None if all(s.ready() for s in servers) else "the webhook is not listening"
-        },
+        pages=Pages(
+            metrics_address=config.metrics_address,
+            metrics_ssl=self_signed(client.world, certified)
+            if secure and config.metrics_address != "0"
+            else None,
+            metrics_auth=secure,
+            health_address=config.health_address,
+            readiness={
+                "webhook": lambda: None if all(s.ready() for s in servers) else "the webhook is not listening"
+            },
+            debug=config.debug_access,
+        ),
         graceful_timeout=config.graceful_shut_down,
         registry=registry,
     )

@@ -39,10 +39,10 @@ from kubeshard.controller.syncing import is_served, trouble, until_filled
 from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, LabelSelector
-from kubeshard.manager.leader_election import LeaderElection, LeaderElector
+from kubeshard.manager.leader_election import LeaderElection, LeaderElector, LeaderFence
 from kubeshard.manager.membership import HealthGate
 from kubeshard.manager.metrics import Metrics
-from kubeshard.manager.rights import LeaderFence, RightLost, holding
+from kubeshard.manager.rights import RightLost, holding
 from kubeshard.manager.runnable import Shift, Stop
 from kubeshard.manager.staff import measured
 from kubeshard.runtime.logs import get_logger

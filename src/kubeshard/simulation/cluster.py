@@ -322,8 +322,7 @@ class SimulatedCluster(Environment):
                 [thing, *controllers],
                 client=started.client(),
                 sharding=member,
-                metrics_address=None,
-                health_address=None,
+                pages=None,
                 **manager,
             )
         )
@@ -335,8 +334,7 @@ class SimulatedCluster(Environment):
             Manager(
                 controllers,
                 client=process.client(),
-                metrics_address=None,
-                health_address=None,
+                pages=None,
                 **manager,
             )
         )

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from kubeshard import (
+    CacheSettings,
     Client,
     ConfigMap,
     Context,
@@ -61,11 +62,10 @@ def build_checksum_controller(
     return Manager(
         [secret_checksums()],
         client=client,
-        default_scope=Scope(frozenset({namespace})),
+        cache=CacheSettings(default_scope=Scope(frozenset({namespace}))),
         sharding=sharding,
         leader_election=election,
-        metrics_address=None,
-        health_address=None,
+        pages=None,
         graceful_timeout=GRACEFUL_TIMEOUT,
     )
 
