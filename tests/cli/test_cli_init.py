@@ -17,7 +17,7 @@ from kubeshard import Client, ConfigMap, KubeObject, Struct, until, wait_for
 from kubeshard.cli.program import cli
 from kubeshard.client import install
 from kubeshard.core import Condition, ConfigurationError, Form
-from kubeshard_apiserver.front.yaml_bodies import read_yaml
+from kubeshard_apiserver.front.bodies import read_yaml
 from kubeshard_apiserver.serving import embedded_in_thread
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kubeshard.core.yaml_output import as_yaml, documents, scalar
-from kubeshard_apiserver.front.yaml_bodies import read_yaml
+from kubeshard_apiserver.front.bodies import read_yaml
 from puzzling_texts import PUZZLING
 
 TEXT = st.one_of(

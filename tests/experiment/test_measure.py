@@ -29,7 +29,7 @@ from kubeshard.experiment.recording import Request
 from kubeshard.monitoring.definitions import defined
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard_apiserver.front.metrics import Metrics
+from kubeshard_apiserver.front.monitoring import Metrics
 from kubeshard_apiserver.front.requests import Request as HttpAsked
 from kubeshard_apiserver.server import ApiServer
 

@@ -27,7 +27,8 @@ MODULES = [
 def _file_of(module: str) -> Path:
     (package,) = (package for package in PACKAGES if package.name == module.partition(".")[0])
     base = package.parent.joinpath(*module.split("."))
-    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+    face = base / "__init__.py"
+    return face if face.is_file() else base.with_suffix(".py")
 
 
 @cache

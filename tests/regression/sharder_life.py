@@ -34,7 +34,7 @@ from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.simulation.processes import Before, Network, Process, refusal
 from kubeshard.webhook.shared_certificate import SharedCertificate
 from kubeshard_apiserver import User
-from kubeshard_apiserver.access.authorizer import Attributes, Authorizer, Decision, Held
+from kubeshard_apiserver.access import Attributes, Authorizer, Decision, Held
 
 NAMESPACE, NAME = "sharding-system", "sharder"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"

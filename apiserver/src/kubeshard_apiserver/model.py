@@ -13,8 +13,7 @@ from kubeshard.core.objects import Key
 from kubeshard.core.times import second_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
-from kubeshard_apiserver.access.authorizer import ALLOW_ALL, Authorizer
-from kubeshard_apiserver.access.user import ADMINISTRATOR, User
+from kubeshard_apiserver.access import ADMINISTRATOR, ALLOW_ALL, Authorizer, User
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.builtin import builtin_resources
 from kubeshard_apiserver.resources.conversion_webhooks import converting

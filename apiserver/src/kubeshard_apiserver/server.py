@@ -2,11 +2,16 @@
 
 Guaranteed: a verb either takes full effect or raises `ApiError` and changes nothing; two servers given the same clock,
 the same source of unique names and the same calls reach the same state. docs/apiserver.md lists what is not
-implemented yet.
+implemented yet. Source of the objects that every new cluster has: k8s.io/kubernetes `pkg/registry/scheduling/rest`,
+`pkg/controlplane/controller/kubernetesservice`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard_apiserver.admission.admitting import Admission
@@ -14,8 +19,11 @@ from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, version_of
 from kubeshard_apiserver.patching import Patch
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
-from kubeshard_apiserver.resources.initial import INITIAL_OBJECTS
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
+from kubeshard_apiserver.resources.pod_defaults import SYSTEM_PRIORITIES
+from kubeshard_apiserver.resources.priority_and_disruption import PRIORITY_CLASSES
+from kubeshard_apiserver.resources.service_addresses import RANGE
+from kubeshard_apiserver.resources.services import SERVICES
 from kubeshard_apiserver.steps import finish
 from kubeshard_apiserver.store import Journal
 from kubeshard_apiserver.verbs.changing import Changes
@@ -24,6 +32,44 @@ from kubeshard_apiserver.verbs.establishing import Definitions
 from kubeshard_apiserver.verbs.reading import ListOptions, Page, Reads
 from kubeshard_apiserver.verbs.watching import Watch, Watches
 from kubeshard_apiserver.verbs.writing import Writes
+
+_PORT = 6443
+_USED = {
+    "system-cluster-critical": "Used for system critical pods that must run in the cluster, but can be moved to "
+    "another node if necessary.",
+    "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
+}
+
+
+class Initial(NamedTuple):
+    resource: GroupResource
+    namespace: str
+    body: Mapping[str, Any]
+
+
+INITIAL_OBJECTS = (
+    *(
+        Initial(
+            PRIORITY_CLASSES, "", {"metadata": {"name": name}, "value": value, "description": _USED[name]}
+        )
+        for name, value in SYSTEM_PRIORITIES.items()
+    ),
+    Initial(
+        SERVICES,
+        "default",
+        {
+            "metadata": {
+                "name": "kubernetes",
+                "labels": {"component": "apiserver", "provider": "kubernetes"},
+            },
+            "spec": {
+                "clusterIP": str(RANGE[1]),
+                "ports": [{"name": "https", "port": 443, "targetPort": _PORT}],
+            },
+        },
+    ),
+)
+
 
 INITIAL_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 WINDOW = 10_000

@@ -18,9 +18,9 @@ from kubeshard.runtime.tls import CertificatePair
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver import ADMINISTRATOR, ApiServer, Front, Identity, InMemoryTransport, User
-from kubeshard_apiserver.access.authorizer import Attributes
+from kubeshard_apiserver.access import Attributes
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
-from kubeshard_apiserver.identity import rules
+from kubeshard_apiserver.identity import rbac
 from kubeshard_apiserver.identity.rbac import CLUSTER_ROLES
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -342,13 +342,13 @@ ATTRIBUTES = st.builds(
 
 @given(st.lists(RULE, max_size=3), st.lists(RULE, max_size=3), ATTRIBUTES)
 def test_nobody_gives_more_than_they_have(held, given_away, attributes):
-    if rules.missing(held, given_away):
+    if rbac.missing(held, given_away):
         return
-    if any(rules.allows(rule, attributes) for rule in given_away):
-        assert any(rules.allows(rule, attributes) for rule in held)
+    if any(rbac.allows(rule, attributes) for rule in given_away):
+        assert any(rbac.allows(rule, attributes) for rule in held)
 
 
 @given(st.lists(RULE, max_size=3))
 def test_everybody_has_what_they_have(held):
-    assert not rules.missing(held, held)
-    assert not rules.missing(rules.EVERYTHING, held)
+    assert not rbac.missing(held, held)
+    assert not rbac.missing(rbac.EVERYTHING, held)

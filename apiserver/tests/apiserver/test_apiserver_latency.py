@@ -14,7 +14,7 @@ from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, Front, InMemoryTransport
 from kubeshard_apiserver.cli.command import apiserver
-from kubeshard_apiserver.front.distance import MOST_TRAVELLING, DistantFront, later
+from kubeshard_apiserver.front.latency import MOST_TRAVELLING, DistantFront, later
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

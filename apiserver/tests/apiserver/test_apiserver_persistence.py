@@ -25,8 +25,7 @@ from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, TransportError
 from kubeshard_apiserver import ApiServer, InMemoryTransport
 from kubeshard_apiserver.model import Target
-from kubeshard_apiserver.persistence import DatabaseJournal
-from kubeshard_apiserver.persistence.database import Database, Row
+from kubeshard_apiserver.persistence import Database, DatabaseJournal, Row
 from kubeshard_apiserver.serving import EmbeddedServer
 from kubeshard_apiserver.store import Store
 from kubeshard_apiserver.verbs.reading import ListOptions

@@ -11,7 +11,7 @@ from kubeshard.core.errors import Invalid
 from kubeshard_apiserver.apply.shape import shape_of_type
 from kubeshard_apiserver.schema.catalog import served_kinds, struct, type_of
 from kubeshard_apiserver.schema.decoding import Run, Struct
-from kubeshard_apiserver.schema.quantities import amount_of, canonical
+from kubeshard_apiserver.schema.scalars import amount_of, canonical_quantity
 
 KINDS = [served.kind for served in served_kinds()]
 POD = struct("core.v1.Pod")
@@ -72,10 +72,10 @@ def test_what_was_decoded_is_decoded_to_itself_and_all_else_is_refused_in_words(
     st.decimals(min_value=-(10**12), max_value=10**12, places=3, allow_nan=False),
     st.sampled_from(["", "m", "k", "M", "Ki", "Mi", "Gi", "e3", "E-3"]),
 )
-def test_the_canonical_quantity_is_the_same_number_and_stays(number, suffix):
+def test_the_canonical_is_the_same_number_and_stays(number, suffix):
     text = f"{number:f}{suffix}"
-    written = canonical(text)
-    assert canonical(written) == written
+    written = canonical_quantity(text)
+    assert canonical_quantity(written) == written
     if abs(amount_of(text)) < 2**63:
         assert amount_of(written) == amount_of(text)
 

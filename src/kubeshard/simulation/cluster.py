@@ -51,10 +51,10 @@ from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook.app import AdmissionApp
 from kubeshard.webhook.metrics import WebhookMetrics
 from kubeshard.webhook.server import WebhookServer
-from kubeshard_apiserver.access.user import ADMINISTRATOR, User
+from kubeshard_apiserver.access import ADMINISTRATOR, User
 from kubeshard_apiserver.admission.caller import AppCaller
+from kubeshard_apiserver.front.gate import Identity
 from kubeshard_apiserver.front.handlers import Front
-from kubeshard_apiserver.front.identity import Identity
 from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_apiserver.history import History
 from kubeshard_apiserver.server import ApiServer

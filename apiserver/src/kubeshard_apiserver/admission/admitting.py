@@ -13,7 +13,7 @@ from kubeshard_apiserver.admission.attributes import Asking, Attributes
 from kubeshard_apiserver.admission.matching import BINDINGS, GROUP, MUTATING, POLICIES, VALIDATING
 from kubeshard_apiserver.admission.policies import Policies, Policy, policies_of
 from kubeshard_apiserver.admission.webhooks import Hook, Webhooks, hooks_of
-from kubeshard_apiserver.apply.managers import read_managers
+from kubeshard_apiserver.apply.managed_fields import read_managers
 from kubeshard_apiserver.cel.authorization import deciding
 from kubeshard_apiserver.model import Model, Target
 from kubeshard_apiserver.objects import Object, with_metadata

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard_apiserver.access.authorizer import Attributes as AccessAttributes
-from kubeshard_apiserver.access.user import User, account_groups, account_name, user_info
+from kubeshard_apiserver.access import Attributes as AccessAttributes
+from kubeshard_apiserver.access import User, account_groups, account_name, user_info
 from kubeshard_apiserver.cel.authorization import authorizer
 from kubeshard_apiserver.model import Rights, Target, in_version
 from kubeshard_apiserver.objects import Object

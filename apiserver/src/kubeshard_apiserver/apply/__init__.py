@@ -1,5 +1,5 @@
 """Field management and server-side apply: which manager owns which fields of an object, and the consequences. Pure.
 
-`tracker` is the entry; below it `managers` (managedFields), `merging`, `fieldset` (set algebra) and `shape`
-(how values divide into fields).
+`field_manager` is the entry; below it `managed_fields`, `fieldset` (set algebra) and `shape` (how values divide into
+fields).
 """

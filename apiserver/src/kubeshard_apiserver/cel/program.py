@@ -4,6 +4,10 @@ Guaranteed: compilation finds unknown names, syntax errors and operands whose ty
 on the real server. Values are JSON-serializable and are not modified. Not guaranteed: errors that can be found only
 with a schema, such as an unknown field, because a variable may have any value.
 
+The real server's compiler differs in three ways, for which errors are reworded: it reports them in the order in which
+they appear in the expression; it names an unknown variable without the selected members; and for a method without a
+matching overload it shows the receiver before the arguments.
+
 Requires cel-expr-python; if it is missing, the first compilation raises an error that says so.
 """
 
@@ -13,12 +17,71 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.version import how_to_install
-from kubeshard_apiserver.cel.compiler_words import compiler_words
 from kubeshard_apiserver.cel.library import EXTENSIONS, Functions, functions
+
+_ERROR = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*?)(?=\nERROR: <input>:|\Z)", re.S)
+_UNDECLARED = re.compile(r"undeclared reference to '([\w.]+)\.\w+' \(in container ''\)")
+_UNDEFINED = re.compile(r"(undefined field '\w+') not found in struct '.*'", re.S)
+_SELECTED = re.compile(r"expression of type '(.*)' cannot be the operand of a select operation", re.S)
+_MISFIT = re.compile(r"found no matching overload for '(\w+)' applied to '\((.*)\)'", re.S)
+
+
+class _Problem(NamedTuple):
+    row: int
+    column: int
+    message: str
+
+    def shown(self, lines: list[str]) -> str:
+        line = lines[self.row - 1] if self.row <= len(lines) else ""
+        caret = "." * (self.column - 1) + "^"
+        return f"ERROR: <input>:{self.row}:{self.column}: {self.message}\n | {line}\n | {caret}"
+
+
+def compiler_words(text: str, expression: str) -> str:
+    lines = expression.split("\n")
+    found = [
+        _Problem(int(row), int(column), message.partition("\n | ")[0])
+        for row, column, message in _ERROR.findall(text)
+        # Errors that only result from another error are omitted.
+        if "'*error*'" not in message
+    ]
+    if not found:
+        return text
+    return "\n".join(problem.shown(lines) for problem in sorted(_theirs(each, lines) for each in found))
+
+
+def _theirs(problem: _Problem, lines: list[str]) -> _Problem:
+    if undeclared := _UNDECLARED.fullmatch(problem.message):
+        root = undeclared[1].partition(".")[0]
+        column = max(1, problem.column - len(undeclared[1]))
+        return _Problem(problem.row, column, f"undeclared reference to '{root}' (in container '')")
+    if selected := _SELECTED.fullmatch(problem.message):
+        return problem._replace(message=f"type '{selected[1]}' does not support field selection")
+    if undefined := _UNDEFINED.fullmatch(problem.message):
+        return problem._replace(message=undefined[1])
+    if misfit := _MISFIT.fullmatch(problem.message):
+        name, operands = misfit[1], _operands(misfit[2])
+        before = lines[problem.row - 1][: problem.column - 1].rstrip()
+        if before.removesuffix(name).rstrip().endswith(".") and operands:
+            applied = f"{operands[0]}.({', '.join(operands[1:])})"
+            return problem._replace(message=f"found no matching overload for '{name}' applied to '{applied}'")
+    return problem
+
+
+def _operands(text: str) -> list[str]:
+    """Splits a list of types at the commas outside brackets."""
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char in "(<") - (char in ")>")
+        if char == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts if part.strip()]
 
 
 class CelError(Exception):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.access.user import User
+from kubeshard_apiserver.access import User
 from kubeshard_apiserver.controllers.ownership import Node, Ownership, controller_of
 from kubeshard_apiserver.model import EVERY_RIGHT, Rights, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, key_of, private_of_stored

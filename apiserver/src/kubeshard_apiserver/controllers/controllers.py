@@ -29,11 +29,10 @@ from kubeshard_apiserver.controllers.deployments import DeploymentController
 from kubeshard_apiserver.controllers.disruption import DisruptionController
 from kubeshard_apiserver.controllers.endpoints import EndpointsController
 from kubeshard_apiserver.controllers.events import EventExpiry
-from kubeshard_apiserver.controllers.furnishing import Furnishing
 from kubeshard_apiserver.controllers.garbage import GarbageCollector
 from kubeshard_apiserver.controllers.jobs import JobController
 from kubeshard_apiserver.controllers.kubelet import Kubelet
-from kubeshard_apiserver.controllers.namespaces import NamespaceController
+from kubeshard_apiserver.controllers.namespaces import Furnishing, NamespaceController
 from kubeshard_apiserver.controllers.replica_sets import ReplicaSetController
 from kubeshard_apiserver.controllers.scheduler import Scheduler
 from kubeshard_apiserver.controllers.stateful_sets import StatefulSetController

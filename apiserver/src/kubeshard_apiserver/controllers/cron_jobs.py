@@ -20,10 +20,10 @@ from kubeshard.core.times import parse_time, second_time
 from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
 from kubeshard_apiserver.controllers.conditions import condition_of
 from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.events import Recorder
 from kubeshard_apiserver.controllers.jobs import JOBS
 from kubeshard_apiserver.controllers.ownership import Node, controller_of, owners_key
 from kubeshard_apiserver.controllers.pods import controller_reference
-from kubeshard_apiserver.controllers.recording import Recorder
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting
 from kubeshard_apiserver.resources.cron_schedule import Schedule, parse_schedule, zone_named

@@ -13,6 +13,7 @@ from typing import Any
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.controllers.cluster import Cluster
+from kubeshard_apiserver.controllers.events import PodControl
 from kubeshard_apiserver.controllers.pods import (
     NODES,
     PODS,
@@ -22,7 +23,6 @@ from kubeshard_apiserver.controllers.pods import (
     split_available,
     without_zeros,
 )
-from kubeshard_apiserver.controllers.recording import PodControl
 from kubeshard_apiserver.controllers.revisions import Judged, RevisionController
 from kubeshard_apiserver.controllers.scheduler import named_nodes
 from kubeshard_apiserver.history import Event

@@ -17,13 +17,13 @@ from kubeshard.core.times import parse_time
 from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
 from kubeshard_apiserver.controllers.conditions import condition_of
 from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.events import Recorder
 from kubeshard_apiserver.controllers.ownership import Node, controller_of
 from kubeshard_apiserver.controllers.pods import PODS, REPLICA_SETS, is_ready
-from kubeshard_apiserver.controllers.recording import Recorder
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of
 from kubeshard_apiserver.resources.custom import CustomResources
-from kubeshard_apiserver.resources.scale_paths import ScalePaths, value_at
+from kubeshard_apiserver.resources.field_paths import ScalePaths, value_at
 from kubeshard_apiserver.resources.value_rules import selects
 from kubeshard_apiserver.steps import Steps
 

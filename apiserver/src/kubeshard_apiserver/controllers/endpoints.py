@@ -4,36 +4,218 @@ Guaranteed: each Service with a selector has EndpointSlices for its address fami
 and an Endpoints object of the same name. A Service without pods has one empty slice. Slices and Endpoints are deleted
 with their Service. Not implemented: topology hints, the annotation with the time of the last change, the limit of 1000
 addresses in Endpoints, and mirroring Endpoints that users write.
-Source: pkg/controller/endpointslice, pkg/controller/endpoint.
+Source: pkg/controller/endpointslice, pkg/controller/endpoint, staging/src/k8s.io/endpointslice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
+from typing import Any, NamedTuple
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
 from kubeshard_apiserver.controllers.controller import Controller
-from kubeshard_apiserver.controllers.endpoint_subsets import (
-    MANAGED_BY,
-    SERVICE_NAME,
-    Part,
-    families_of,
-    filled,
-    labels_for,
-    parts,
-    seen_of,
-    selected,
-    selector_of,
-    subsets,
-)
 from kubeshard_apiserver.controllers.ownership import Node
-from kubeshard_apiserver.controllers.pods import NODES, PODS, controller_reference
+from kubeshard_apiserver.controllers.pods import NODES, PODS, controller_reference, has_ended, is_ready
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting, key_of, labels_of, with_metadata
 from kubeshard_apiserver.resources.services import SERVICES
 from kubeshard_apiserver.steps import Steps
+
+_MOST = 100
+"""The maximum number of endpoints in a slice."""
+_HEADLESS = "service.kubernetes.io/headless"
+SERVICE_NAME = "kubernetes.io/service-name"
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+_RESERVED = (_HEADLESS, SERVICE_NAME, MANAGED_BY)
+_ZONE = "topology.kubernetes.io/zone"
+
+
+class Part(NamedTuple):
+    """Pods of a Service that share the same ports."""
+
+    ports: Sequence[Object]
+    endpoints: Sequence[Object]
+
+
+def selector_of(service: Object) -> Mapping[str, str]:
+    """Return the Service's selector. It is empty if the Service's endpoints are not managed here."""
+    spec = service.get("spec") or {}
+    return {} if spec.get("type") == "ExternalName" else spec.get("selector") or {}
+
+
+def selected(selector: Mapping[str, str], pod: Object) -> bool:
+    return selector.items() <= labels_of(pod).items()
+
+
+def seen_of(pod: Object | None) -> tuple[Any, ...]:
+    """Return the parts of a pod that matter for endpoints."""
+    if pod is None:
+        return ()
+    spec, status = pod["spec"], pod.get("status") or {}
+    place = (spec.get("nodeName"), spec.get("hostname"), spec.get("subdomain"), status.get("podIPs"))
+    return (*place, labels_of(pod), is_ready(pod), is_deleting(pod), has_ended(pod))
+
+
+def is_headless(service: Object) -> bool:
+    return service["spec"].get("clusterIP", "None") in ("None", "")
+
+
+def labels_for(service: Object, own: Mapping[str, str]) -> dict[str, str]:
+    labels = {key: value for key, value in labels_of(service).items() if key not in _RESERVED}
+    return {**labels, **({_HEADLESS: ""} if is_headless(service) else {}), **own}
+
+
+def families_of(service: Object) -> Sequence[str]:
+    return service["spec"].get("ipFamilies") or ("IPv4",)
+
+
+def parts(service: Object, pods: Iterable[Object], nodes: Mapping[str, Object], family: str) -> list[Part]:
+    """Group the pods that have an address of the family, ready or not, by their ports."""
+    found: dict[Any, tuple[list[Object], list[Object]]] = {}
+    for pod in pods:
+        addresses = _addresses(pod, family)
+        node = nodes.get(pod["spec"].get("nodeName", ""))
+        shown = service["spec"].get("publishNotReadyAddresses", False)
+        if has_ended(pod) or not addresses or (node is None and not shown):
+            continue
+        ports = ports_of(service, pod)
+        _, endpoints = found.setdefault(ports_key(ports), (ports, []))
+        endpoints.append(_endpoint(service, pod, node, addresses))
+    return [Part(ports, endpoints) for ports, endpoints in found.values()]
+
+
+def ports_key(ports: Iterable[Object] | None) -> Any:
+    return frozenset(tuple(sorted(port.items())) for port in ports or ())
+
+
+def filled(wanted: Sequence[Part], slices: Sequence[Object]) -> list[tuple[Object | None, Part]]:
+    """Return the contents of each slice; None stands for a new slice. Slices that do not appear are not needed.
+
+    An endpoint stays in its slice; new endpoints go where there is room.
+    """
+    result: list[tuple[Object | None, Part]] = []
+    for part in wanted:
+        left = {endpoint["targetRef"]["uid"]: endpoint for endpoint in part.endpoints}
+        kept: list[tuple[Object | None, list[Object]]] = []
+        for each in slices:
+            if ports_key(each.get("ports")) == ports_key(part.ports):
+                uids = [endpoint["targetRef"]["uid"] for endpoint in each.get("endpoints") or ()]
+                kept.append((each, [left.pop(uid) for uid in uids if uid in left]))
+        for _, endpoints in kept:
+            while left and len(endpoints) < _MOST:
+                endpoints.append(left.pop(next(iter(left))))
+        more = list(left.values())
+        kept += [(None, more[first : first + _MOST]) for first in range(0, len(more), _MOST)]
+        result += [(each, Part(part.ports, endpoints)) for each, endpoints in kept if endpoints]
+        # There is always at least one slice.
+    return result or [(None, Part((), ()))]
+
+
+def subsets(service: Object, pods: Iterable[Object], family: str) -> list[Object]:
+    """Return the subsets of an Endpoints object: ports with the same addresses are grouped."""
+    shown = service["spec"].get("publishNotReadyAddresses", False)
+    by_port: dict[Any, tuple[Object | None, dict[str, tuple[bool, Object]]]] = {}
+    for pod in pods:
+        addresses = _addresses(pod, family)
+        if has_ended(pod) or not addresses or (is_deleting(pod) and not shown):
+            continue
+        spec = pod["spec"]
+        address: Object = {
+            "ip": addresses[0],
+            "nodeName": spec.get("nodeName", ""),
+            "targetRef": _reference(pod),
+        }
+        if _is_named(service, pod):
+            address["hostname"] = spec["hostname"]
+        ports: Sequence[Object | None] = ports_of(service, pod)
+        if not service["spec"].get("ports") and is_headless(service):
+            ports = [None]
+        for port in ports:
+            _, reached = by_port.setdefault(ports_key([port] if port else None), (port, {}))
+            reached[pod["metadata"]["uid"]] = (shown or is_ready(pod), address)
+    together: dict[Any, tuple[dict[str, tuple[bool, Object]], list[Object]]] = {}
+    for port, reached in by_port.values():
+        same = frozenset((uid, ready) for uid, (ready, _) in reached.items())
+        _, group = together.setdefault(same, (reached, []))
+        group += [port] if port else []
+    return [_subset(reached, ports) for reached, ports in together.values()]
+
+
+def _subset(reached: Mapping[str, tuple[bool, Object]], ports: list[Object]) -> Object:
+    def those(wanted: bool) -> list[Object]:
+        found = [address for ready, address in reached.values() if ready is wanted]
+        return sorted(found, key=lambda address: (str(address["ip"]), str(address["targetRef"]["uid"])))
+
+    subset = {"addresses": those(True), "notReadyAddresses": those(False), "ports": ports}
+    return {field: value for field, value in subset.items() if value}
+
+
+def ports_of(service: Object, pod: Object) -> list[Object]:
+    found = []
+    for port in service["spec"].get("ports") or ():
+        number = _number(port, pod)
+        if number is None:
+            continue
+        one = {"name": port.get("name", ""), "port": number, "protocol": port.get("protocol", "TCP")}
+        if port.get("appProtocol"):
+            one["appProtocol"] = port["appProtocol"]
+        found.append(one)
+    return found
+
+
+def _number(port: Object, pod: Object) -> int | None:
+    """Return the port's number. A name refers to a container port; init containers count only if they are sidecars."""
+    target = port.get("targetPort") or port["port"]
+    if isinstance(target, int):
+        return target
+    spec = pod["spec"]
+    sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    for container in [*spec["containers"], *sidecars]:
+        for each in container.get("ports") or ():
+            same = each.get("protocol", "TCP") == port.get("protocol", "TCP")
+            if each.get("name") == target and same:
+                return int(each["containerPort"])
+    return None
+
+
+def _endpoint(service: Object, pod: Object, node: Object | None, addresses: list[str]) -> Object:
+    serving, terminating = is_ready(pod), is_deleting(pod)
+    shown = service["spec"].get("publishNotReadyAddresses", False)
+    endpoint: Object = {
+        "addresses": addresses,
+        "conditions": {
+            "ready": shown or (serving and not terminating),
+            "serving": serving,
+            "terminating": terminating,
+        },
+        "targetRef": _reference(pod),
+    }
+    if pod["spec"].get("nodeName"):
+        endpoint["nodeName"] = pod["spec"]["nodeName"]
+    if node is not None and (zone := labels_of(node).get(_ZONE)):
+        endpoint["zone"] = zone
+    if _is_named(service, pod):
+        endpoint["hostname"] = pod["spec"]["hostname"]
+    return endpoint
+
+
+def _is_named(service: Object, pod: Object) -> bool:
+    spec = pod["spec"]
+    return bool(spec.get("hostname")) and spec.get("subdomain") == service["metadata"]["name"]
+
+
+def _reference(pod: Object) -> Object:
+    meta = pod["metadata"]
+    return {"kind": "Pod", "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
+
+
+def _addresses(pod: Object, family: str) -> list[str]:
+    given = [str(each["ip"]) for each in (pod.get("status") or {}).get("podIPs") or ()]
+    return [address for address in given if f"IPv{ip_address(address).version}" == family]
+
 
 SLICES = GroupResource("discovery.k8s.io", "endpointslices")
 ENDPOINTS = GroupResource("", "endpoints")

@@ -1,31 +1,244 @@
 """A simulated kubelet: pods bound to a node appear to run there, and deleted pods stop at once.
 
-Guaranteed: a bound pod is Running at once and Ready after a delay, unless its annotation says otherwise (see
-`pretending`). A gracefully deleted pod is removed immediately. If the cluster has no Node, one named `pretended` is
-created, and Nodes without a reported status become Ready. Not implemented: node Leases, probes, volumes, and the
-duration of a graceful termination.
+Guaranteed: a bound pod is Running at once and Ready after a delay, unless its annotation `kubeshard.dev/pretend` says
+otherwise:
+
+| value | behavior |
+|---|---|
+| none | it runs and becomes ready; with `restartPolicy: Never` or `OnFailure` it then succeeds |
+| `run` | it runs and becomes ready, and never ends |
+| `never-ready` | it runs but never becomes ready |
+| `crash` | its containers are in CrashLoopBackOff |
+| `no-image` | it stays Pending: ImagePullBackOff |
+| `succeed`, `fail` | it terminates with exit code 0 or 1 |
+
+Changing the annotation takes effect at once, as if the cause had been fixed; a terminated pod stays terminated. When
+containers start, fail and stop, the node reports the Events of a real one. A gracefully deleted pod is removed
+immediately. If the cluster has no Node, one named `pretended` is created, and Nodes without a reported status become
+Ready. Not implemented: node Leases, probes, volumes, and the duration of a graceful termination. Source of the Events:
+pkg/kubelet/kuberuntime, pkg/kubelet/images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.controllers.cluster import Account, Cluster, node_user
 from kubeshard_apiserver.controllers.conditions import condition_of, with_condition
 from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.events import Recorder
 from kubeshard_apiserver.controllers.ownership import Node
 from kubeshard_apiserver.controllers.pods import NODES, PODS, has_ended, is_ready
-from kubeshard_apiserver.controllers.pretending import Stage, stages_of, status_of
-from kubeshard_apiserver.controllers.recording import Recorder
-from kubeshard_apiserver.controllers.running import Report, ended_reports, reports
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
 from kubeshard_apiserver.schema.catalog import RELEASE
 from kubeshard_apiserver.steps import Steps
+
+ANNOTATION = "kubeshard.dev/pretend"
+
+
+class Stage(Enum):
+    STARTING = "runs, not ready"
+    READY = "runs, ready"
+    CRASHING = "CrashLoopBackOff"
+    PULLING = "ImagePullBackOff"
+    SUCCEEDED = "ended with 0"
+    FAILED = "ended with 1"
+
+
+_PRETENDED = {
+    "run": (Stage.READY,),
+    "never-ready": (Stage.STARTING,),
+    "crash": (Stage.CRASHING,),
+    "no-image": (Stage.PULLING,),
+    "succeed": (Stage.READY, Stage.SUCCEEDED),
+    "fail": (Stage.READY, Stage.FAILED),
+}
+
+
+def stages_of(pod: Object) -> tuple[Stage, ...]:
+    """Return the stages that follow STARTING, in order."""
+    said = (pod["metadata"].get("annotations") or {}).get(ANNOTATION, "")
+    if said in _PRETENDED:
+        return _PRETENDED[said]
+    ends = pod["spec"].get("restartPolicy", "Always") in ("Never", "OnFailure")
+    return (Stage.READY, Stage.SUCCEEDED) if ends else (Stage.READY,)
+
+
+def status_of(pod: Object, stage: Stage, ip: str, host_ip: str, now: str) -> Object:
+    """Return the pod's status in this stage. Timestamps of unchanged parts are kept."""
+    former = pod.get("status") or {}
+    ended = stage in (Stage.SUCCEEDED, Stage.FAILED)
+    phase = {Stage.PULLING: "Pending", Stage.SUCCEEDED: "Succeeded", Stage.FAILED: "Failed"}.get(
+        stage, "Running"
+    )
+    status = {
+        **former,
+        "phase": phase,
+        "startTime": former.get("startTime", now),
+        "hostIP": host_ip,
+        "hostIPs": [{"ip": host_ip}],
+        "podIP": ip,
+        "podIPs": [{"ip": ip}],
+        "conditions": _conditions(pod, stage, now),
+        "containerStatuses": _containers(pod, "containers", "containerStatuses", stage, now),
+    }
+    if pod["spec"].get("initContainers"):
+        status["initContainerStatuses"] = _containers(
+            pod, "initContainers", "initContainerStatuses", Stage.SUCCEEDED, now
+        )
+    if ended:
+        status.pop("reason", None)
+    return status
+
+
+def _conditions(pod: Object, stage: Stage, now: str) -> list[Object]:
+    ready = stage is Stage.READY
+    reason = {Stage.SUCCEEDED: "PodCompleted", Stage.FAILED: "PodFailed"}.get(stage, "ContainersNotReady")
+    names = " ".join(str(container["name"]) for container in pod["spec"]["containers"])
+    unready: dict[str, Any] = {"status": "False", "reason": reason}
+    if reason == "ContainersNotReady":
+        unready["message"] = f"containers with unready status: [{names}]"
+    completed = {"reason": "PodCompleted"} if stage is Stage.SUCCEEDED else {}
+    ended = stage in (Stage.SUCCEEDED, Stage.FAILED)
+    wanted: Sequence[tuple[str, dict[str, Any]]] = (
+        ("PodReadyToStartContainers", {"status": "False" if ended else "True"}),
+        ("Initialized", {"status": "True", **completed}),
+        ("Ready", {"status": "True"} if ready else unready),
+        ("ContainersReady", {"status": "True"} if ready else unready),
+        ("PodScheduled", {"status": "True"}),
+    )
+    former = {condition["type"]: condition for condition in (pod.get("status") or {}).get("conditions") or ()}
+    conditions = []
+    for type_, said in wanted:
+        before = former.pop(type_, {})
+        same = before.get("status") == said["status"]
+        since = before.get("lastTransitionTime") if same else now
+        conditions.append({"type": type_, "lastProbeTime": None, "lastTransitionTime": since or now, **said})
+    # Conditions set by others, such as readiness gates, are left alone.
+    return [*conditions, *former.values()]
+
+
+def _containers(pod: Object, field: str, statuses: str, stage: Stage, now: str) -> list[Object]:
+    former = {each["name"]: each for each in (pod.get("status") or {}).get(statuses) or ()}
+    return [
+        _container(pod, container, former.get(container["name"], {}), stage, now)
+        for container in pod["spec"].get(field) or ()
+    ]
+
+
+def _container(pod: Object, container: Object, former: Object, stage: Stage, now: str) -> Object:
+    state = _state(former.get("state") or {}, stage, now)
+    image = container.get("image", "")
+    id_ = f"pretended://{pod['metadata']['uid']}-{container['name']}"
+    pulled = stage is not Stage.PULLING
+    return {
+        "name": container["name"],
+        "image": image,
+        "imageID": f"pretended://{image}" if pulled else "",
+        **({"containerID": id_} if pulled else {}),
+        "ready": stage is Stage.READY or (stage is Stage.SUCCEEDED and container in _initial(pod)),
+        "started": "running" in state,
+        "restartCount": 1 if stage is Stage.CRASHING else former.get("restartCount", 0),
+        "state": state,
+        "lastState": {"terminated": _terminated(1, former, now)} if stage is Stage.CRASHING else {},
+    }
+
+
+def _initial(pod: Object) -> Sequence[Object]:
+    return pod["spec"].get("initContainers") or ()
+
+
+def _state(former: Object, stage: Stage, now: str) -> Object:
+    match stage:
+        case Stage.STARTING | Stage.READY:
+            return former if "running" in former else {"running": {"startedAt": now}}
+        case Stage.SUCCEEDED | Stage.FAILED:
+            if "terminated" in former:
+                return former
+            return {"terminated": _terminated(int(stage is Stage.FAILED), {"state": former}, now)}
+    reason = stage.value
+    message = (
+        "the annotation makes the container crash"
+        if stage is Stage.CRASHING
+        else "the annotation makes the image unavailable"
+    )
+    return {"waiting": {"reason": reason, "message": f"pretended: {message}"}}
+
+
+def _terminated(exit_code: int, former: Object, now: str) -> Object:
+    last = (former.get("lastState") or {}).get("terminated")
+    if last:
+        return dict(last)
+    started = ((former.get("state") or {}).get("running") or {}).get("startedAt", now)
+    return {
+        "exitCode": exit_code,
+        "reason": "Error" if exit_code else "Completed",
+        "startedAt": started,
+        "finishedAt": now,
+    }
+
+
+_FIELDS = (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses"))
+
+
+class Report(NamedTuple):
+    """An Event to report. `part` is the path of the part of the pod that it is about."""
+
+    reason: str
+    message: str
+    part: str
+    type: str = "Normal"
+
+
+def reports(pod: Object, status: Object) -> Iterator[Report]:
+    """Yield the Events to report when this becomes the pod's status."""
+    for field, statuses in _FIELDS:
+        former = {each["name"]: each for each in (pod.get("status") or {}).get(statuses) or ()}
+        for now in status.get(statuses) or ():
+            yield from _of_container(
+                pod, f"spec.{field}{{{now['name']}}}", former.get(now["name"]) or {}, now
+            )
+
+
+def ended_reports(pod: Object) -> Iterator[Report]:
+    """Yield the Events to report when the pod is stopped."""
+    for field, statuses in _FIELDS:
+        for each in (pod.get("status") or {}).get(statuses) or ():
+            if "running" in (each.get("state") or {}):
+                message = f"Stopping container {each['name']}"
+                yield Report("Killing", message, f"spec.{field}{{{each['name']}}}")
+
+
+def _of_container(pod: Object, part: str, former: Object, now: Object) -> Iterator[Report]:
+    image, waits = now["image"], _waiting(now)
+    if now.get("containerID") and not former.get("containerID"):
+        yield Report("Pulled", f'Container image "{image}" already present on machine', part)
+        yield Report("Created", "Container created", part)
+        yield Report("Started", "Container started", part)
+    if waits == _waiting(former):
+        return
+    if waits == "ImagePullBackOff":
+        yield Report("Pulling", f'Pulling image "{image}"', part)
+        yield Report("Failed", f'Failed to pull image "{image}": pretended', part, "Warning")
+        yield Report("Failed", "Error: ErrImagePull", part, "Warning")
+        yield Report("BackOff", f'Back-off pulling image "{image}"', part)
+        yield Report("Failed", "Error: ImagePullBackOff", part, "Warning")
+    elif waits == "CrashLoopBackOff":
+        meta = pod["metadata"]
+        name = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
+        message = f"Back-off restarting failed container {now['name']} in pod {name}"
+        yield Report("BackOff", message, part, "Warning")
+
+
+def _waiting(status: Object) -> str:
+    return str(((status.get("state") or {}).get("waiting") or {}).get("reason", ""))
+
 
 PRETENDED = "pretended"
 _HOST_IP = "10.0.0.1"

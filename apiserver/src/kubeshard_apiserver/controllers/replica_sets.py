@@ -11,6 +11,7 @@ from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
 from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
 from kubeshard_apiserver.controllers.conditions import with_condition, without_condition
 from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.events import PodControl, Recorder
 from kubeshard_apiserver.controllers.ownership import Node, owners_key
 from kubeshard_apiserver.controllers.pods import (
     PODS,
@@ -23,7 +24,6 @@ from kubeshard_apiserver.controllers.pods import (
     split_available,
     without_zeros,
 )
-from kubeshard_apiserver.controllers.recording import PodControl, Recorder
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting
 from kubeshard_apiserver.steps import Steps

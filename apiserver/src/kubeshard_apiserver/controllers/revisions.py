@@ -11,9 +11,9 @@ from kubeshard.core.objects import Key
 from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
 from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
 from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.events import Recorder
 from kubeshard_apiserver.controllers.ownership import Node, owners_key
 from kubeshard_apiserver.controllers.pods import PODS, controller_reference, hashed, split_available
-from kubeshard_apiserver.controllers.recording import Recorder
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting, key_of
 from kubeshard_apiserver.steps import Steps

@@ -14,9 +14,9 @@ from kubeshard.core.objects import Key
 from kubeshard_apiserver.controllers.cluster import SCHEDULER, Account, Cluster
 from kubeshard_apiserver.controllers.conditions import with_condition
 from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.events import Recorder
 from kubeshard_apiserver.controllers.ownership import Node
 from kubeshard_apiserver.controllers.pods import CLAIMS, NODES, PODS, has_ended
-from kubeshard_apiserver.controllers.recording import Recorder
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of
 from kubeshard_apiserver.steps import Steps

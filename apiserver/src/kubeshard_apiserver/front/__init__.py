@@ -5,8 +5,8 @@
 """
 
 from kubeshard_apiserver.front.app import ApiServerApp
+from kubeshard_apiserver.front.gate import Identity
 from kubeshard_apiserver.front.handlers import Front
-from kubeshard_apiserver.front.identity import Identity
 from kubeshard_apiserver.front.memory import InMemoryTransport
 
 __all__ = ["ApiServerApp", "Front", "Identity", "InMemoryTransport"]

@@ -16,29 +16,23 @@ from typing import Any, Protocol, TypeVar
 from kubeshard.core.errors import ApiError, Invalid
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard_apiserver.front.attributes import attributes_of
 from kubeshard_apiserver.front.discovery import aggregated_discovery, discovery
-from kubeshard_apiserver.front.documents import VERSION
-from kubeshard_apiserver.front.gate import UNKNOWN, Gate, Open, Peer
-from kubeshard_apiserver.front.identity import Identity
-from kubeshard_apiserver.front.metrics import Metrics
-from kubeshard_apiserver.front.negotiation import (
+from kubeshard_apiserver.front.documents import VERSION, Tables
+from kubeshard_apiserver.front.gate import UNKNOWN, Gate, Identity, Open, Peer
+from kubeshard_apiserver.front.monitoring import Metrics, Probes
+from kubeshard_apiserver.front.openapi import OpenApi
+from kubeshard_apiserver.front.replies import (
     JSON,
     PROTOBUF,
     WATCH,
     YAML,
     Format,
-    negotiate,
-    negotiate_discovery,
-    negotiate_error,
-)
-from kubeshard_apiserver.front.openapi import OpenApi
-from kubeshard_apiserver.front.openid import CONFIGURATION, KEYS, openid_reply
-from kubeshard_apiserver.front.probes import Probes
-from kubeshard_apiserver.front.replies import (
     Reply,
     document_reply,
     list_reply,
+    negotiate,
+    negotiate_discovery,
+    negotiate_error,
     object_reply,
     page_not_found,
     refusal,
@@ -46,11 +40,11 @@ from kubeshard_apiserver.front.replies import (
     warned,
 )
 from kubeshard_apiserver.front.requests import Request
-from kubeshard_apiserver.front.routes import check_route, is_possible, resource_path
+from kubeshard_apiserver.front.routes import attributes_of, check_route, is_possible, resource_path
 from kubeshard_apiserver.front.special import Question
 from kubeshard_apiserver.front.specials import special_of
 from kubeshard_apiserver.front.streaming import EventLines, error_line, event_stream
-from kubeshard_apiserver.front.tables import Tables
+from kubeshard_apiserver.front.tokens import CONFIGURATION, KEYS, openid_reply
 from kubeshard_apiserver.model import Answer, Target
 from kubeshard_apiserver.patching import APPLY, Patch, patch_of
 from kubeshard_apiserver.printing import printer_of

@@ -1,18 +1,133 @@
-"""Replies: objects, documents and errors, rendered in the requested form."""
+"""Replies: objects, documents and errors, rendered in the negotiated form.
+
+The form is a media type, and whether a reply contains complete objects, only their metadata, or the rows of a Table. A
+client that accepts JSON or YAML does not get protobuf, even if it prefers that: encoding it takes longer here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from kubeshard.core.errors import ApiError
-from kubeshard_apiserver.front.documents import VERSION, list_document, partial, partial_list
-from kubeshard_apiserver.front.negotiation import DEFAULT, JSON, Format, encoded_json, first_of
+from kubeshard.core.yaml_output import as_yaml
+from kubeshard_apiserver.front.documents import VERSION, Tables, list_document, partial, partial_list
 from kubeshard_apiserver.model import Answer
 from kubeshard_apiserver.resources.registry import Resource
+from kubeshard_apiserver.schema.protobuf_writing import encode
 from kubeshard_apiserver.status import as_status, not_acceptable
 from kubeshard_apiserver.verbs.reading import Page
+
+JSON = "application/json"
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+WATCH = ";stream=watch"
+_OFFERED = (JSON, YAML)
+_ANY = ("*/*", "application/*", "")
+_META = "meta.k8s.io"
+_PARTIAL = ("PartialObjectMetadata", "PartialObjectMetadataList")
+_VERSIONS = ("v1", "v1beta1")
+_AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
+
+_LONGEST_KEPT = 512
+
+
+@dataclass(frozen=True)
+class Format:
+    """The format of a response. `form` is `PartialObjectMetadata` (or its list), `Table` or, for the object itself,
+    empty; `version` is the version of the form. `tables` creates the tables; it is set once the resource is known.
+    `parameters` are added to the media type; `pretty` means JSON with line breaks.
+    """
+
+    media_type: str = JSON
+    form: str = ""
+    version: str = "v1"
+    tables: Tables | None = None
+    parameters: str = ""
+    pretty: bool = False
+
+    @property
+    def content_type(self) -> str:
+        return self.media_type + self.parameters
+
+    @property
+    def metadata_only(self) -> bool:
+        return self.form in _PARTIAL
+
+    def encode(self, document: Any) -> bytes:
+        if self.media_type == YAML:
+            return as_yaml(document).encode()
+        if self.media_type == PROTOBUF:
+            return encode(document)
+        return encoded_json(document, pretty=self.pretty)
+
+
+DEFAULT = Format()
+
+
+def encoded_json(document: Any, *, pretty: bool = False) -> bytes:
+    """Returns the body of a response. Go's encoder ends a document with a newline, unless it is a pretty one."""
+    encoded = msgspec.json.encode(document)
+    return msgspec.json.format(encoded, indent=2) if pretty else encoded + b"\n"
+
+
+def negotiate(accept: str) -> Format:
+    """Returns the format that the client prefers. Raises ApiError (406)."""
+    return _negotiated(accept) if len(accept) <= _LONGEST_KEPT else _negotiated.__wrapped__(accept)
+
+
+@lru_cache(256)
+def _negotiated(accept: str) -> Format:
+    for media_type, given in (*_clauses(accept), *_clauses(accept, (PROTOBUF,))):
+        form, version = given.get("as", ""), given.get("v", "")
+        pretty = given.get("pretty") == "1"
+        if not form:
+            return Format(media_type, pretty=pretty)
+        is_table = form == "Table" and media_type != PROTOBUF
+        if given.get("g") == _META and version in _VERSIONS and (form in _PARTIAL or is_table):
+            return Format(media_type, form, version, pretty=pretty)
+    raise not_acceptable((*_OFFERED, PROTOBUF))
+
+
+def negotiate_discovery(accept: str) -> tuple[Format, bool]:
+    """Returns the format for a discovery document, and whether the client accepts the aggregated form. Raises ApiError
+    (406).
+    """
+    for media_type, given in (*_clauses(accept), *_clauses(accept, (PROTOBUF,))):
+        if not given.get("as"):
+            return Format(media_type), False
+        if (given["as"], given.get("g"), given.get("v")) == _AGGREGATED and media_type != PROTOBUF:
+            kind, group, version = _AGGREGATED
+            return Format(media_type, parameters=f";g={group};v={version};as={kind}"), True
+    raise not_acceptable((*_OFFERED, PROTOBUF))
+
+
+def negotiate_error(accept: str) -> Format:
+    """Returns the format for a Status: in JSON, unless the client asks for objects as they are in another type."""
+    try:
+        format_ = negotiate(accept)
+    except ApiError:
+        return DEFAULT
+    return DEFAULT if format_.form else format_
+
+
+def first_of(accept: str, offered: Sequence[str]) -> str | None:
+    """Returns the offered type that the client prefers."""
+    return next((media_type for media_type, _ in _clauses(accept, offered)), None)
+
+
+def _clauses(accept: str, offered: Sequence[str] = _OFFERED) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yields the offered types that the client accepts, in its order of preference, with their parameters."""
+    for entry in accept.split(","):
+        media_type, *parameters = (part.strip() for part in entry.split(";"))
+        wanted = JSON if media_type in _ANY else media_type
+        if wanted in offered:
+            yield wanted, dict(parameter.partition("=")[::2] for parameter in parameters)
+
 
 TEXT = "text/plain; charset=utf-8"
 

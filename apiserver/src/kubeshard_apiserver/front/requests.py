@@ -14,10 +14,9 @@ import yaml
 
 from kubeshard.core.kinds import GroupKind
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard_apiserver.access.user import User
-from kubeshard_apiserver.front.duplicates import duplicates_in_json, duplicates_in_yaml
-from kubeshard_apiserver.front.negotiation import JSON, PROTOBUF, YAML
-from kubeshard_apiserver.front.yaml_bodies import Repeated, read_yaml
+from kubeshard_apiserver.access import User
+from kubeshard_apiserver.front.bodies import Repeated, duplicates_in_json, duplicates_in_yaml, read_yaml
+from kubeshard_apiserver.front.replies import JSON, PROTOBUF, YAML
 from kubeshard_apiserver.model import NO_DUPLICATES, Duplicates, Rights, WriteOptions
 from kubeshard_apiserver.objects import LARGE
 from kubeshard_apiserver.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC

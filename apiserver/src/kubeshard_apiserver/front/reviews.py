@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubeshard.core.kinds import GroupKind, GroupResource
-from kubeshard_apiserver.access.authorizer import Attributes
-from kubeshard_apiserver.access.user import User, user_info
-from kubeshard_apiserver.front.identity import Identity
+from kubeshard_apiserver.access import Attributes, User, user_info
+from kubeshard_apiserver.front.gate import Identity
 from kubeshard_apiserver.front.special import Question, Special
 from kubeshard_apiserver.identity.authentication import AUDIENCES
 from kubeshard_apiserver.model import Answer

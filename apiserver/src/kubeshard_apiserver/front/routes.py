@@ -1,8 +1,9 @@
-"""The resources that URL paths of the Kubernetes API refer to, and the methods served there. Pure.
+"""The resources that URL paths of the Kubernetes API refer to, the methods served there, and the attributes under
+which a request is authorized. Pure.
 
 Paths of built-in kinds are routed: a path without methods results in NotFound, and an unsupported method in
 MethodNotAllowed. All custom resources share one handler, which checks the verb. Source: k8s.io/apiserver
-`endpoints/installer.go`, k8s.io/apiextensions-apiserver `pkg/apiserver/customresource_handler.go`.
+`endpoints/installer.go`, `endpoints/request`, k8s.io/apiextensions-apiserver `pkg/apiserver/customresource_handler.go`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from kubeshard.core.selectors import FieldSelector, InvalidSelector
+from kubeshard_apiserver.access import Attributes
+from kubeshard_apiserver.front.requests import Request
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.status import method_not_allowed, no_such_path, not_found, verb_not_allowed
 
@@ -123,3 +127,75 @@ def is_possible(path: ResourcePath, resource: Resource, verb: str) -> bool:
     if resource.kind.namespaced and not path.namespace:
         return verb in _ACROSS
     return resource.kind.namespaced or not path.namespace
+
+
+__all__ = ["Attributes", "attributes_of"]
+
+_VERBS = {
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+    "GET": "get",
+    "HEAD": "get",
+}
+_NO_SEGMENTS = (".", "..")
+
+
+def attributes_of(request: Request, path: ResourcePath | None) -> Attributes:
+    """Returns the attributes of a request. `path` is None if the front does not treat the path as a resource, although
+    it may still name one.
+    """
+    path = path or _long_path(request.path)
+    if path is None:
+        return Attributes(request.method.lower(), unquote(request.path))
+    verb, name = _VERBS.get(request.method, ""), path.name
+    if path.watch:
+        verb = "watch"
+    elif verb == "get" and not name:
+        verb = "watch" if request.watches else "list"
+        name = _selected_name(request)
+    elif verb == "delete" and not name:
+        verb = "deletecollection"
+    namespace = path.namespace
+    if path.plural == "namespaces" and not namespace:
+        namespace = path.name
+    return Attributes(
+        verb, request.path, path.group, path.version, path.plural, path.subresource, namespace, name
+    )
+
+
+def _selected_name(request: Request) -> str:
+    """Returns the name that a list is restricted to: RBAC may allow a list of just that name."""
+    text = request.query.get("fieldSelector", "")
+    if "metadata.name" not in text:
+        return ""
+    try:
+        requirements = FieldSelector.parse(text).requirements
+    except InvalidSelector:
+        return ""
+    for requirement in requirements:
+        if requirement.path == "metadata.name" and not requirement.negated:
+            name = requirement.value
+            return "" if name in _NO_SEGMENTS or "/" in name or "%" in name else name
+    return ""
+
+
+def _long_path(path: str) -> ResourcePath | None:
+    """Reads a path that continues after the subresource, such as `/api/v1/nodes/a/proxy/b/c`. The rest is not
+    interpreted.
+    """
+    match unquote(path).strip("/").split("/"):
+        case ["api", version, *rest]:
+            group = ""
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            return None
+    if not rest:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2:
+        namespace, rest = rest[1], rest[2:]
+    plural, name, subresource = [*rest, "", ""][:3]
+    return ResourcePath(group, version, plural, namespace, name, subresource)

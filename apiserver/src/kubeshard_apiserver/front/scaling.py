@@ -14,15 +14,15 @@ from kubeshard.core.errors import ApiError, Conflict
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.patches import ApplyPatch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement, Selector
-from kubeshard_apiserver.apply.managers import read_managers
-from kubeshard_apiserver.apply.tracker import conflicting
+from kubeshard_apiserver.apply.field_manager import conflicting
+from kubeshard_apiserver.apply.managed_fields import read_managers
 from kubeshard_apiserver.front.special import Question
 from kubeshard_apiserver.model import Answer, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, private, with_metadata
 from kubeshard_apiserver.patching import patch_of, patched
 from kubeshard_apiserver.resources.custom import CustomResources
+from kubeshard_apiserver.resources.field_paths import ScalePaths, value_at, with_value
 from kubeshard_apiserver.resources.registry import Resource
-from kubeshard_apiserver.resources.scale_paths import ScalePaths, value_at, with_value
 from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (

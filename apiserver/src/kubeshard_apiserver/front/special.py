@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kubeshard_apiserver.access.user import User
+from kubeshard_apiserver.access import User
 from kubeshard_apiserver.front.gate import Gate
 from kubeshard_apiserver.front.requests import Request
 from kubeshard_apiserver.model import Answer, Target, WriteOptions

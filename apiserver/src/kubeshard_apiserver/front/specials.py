@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.front.pods import attached, binding, eviction, log
-from kubeshard_apiserver.front.proxies import proxied
+from kubeshard_apiserver.front.pods import attached, binding, eviction, log, proxied
 from kubeshard_apiserver.front.reviews import REVIEWS
 from kubeshard_apiserver.front.scaling import scale
 from kubeshard_apiserver.front.special import Special
-from kubeshard_apiserver.front.token_requests import token_request
+from kubeshard_apiserver.front.tokens import token_request
 from kubeshard_apiserver.model import Target
 
 _KINDS: Mapping[GroupResource, Special] = {**REVIEWS, GroupResource("", "bindings"): binding}

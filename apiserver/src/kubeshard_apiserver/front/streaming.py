@@ -13,7 +13,7 @@ import msgspec
 
 from kubeshard.core.errors import ApiError
 from kubeshard_apiserver.front.documents import partial
-from kubeshard_apiserver.front.negotiation import PROTOBUF, Format
+from kubeshard_apiserver.front.replies import PROTOBUF, Format
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.schema.protobuf_writing import encode_event
 from kubeshard_apiserver.status import as_status

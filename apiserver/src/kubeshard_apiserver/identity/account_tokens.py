@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
-from kubeshard_apiserver.access.user import User, account_groups, account_name
-from kubeshard_apiserver.identity.rules import quoted
+from kubeshard_apiserver.access import User, account_groups, account_name
+from kubeshard_apiserver.identity.rbac import quoted
 from kubeshard_apiserver.model import Model
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.status import shown

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from kubeshard_apiserver.access.authorizer import unauthorized
-from kubeshard_apiserver.access.user import ANONYMOUS, AUTHENTICATED, User
+from kubeshard_apiserver.access import ANONYMOUS, AUTHENTICATED, User, unauthorized
 from kubeshard_apiserver.identity.account_tokens import ISSUER, AccountTokens, NotAuthentic
 
 AUDIENCES = (ISSUER,)

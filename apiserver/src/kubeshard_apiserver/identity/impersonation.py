@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.names import is_dns_subdomain
-from kubeshard_apiserver.access.authorizer import Attributes, Authorizer, not_allowed
-from kubeshard_apiserver.access.user import (
+from kubeshard_apiserver.access import (
     ANONYMOUS,
     AUTHENTICATED,
     MASTERS,
     UNAUTHENTICATED,
+    Attributes,
+    Authorizer,
     User,
     account_groups,
     account_of,
+    not_allowed,
 )
 from kubeshard_apiserver.status import bad_request, shown
 

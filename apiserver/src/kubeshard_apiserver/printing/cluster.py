@@ -15,9 +15,9 @@ from kubeshard_apiserver.printing.columns import (
     condition,
     integer,
     name_of,
+    since,
     text,
 )
-from kubeshard_apiserver.printing.durations import since
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _ROLE = "kubernetes.io/role"

@@ -13,8 +13,7 @@ import msgspec
 
 from kubeshard.core.times import parse_time
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.printing.columns import AGE, NAME, Cell, Column, Printer
-from kubeshard_apiserver.printing.durations import human_duration
+from kubeshard_apiserver.printing.columns import AGE, NAME, Cell, Column, Printer, human_duration
 from kubeshard_apiserver.printing.jsonpath import NotFound, parse
 
 _LARGE_EXPONENT = 6

@@ -10,8 +10,16 @@ from typing import Any, NamedTuple
 
 from kubeshard.core.times import parse_time
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.printing.columns import AGE, NAME, Column, Printer, at, condition, text
-from kubeshard_apiserver.printing.durations import human_duration
+from kubeshard_apiserver.printing.columns import (
+    AGE,
+    NAME,
+    Column,
+    Printer,
+    at,
+    condition,
+    human_duration,
+    text,
+)
 
 _ENDED = {"Succeeded": "The pod has completed successfully.", "Failed": "The pod failed."}
 Status = Mapping[str, Any]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.printing.columns import AGE, NAME, Column, Printer, at, count, text
-from kubeshard_apiserver.printing.durations import human_duration
+from kubeshard_apiserver.printing.columns import AGE, NAME, Column, Printer, at, count, human_duration, text
 
 
 def _subjects(name: str, kind: str) -> Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.printing import autoscaling, cluster, network, pods, policies, storage, workloads
+from kubeshard_apiserver.printing import cluster, network, pods, policies, storage, workloads
 from kubeshard_apiserver.printing.columns import NAME, Column, Printer, at
 
 _NEVER = "0001-01-01T00:00:00Z"
@@ -48,7 +48,7 @@ _PRINTERS: Mapping[str, Printer] = {
     "deployments.apps": workloads.DEPLOYMENTS,
     "replicasets.apps": workloads.REPLICA_SETS,
     "statefulsets.apps": workloads.STATEFUL_SETS,
-    "horizontalpodautoscalers.autoscaling": autoscaling.HORIZONTAL_POD_AUTOSCALERS,
+    "horizontalpodautoscalers.autoscaling": workloads.HORIZONTAL_POD_AUTOSCALERS,
     "cronjobs.batch": workloads.CRON_JOBS,
     "jobs.batch": workloads.JOBS,
     "certificatesigningrequests.certificates.k8s.io": policies.SIGNING_REQUESTS,
@@ -75,5 +75,5 @@ _PRINTERS: Mapping[str, Printer] = {
 def printer_of(resource: GroupResource, subresource: str = "") -> Printer:
     """Return the printer of a built-in kind."""
     if subresource == "scale":
-        return autoscaling.SCALES
+        return workloads.SCALES
     return _PRINTERS.get(str(resource), _DEFAULT)

@@ -9,8 +9,8 @@ import re
 
 from kubeshard_apiserver.cel import CelError, compile_expression
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.admission_names import NAMES
 from kubeshard_apiserver.resources.admission_rules import (
+    NAMES,
     Given,
     condition_errors,
     default_matching,

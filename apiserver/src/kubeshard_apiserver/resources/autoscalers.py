@@ -1,19 +1,165 @@
 """HorizontalPodAutoscalers in v1 and v2. Annotations keep what v1 cannot express.
 
-Unlike on the real server, these annotations contain v2 fields.
+Unlike on the real server, these annotations contain v2 fields. Source: k8s.io/kubernetes `pkg/apis/autoscaling`.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubeshard_apiserver.objects import Object, with_metadata
-from kubeshard_apiserver.resources.autoscaler_rules import autoscaler_errors, default_autoscaler
 from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.schema.decoding import Run
-from kubeshard_apiserver.status import FieldError
+from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required
+
+Given = Mapping[str, Any]
+_SOURCES = {
+    "ContainerResource": "containerResource",
+    "External": "external",
+    "Object": "object",
+    "Pods": "pods",
+    "Resource": "resource",
+}
+"""The field with the metric, by type."""
+_IN_ORDER = ("object", "external", "pods", "resource", "containerResource")
+_MEASURED = "autoscaling.v2.PodsMetricSource"
+_PERCENT = {"type": "Percent", "value": 100, "periodSeconds": 15}
+_UP = {
+    "stabilizationWindowSeconds": 0,
+    "selectPolicy": "Max",
+    "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}, _PERCENT],
+}
+_DOWN = {"selectPolicy": "Max", "policies": [_PERCENT]}
+_USUAL = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+
+
+def default_autoscaler(spec: Object) -> None:
+    spec.setdefault("minReplicas", 1)
+    if not spec.get("metrics"):
+        spec["metrics"] = [_USUAL]
+    if (behavior := spec.get("behavior")) is not None:
+        for field, usual in (("scaleUp", _UP), ("scaleDown", _DOWN)):
+            behavior[field] = {**usual, **(behavior.get(field) or {})}
+
+
+def autoscaler_errors(spec: Given, old: Given | None) -> list[FieldError]:
+    """Validate a spec. `old` is the spec before an update."""
+    fewest, most, target = spec.get("minReplicas"), spec.get("maxReplicas", 0), spec["scaleTargetRef"]
+    lowest = 0 if old is not None and old.get("minReplicas") == 0 else 1
+    errors: list[FieldError] = []
+    if fewest is not None and fewest < lowest:
+        problem = f"must be greater than or equal to {lowest}"
+        errors.append(invalid_value("spec.minReplicas", fewest, problem))
+    errors += fact_errors("autoscaling.v2.HorizontalPodAutoscalerSpec", "spec", spec)
+    if fewest is not None and most < fewest:
+        problem = "must be greater than or equal to `minReplicas`"
+        errors.append(invalid_value("spec.maxReplicas", most, problem))
+    before = {} if old is None else old["scaleTargetRef"]
+    kept = all(target.get(field, "") == before.get(field) for field in ("apiVersion", "kind"))
+    in_core = target.get("kind") == "ReplicationController"
+    errors += _reference("spec.scaleTargetRef", target, checks=not kept, needs_group=not in_core)
+    metrics = spec.get("metrics") or ()
+    for index, metric in enumerate(metrics):
+        errors += _metric(f"spec.metrics[{index}]", metric)
+    if fewest == 0 and not {metric.get("type") for metric in metrics} & {"Object", "External"}:
+        problem = "must specify at least one Object or External metric to support scaling to zero replicas"
+        errors.append(forbidden_field("spec.metrics", problem))
+    return errors + fact_errors("autoscaling.v2.HorizontalPodAutoscalerSpec#behavior", "spec", spec)
+
+
+def _reference(path: str, reference: Given, *, checks: bool, needs_group: bool) -> list[FieldError]:
+    errors = fact_errors("autoscaling.v2.CrossVersionObjectReference", path, reference)
+    version = reference.get("apiVersion", "")
+    problem = ""
+    if version.count("/") > 1:
+        problem = f"unexpected GroupVersion string: {version}"
+    elif needs_group and not version.rpartition("/")[0]:
+        problem = "apiVersion must specify API group"
+    if checks and problem:
+        errors.append(invalid_value(f"{path}.apiVersion", version, problem))
+    return errors
+
+
+def _metric(path: str, metric: Given) -> list[FieldError]:
+    kind = metric.get("type", "")
+    errors = fact_errors("autoscaling.v2.MetricSpec", path, metric)
+    given = [field for field in _IN_ORDER if metric.get(field) is not None]
+    for field in given[:1]:
+        errors += _RULES[field](f"{path}.{field}", metric[field])
+    expected = _SOURCES.get(kind)
+    if expected and expected not in given:
+        problem = "must populate information for the given metric source"
+        errors.append(required(f"{path}.{expected}", problem))
+    if len(given) > 1:
+        problem = "must populate the given metric source only"
+        errors += [forbidden_field(f"{path}.{field}", problem) for field in given if field != expected]
+    return errors
+
+
+def _object(path: str, source: Given) -> list[FieldError]:
+    errors = _reference(f"{path}.describedObject", source["describedObject"], checks=True, needs_group=False)
+    errors += fact_errors(_MEASURED, path, source)
+    problem = "must set either a target value or averageValue"
+    return errors + _one_of(path, source["target"], ("value", "averageValue"), "averageValue", problem)
+
+
+def _external(path: str, source: Given) -> list[FieldError]:
+    target, fields = source["target"], ("value", "averageValue")
+    errors = fact_errors(_MEASURED, path, source)
+    problem = "must set either a target value for metric or a per-pod target"
+    errors += _one_of(path, target, fields, "averageValue", problem)
+    if all(target.get(field) is not None for field in fields):
+        problem = "may not set both a target value for metric and a per-pod target"
+        errors.append(forbidden_field(f"{path}.target.value", problem))
+    return errors
+
+
+def _pods(path: str, source: Given) -> list[FieldError]:
+    errors = fact_errors(_MEASURED, path, source)
+    problem = "must specify a positive target averageValue"
+    return errors + _one_of(path, source["target"], ("averageValue",), "averageValue", problem)
+
+
+def _resource(path: str, source: Given) -> list[FieldError]:
+    errors = fact_errors("autoscaling.v2.ResourceMetricSource", path, source)
+    return errors + _usage(path, source["target"])
+
+
+def _container(path: str, source: Given) -> list[FieldError]:
+    errors = fact_errors("autoscaling.v2.ContainerResourceMetricSource", path, source)
+    return errors + _usage(path, source["target"])
+
+
+def _usage(path: str, target: Given) -> list[FieldError]:
+    fields = ("averageUtilization", "averageValue")
+    problem = "must set either a target raw value or a target utilization"
+    errors = _one_of(path, target, fields, "averageUtilization", problem)
+    if all(target.get(field) is not None for field in fields):
+        problem = "may not set both a target raw value and a target utilization"
+        errors.append(forbidden_field(f"{path}.target.averageValue", problem))
+    return errors
+
+
+def _one_of(path: str, target: Given, fields: tuple[str, ...], where: str, problem: str) -> list[FieldError]:
+    if any(target.get(field) is not None for field in fields):
+        return []
+    return [required(f"{path}.target.{where}", problem)]
+
+
+_RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {
+    "object": _object,
+    "external": _external,
+    "pods": _pods,
+    "resource": _resource,
+    "containerResource": _container,
+}
+
 
 _USUAL_SHARE = 80
 _PREFIX = "autoscaling.alpha.kubernetes.io/"

@@ -34,18 +34,18 @@ from kubeshard_apiserver.resources.storage import (
     DriverNodes,
     Drivers,
     StorageClasses,
+    Volumes,
 )
 from kubeshard_apiserver.resources.strategy import Stored
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.resources.volumes import Volumes
 from kubeshard_apiserver.resources.webhook_configurations import WebhookConfigurations
-from kubeshard_apiserver.resources.workload_stateful import StatefulSets
 from kubeshard_apiserver.resources.workloads import (
     ControllerRevisions,
     DaemonSets,
     Deployments,
     ReplicaSets,
     ReplicationControllers,
+    StatefulSets,
 )
 from kubeshard_apiserver.schema.catalog import served_kinds
 

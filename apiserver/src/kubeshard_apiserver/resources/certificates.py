@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from kubeshard_apiserver.access.user import MASTERS, User, user_info
+from kubeshard_apiserver.access import MASTERS, User, user_info
 from kubeshard_apiserver.apply.shape import Path
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.facts import fact_errors

@@ -11,12 +11,12 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.resources.facts import ACCESS_MODES, fact_errors
-from kubeshard_apiserver.resources.limit_ranges import LIMIT_RANGES, check_claim_limits
 from kubeshard_apiserver.resources.pod_defaults import default_claim_spec
 from kubeshard_apiserver.resources.pod_names import dns_subdomain, wrong
 from kubeshard_apiserver.resources.pod_resources import positive_quantity
+from kubeshard_apiserver.resources.quotas import LIMIT_RANGES, check_claim_limits
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.schema.quantities import amount_of
+from kubeshard_apiserver.schema.scalars import amount_of
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden,

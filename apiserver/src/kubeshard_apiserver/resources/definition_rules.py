@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kubeshard_apiserver.resources.facts import fact_errors, list_errors
+from kubeshard_apiserver.resources.field_paths import scale_path_errors
 from kubeshard_apiserver.resources.metadata import subdomain_name
-from kubeshard_apiserver.resources.scale_paths import scale_path_errors
 from kubeshard_apiserver.resources.webhook_configurations import (
     client_errors,
     review_version_errors,

@@ -21,7 +21,7 @@ from kubeshard_apiserver import schema
 from kubeshard_apiserver.resources import pod_names as forms
 from kubeshard_apiserver.resources import value_rules as values
 from kubeshard_apiserver.resources.addresses import address_errors, block_errors, endpoint_errors
-from kubeshard_apiserver.resources.quantity_rules import (
+from kubeshard_apiserver.resources.pod_resources import (
     container_resource_name_errors,
     positive_errors,
     quantity_errors,

@@ -1,13 +1,18 @@
-"""Field paths within a schema: `.spec.replicas`, `.spec.labels['a.b']`.
+"""Field paths within a schema: `.spec.replicas`, `.spec.labels['a.b']`; and those of the subresource `scale`.
 
-Source: `ValidFieldPath` in k8s.io/apiextensions-apiserver `pkg/apiserver/schema/cel`.
+Source: k8s.io/apiextensions-apiserver `pkg/apiserver/schema/cel` (`ValidFieldPath`),
+`pkg/apis/apiextensions/validation`, `pkg/registry/customresource`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from kubeshard_apiserver.schema.validation import go_type
+from kubeshard_apiserver.status import FieldError, invalid_value, required
 
 Schema = Mapping[str, Any]
 _PART = re.compile(r"'(?:[^'\\]|\\.)*'|[.\[\]]|[^.\[\]]+", re.S)
@@ -67,3 +72,88 @@ def _unescaped(found: re.Match[str]) -> str:
     if found[1] not in _CHARS:
         raise ValueError(f"invalid string literal: invalid escape char {found[0]}")
     return _CHARS[found[1]]
+
+
+Path = tuple[str, ...]
+_MOST = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class ScalePaths:
+    """The fields of the scale subresource, as paths from the object's root. `selector` is empty if there is none."""
+
+    spec: Path = ("spec", "replicas")
+    status: Path = ("status", "replicas")
+    selector: Path = ()
+
+
+def scale_paths(said: Mapping[str, Any] | None) -> ScalePaths | None:
+    """Return the paths in `subresources.scale` of a version in a definition."""
+    if said is None:
+        return None
+    spec, status = _path(said.get("specReplicasPath")), _path(said.get("statusReplicasPath"))
+    return ScalePaths(spec, status, _path(said.get("labelSelectorPath")))
+
+
+def scale_path_errors(path: str, said: Mapping[str, Any]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for field, roots in (
+        ("specReplicasPath", ("spec",)),
+        ("statusReplicasPath", ("status",)),
+        ("labelSelectorPath", ("spec", "status")),
+    ):
+        given, at = said.get(field) or "", f"{path}.{field}"
+        if not given:
+            errors += [required(at)] if field != "labelSelectorPath" else []
+        elif not given.startswith("."):
+            errors.append(invalid_value(at, given, "must be a simple json path starting with ."))
+        elif _path(given)[0] not in roots or len(_path(given)) < 2:
+            listed = " or ".join(f".{root}" for root in roots)
+            either = "either " if len(roots) > 1 else ""
+            errors.append(invalid_value(at, given, f"should be a json path under {either}{listed}"))
+    return errors
+
+
+def scale_value_errors(obj: Mapping[str, Any], paths: ScalePaths, parts: tuple[str, ...]) -> list[FieldError]:
+    """Validate the values. `parts`: whether to check the desired replicas (`spec`), the current (`status`), or both."""
+    errors: list[FieldError] = []
+    for part, path in (("spec", paths.spec), ("status", paths.status)):
+        value = value_at(obj, path) if part in parts else None
+        where = "." + ".".join(path)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            told = f"{where} accessor error: {value} is of the type {go_type(value)}, expected int64"
+            errors.append(invalid_value(where, 0, told))
+        elif value < 0:
+            errors.append(invalid_value(where, value, "should be a non-negative integer"))
+        elif value > _MOST:
+            errors.append(invalid_value(where, value, f"should be less than or equal to {_MOST}"))
+    selector = value_at(obj, paths.selector) if paths.selector and "status" in parts else None
+    if selector is not None and not isinstance(selector, str):
+        where = "." + ".".join(paths.selector)
+        told = f"{where} accessor error: {selector} is of the type {go_type(selector)}, expected string"
+        errors.append(invalid_value(where, "", told))
+    return errors
+
+
+def value_at(obj: Mapping[str, Any], path: Path) -> Any:
+    """Return the value at the path, or None if there is none."""
+    value: Any = obj
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def with_value(obj: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
+    """Return a copy of the object with this value at the path."""
+    name, *rest = path
+    inner = obj.get(name)
+    return {
+        **obj,
+        name: with_value(inner if isinstance(inner, Mapping) else {}, tuple(rest), value) if rest else value,
+    }
+
+
+def _path(text: str | None) -> Path:
+    return tuple(text.lstrip(".").split(".")) if text else ()

@@ -11,8 +11,7 @@ from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.addresses import parsed_block
 from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
 from kubeshard_apiserver.resources.pod_names import label_value, qualified_name, wrong
-from kubeshard_apiserver.resources.pod_resources import resource_errors
-from kubeshard_apiserver.resources.quantity_rules import quantity_errors
+from kubeshard_apiserver.resources.pod_resources import quantity_errors, resource_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
     FieldError,

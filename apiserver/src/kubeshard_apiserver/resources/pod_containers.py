@@ -1,18 +1,25 @@
-"""Validation of the containers of a pod. Source: k8s.io/kubernetes `pkg/apis/core/validation`."""
+"""Validation of the containers of a pod, with their probes, lifecycle hooks and security contexts.
+
+Security contexts are those of a server that allows privileged containers (`--allow-privileged`), as nearly all do.
+Source: k8s.io/kubernetes `pkg/apis/core/validation`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kubeshard_apiserver.resources import pod_names as names
 from kubeshard_apiserver.resources.facts import fact_errors, list_errors
-from kubeshard_apiserver.resources.pod_fields import field_ref_errors, resource_ref_errors
-from kubeshard_apiserver.resources.pod_probes import lifecycle_errors, probe_errors
+from kubeshard_apiserver.resources.pod_names import header_name, wrong
 from kubeshard_apiserver.resources.pod_resources import resource_errors
-from kubeshard_apiserver.resources.pod_security import container_security_errors
-from kubeshard_apiserver.resources.pod_volumes import device_errors, mount_errors
+from kubeshard_apiserver.resources.pod_volumes import (
+    device_errors,
+    field_ref_errors,
+    mount_errors,
+    resource_ref_errors,
+)
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,
@@ -23,6 +30,118 @@ from kubeshard_apiserver.status import (
 )
 
 Given = Mapping[str, Any]
+_PROFILES = (
+    ("seccompProfile", "SeccompProfile", "seccomp"),
+    ("appArmorProfile", "AppArmorProfile", "AppArmor"),
+)
+
+
+def pod_security_errors(path: str, security: Given) -> list[FieldError]:
+    return fact_errors("core.v1.PodSecurityContext", path, security) + _profiles(path, security)
+
+
+def container_security_errors(path: str, security: Given) -> list[FieldError]:
+    errors = fact_errors("core.v1.SecurityContext", path, security) + _profiles(path, security)
+    if security.get("allowPrivilegeEscalation") is False and security.get("privileged"):
+        problem = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+        errors.append(invalid_value(path, security, problem))
+    return errors
+
+
+def _profiles(path: str, security: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for field, type_, told in _PROFILES:
+        profile, at = security.get(field), f"{path}.{field}"
+        if profile is None:
+            continue
+        kind, name = profile.get("type", ""), profile.get("localhostProfile")
+        errors += fact_errors(f"core.v1.{type_}", at, profile)
+        if kind == "Localhost" and not name:
+            problem = f"must be set when {told} type is Localhost"
+            errors.append(required(f"{at}.localhostProfile", problem))
+        if kind != "Localhost" and name is not None:
+            problem = f"can only be set when {told} type is Localhost"
+            errors.append(invalid_value(f"{at}.localhostProfile", name, problem))
+    return errors
+
+
+_PROBE_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
+_HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
+_SIGNALS_OF_WINDOWS = ("SIGKILL", "SIGTERM")
+
+
+def probe_errors(path: str, container: Given, grace: int | None) -> list[FieldError]:
+    """Validate all probes of a container."""
+    errors: list[FieldError] = []
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        probe = container.get(name)
+        if probe is None:
+            continue
+        at = f"{path}.{name}"
+        errors += _handler(at, probe, _PROBE_HANDLERS, grace)
+        errors += fact_errors("core.v1.Probe", at, probe)
+        if name == "readinessProbe":
+            if (period := probe.get("terminationGracePeriodSeconds")) is not None:
+                where = f"{at}.terminationGracePeriodSeconds"
+                errors.append(invalid_value(where, period, "must not be set for readinessProbes"))
+        elif probe.get("successThreshold") != 1:
+            errors.append(invalid_value(f"{at}.successThreshold", probe.get("successThreshold"), "must be 1"))
+    return errors
+
+
+def lifecycle_errors(path: str, lifecycle: Given, grace: int | None, os: Given | None) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for hook in ("postStart", "preStop"):
+        if (handler := lifecycle.get(hook)) is not None:
+            errors += _handler(f"{path}.{hook}", handler, _HOOK_HANDLERS, grace)
+    if signal := lifecycle.get("stopSignal"):
+        at = f"{path}.stopSignal"
+        if os is None:
+            errors.append(forbidden_field(at, "may not be set for containers with empty `spec.os.name`"))
+        elif os.get("name") == "windows" and signal not in _SIGNALS_OF_WINDOWS:
+            errors.append(unsupported(at, signal, _SIGNALS_OF_WINDOWS))
+    return errors
+
+
+def _handler(path: str, handler: Given, kinds: tuple[str, ...], grace: int | None) -> list[FieldError]:
+    given = [kind for kind in kinds if handler.get(kind) is not None]
+    if not given:
+        return [required(path, "must specify a handler type")]
+    first, *more = given
+    errors = _HANDLERS[first](f"{path}.{first}", handler[first], grace)
+    return errors + [
+        forbidden_field(f"{path}.{kind}", "may not specify more than 1 handler type") for kind in more
+    ]
+
+
+def _http_get(path: str, action: Given, _grace: int | None) -> list[FieldError]:
+    errors = fact_errors("core.v1.HTTPGetAction", path, action)
+    for header in action.get("httpHeaders") or ():
+        errors += wrong(f"{path}.httpHeaders", header.get("name", ""), header_name)
+    return errors
+
+
+def _sleep(path: str, action: Given, grace: int | None) -> list[FieldError]:
+    seconds = action.get("seconds", 0)
+    if grace is None or 0 <= seconds <= grace:
+        return []
+    problem = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+    return [invalid_value(path, seconds, problem)]
+
+
+def _of_facts(type_: str) -> Callable[[str, Given, int | None], list[FieldError]]:
+    return lambda path, action, _grace: fact_errors(type_, path, action)
+
+
+_HANDLERS = {
+    "exec": _of_facts("core.v1.ExecAction"),
+    "httpGet": _http_get,
+    "tcpSocket": _of_facts("core.v1.TCPSocketAction"),
+    "grpc": _of_facts("core.v1.GRPCAction"),
+    "sleep": _sleep,
+}
+
+
 _RESIZE_POLICIES = ("NotRequired", "RestartContainer")
 _RESIZED = ("cpu", "memory")
 _ENV_FIELDS = (

@@ -1,12 +1,13 @@
-"""Validation of pod specs and pod templates. Source: k8s.io/kubernetes `pkg/apis/core/validation`.
+"""Validation of pod specs and pod templates, with affinities and topology spread constraints.
 
 Not covered: rules for Windows, the comparison of pod-level resources with those of the containers, and annotations
-that fields have replaced.
+that fields have replaced. Source: k8s.io/kubernetes `pkg/apis/core/validation`; k8s.io/apimachinery
+`apis/meta/v1/validation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard_apiserver.resources import pod_names as names
@@ -17,20 +18,131 @@ from kubeshard_apiserver.resources.pod_containers import (
     ephemeral_container_errors,
     image_errors,
     init_container_errors,
+    pod_security_errors,
+)
+from kubeshard_apiserver.resources.pod_names import (
+    dns_label,
+    dns_subdomain,
+    label_value,
+    qualified_name,
+    wrong,
 )
 from kubeshard_apiserver.resources.pod_resources import resource_errors
-from kubeshard_apiserver.resources.pod_security import pod_security_errors
-from kubeshard_apiserver.resources.pod_selectors import affinity_errors, spread_errors
 from kubeshard_apiserver.resources.pod_volumes import volume_errors
-from kubeshard_apiserver.status import (
-    FieldError,
-    duplicate,
-    forbidden_field,
-    invalid_value,
-    required,
-)
+from kubeshard_apiserver.resources.value_rules import label_selector_errors, operand_errors
+from kubeshard_apiserver.status import FieldError, duplicate, forbidden_field, invalid_value, required
 
 Given = Mapping[str, Any]
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_WEIGHTED = "core.v1.WeightedPodAffinityTerm"
+
+
+def affinity_errors(path: str, affinity: Given | None) -> list[FieldError]:
+    affinity = affinity or {}
+    errors = _node_affinity(f"{path}.nodeAffinity", affinity.get("nodeAffinity") or {})
+    for name in ("podAffinity", "podAntiAffinity"):
+        given, at = affinity.get(name) or {}, f"{path}.{name}"
+        for index, term in enumerate(given.get(_REQUIRED) or ()):
+            errors += _pod_term(f"{at}.{_REQUIRED}[{index}]", term)
+        for index, weighted in enumerate(given.get(_PREFERRED) or ()):
+            where, term = f"{at}.{_PREFERRED}[{index}]", weighted.get("podAffinityTerm") or {}
+            errors += fact_errors(_WEIGHTED, where, weighted) + _pod_term(f"{where}.podAffinityTerm", term)
+    return errors
+
+
+def node_selector_errors(path: str, selector: Given) -> list[FieldError]:
+    at = f"{path}.nodeSelectorTerms"
+    terms = selector.get("nodeSelectorTerms") or ()
+    if not terms:
+        return [required(at, "must have at least one node selector term")]
+    return [
+        error
+        for index, term in enumerate(terms)
+        for error in _node_term(f"{at}[{index}]", term, check_values=True)
+    ]
+
+
+def spread_errors(path: str, constraints: Sequence[Given]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    kinds = [(one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in constraints]
+    for index, (constraint, kind) in enumerate(zip(constraints, kinds, strict=True)):
+        at, (key, action) = f"{path}[{index}]", kind
+        errors += fact_errors("core.v1.TopologySpreadConstraint", at, constraint)
+        if kind in kinds[index + 1 :]:
+            errors.append(duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
+        errors += fact_errors("core.v1.TopologySpreadConstraint#domains", at, constraint)
+        domains = constraint.get("minDomains")
+        if domains is not None and action != "DoNotSchedule":
+            problem = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+            errors.append(invalid_value(f"{at}.minDomains", domains, problem))
+        errors += fact_errors("core.v1.TopologySpreadConstraint#policies", at, constraint)
+        errors += _label_keys(f"{at}.matchLabelKeys", constraint.get("matchLabelKeys") or (), constraint)
+        errors += label_selector_errors(f"{at}.labelSelector", constraint.get("labelSelector"))
+    return errors
+
+
+def _node_affinity(path: str, affinity: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if (selector := affinity.get(_REQUIRED)) is not None:
+        errors += node_selector_errors(f"{path}.{_REQUIRED}", selector)
+    for index, preferred in enumerate(affinity.get(_PREFERRED) or ()):
+        at = f"{path}.{_PREFERRED}[{index}]"
+        errors += fact_errors(_WEIGHTED, at, preferred)
+        errors += _node_term(f"{at}.preference", preferred.get("preference") or {}, check_values=False)
+    return errors
+
+
+def _node_term(path: str, term: Given, *, check_values: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, expression in enumerate(term.get("matchExpressions") or ()):
+        at, operator = f"{path}.matchExpressions[{index}]", expression.get("operator", "")
+        values = expression.get("values") or ()
+        if operator in ("Gt", "Lt"):
+            if len(values) != 1:
+                problem = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+                errors.append(required(f"{at}.values", problem))
+        else:
+            errors += operand_errors(at, operator, values)
+        errors += wrong(f"{at}.key", expression.get("key", ""), qualified_name)
+        for position, value in enumerate(values if check_values else ()):
+            errors += wrong(f"{at}.values[{position}]", value, label_value)
+    for index, expression in enumerate(term.get("matchFields") or ()):
+        errors += _node_field(f"{path}.matchFields[{index}]", expression)
+    return errors
+
+
+def _node_field(path: str, expression: Given) -> list[FieldError]:
+    errors: list[FieldError] = []
+    operator, values = expression.get("operator", ""), expression.get("values") or ()
+    if operator not in ("In", "NotIn"):
+        errors.append(invalid_value(f"{path}.operator", operator, "not a valid selector operator"))
+    elif len(values) != 1:
+        problem = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        errors.append(required(f"{path}.values", problem))
+    if expression.get("key") != "metadata.name":
+        problem = "not a valid field selector key"
+        return [*errors, invalid_value(f"{path}.key", expression.get("key", ""), problem)]
+    for index, value in enumerate(values):
+        errors += wrong(f"{path}.values[{index}]", value, dns_subdomain)
+    return errors
+
+
+def _pod_term(path: str, term: Given) -> list[FieldError]:
+    errors = fact_errors("core.v1.PodAffinityTerm", path, term)
+    for name in term.get("namespaces") or ():
+        errors += wrong(f"{path}.namespace", name, dns_label)
+    for field in ("matchLabelKeys", "mismatchLabelKeys"):
+        errors += _label_keys(f"{path}.{field}", term.get(field) or (), term)
+    return errors + fact_errors("core.v1.PodAffinityTerm#topology", path, term)
+
+
+def _label_keys(path: str, keys: Sequence[str], constraint: Given) -> list[FieldError]:
+    if keys and constraint.get("labelSelector") is None:
+        return [forbidden_field(path, "must not be specified when labelSelector is not set")]
+    return [
+        error for index, key in enumerate(keys) for error in wrong(f"{path}[{index}]", key, qualified_name)
+    ]
 
 
 def pod_errors(pod: Given) -> list[FieldError]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.access.user import User
+from kubeshard_apiserver.access import User
 from kubeshard_apiserver.apply.shape import SCALAR, Path, Shape, shape_of, shape_of_type
 from kubeshard_apiserver.objects import Object, same
 from kubeshard_apiserver.resources.metadata import NameRule, subdomain_name, without_empty

@@ -3,7 +3,7 @@
 A kind with rules of its own is a subclass with one line in `builtin._RULES`; a kind without any is `Typed` itself. A
 subclass may define:
 
-* `name_rule` and `selectable`, as class attributes. The lists in `traits` determine whether generations are counted
+* `name_rule` and `selectable`, as class attributes. The lists below determine whether generations are counted
   and what a replace may do.
 * `set_defaults(obj)`: runs after every decode (of creates, replaces and patch results) and works in place. Fields of
   struct type and those without `omitempty` are already there with their zero values (`spec: {}`, `containers: None`).
@@ -23,16 +23,79 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from kubeshard.core.kinds import Kind
+from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard_apiserver.apply.shape import Shape, shape_of_type
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources import traits
 from kubeshard_apiserver.resources.facts import fact_errors, facts
 from kubeshard_apiserver.resources.metadata import as_given
 from kubeshard_apiserver.resources.strategy import Stored, Strategy
 from kubeshard_apiserver.schema.catalog import served, type_name, type_of
 from kubeshard_apiserver.schema.decoding import Run, Struct
 from kubeshard_apiserver.status import FieldError, bad_request
+
+
+def _kinds(text: str) -> frozenset[GroupKind]:
+    found = set()
+    for line in text.split("\n"):
+        if line:
+            group, *kinds = line.split()
+            found |= {GroupKind("" if group == "core" else group, kind) for kind in kinds}
+    return frozenset(found)
+
+
+CREATED_BY_REPLACE = _kinds("""
+core Endpoints Event LimitRange Service
+events.k8s.io Event
+rbac.authorization.k8s.io Role RoleBinding ClusterRole ClusterRoleBinding
+coordination.k8s.io Lease
+node.k8s.io RuntimeClass
+""")
+"""A PUT creates a missing object."""
+
+VERSION_NEEDED = _kinds("""
+policy PodDisruptionBudget
+storage.k8s.io CSIDriver CSINode CSIStorageCapacity VolumeAttachment
+admissionregistration.k8s.io ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
+admissionregistration.k8s.io MutatingAdmissionPolicy MutatingAdmissionPolicyBinding
+admissionregistration.k8s.io ValidatingWebhookConfiguration MutatingWebhookConfiguration
+node.k8s.io RuntimeClass
+coordination.k8s.io Lease
+apiextensions.k8s.io CustomResourceDefinition
+""")
+"""A PUT must specify the resourceVersion that it replaces."""
+
+COUNTED = _kinds("""
+core Pod PodTemplate ReplicationController
+apps Deployment ReplicaSet DaemonSet StatefulSet
+batch Job CronJob
+policy PodDisruptionBudget
+discovery.k8s.io EndpointSlice
+networking.k8s.io Ingress NetworkPolicy IngressClass
+admissionregistration.k8s.io ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
+admissionregistration.k8s.io MutatingAdmissionPolicy MutatingAdmissionPolicyBinding
+admissionregistration.k8s.io ValidatingWebhookConfiguration MutatingWebhookConfiguration
+scheduling.k8s.io PriorityClass
+apiextensions.k8s.io CustomResourceDefinition
+""")
+"""Kinds with a generation."""
+
+FREE_FINALIZERS = _kinds("""
+coordination.k8s.io Lease
+policy PodDisruptionBudget
+""")
+"""Finalizers need no domain."""
+
+SHOWN_WHEN_DELETED = _kinds("""
+core Pod Service ServiceAccount ResourceQuota PersistentVolumeClaim PersistentVolume PodTemplate
+storage.k8s.io StorageClass CSIDriver CSINode VolumeAttachment VolumeAttributesClass
+""")
+"""A DELETE that removes the object returns it instead of a Status."""
+
+DEFAULT_PROPAGATION: dict[GroupKind, str | None] = {
+    **dict.fromkeys(_kinds("batch Job\ncore ReplicationController"), "Orphan"),
+    **dict.fromkeys(_kinds("core Event\nevents.k8s.io Event")),
+}
+"""The default of all other kinds is Background. None: the kind takes no part in garbage collection."""
 
 
 class Typed(Strategy):
@@ -42,12 +105,12 @@ class Typed(Strategy):
         self.stored = stored
         super().__init__(kind, {}, subresources=frozenset(served(kind).subresources))
         group_kind = kind.group_kind
-        self.create_on_update = group_kind in traits.CREATED_BY_REPLACE
-        self.unconditional_update = group_kind not in traits.VERSION_NEEDED
-        self.counts_generations = group_kind in traits.COUNTED
-        self.qualified_finalizers = self.qualified_finalizers and group_kind not in traits.FREE_FINALIZERS
-        self.shown_when_deleted = group_kind in traits.SHOWN_WHEN_DELETED
-        self.default_propagation = traits.DEFAULT_PROPAGATION.get(group_kind, "Background")
+        self.create_on_update = group_kind in CREATED_BY_REPLACE
+        self.unconditional_update = group_kind not in VERSION_NEEDED
+        self.counts_generations = group_kind in COUNTED
+        self.qualified_finalizers = self.qualified_finalizers and group_kind not in FREE_FINALIZERS
+        self.shown_when_deleted = group_kind in SHOWN_WHEN_DELETED
+        self.default_propagation = DEFAULT_PROPAGATION.get(group_kind, "Background")
 
     @cached_property
     def type(self) -> Struct:

@@ -1,30 +1,149 @@
-"""Deployments, ReplicaSets, DaemonSets, ReplicationControllers and ControllerRevisions.
+"""Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers and ControllerRevisions.
 
-Source: k8s.io/kubernetes `pkg/apis/apps`, `pkg/registry/apps`.
+Source: k8s.io/kubernetes `pkg/apis/apps`, `pkg/apis/apps/validation`, `pkg/registry/apps`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kubeshard_apiserver.apply.shape import Path
 from kubeshard_apiserver.objects import Object, with_metadata
-from kubeshard_apiserver.resources import workload_rules as rules
+from kubeshard_apiserver.resources.claims import claim_spec_errors
 from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
-from kubeshard_apiserver.resources.pod_defaults import default_template
+from kubeshard_apiserver.resources.metadata import label_name
+from kubeshard_apiserver.resources.pod_defaults import default_claim_spec, default_template
 from kubeshard_apiserver.resources.pod_rules import template_errors
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.resources.value_rules import at_most_all, label_selector_errors, share_of
+from kubeshard_apiserver.resources.value_rules import at_most_all, label_selector_errors, selects, share_of
 from kubeshard_apiserver.status import (
     FieldError,
     forbidden_field,
+    immutable,
     invalid_value,
     required,
     unsupported,
 )
 
 Given = Mapping[str, Any]
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_MISMATCH = "`selector` does not match template `labels`"
+
+
+def selector_and_template_errors(
+    spec: Given, kind: str, unsound: str, *, owner: str = ""
+) -> list[FieldError]:
+    """Validate the selector and template. `kind` and `unsound` are used in the messages for an empty selector and for
+    an invalid one. `owner` is the kind named in the message that deadlines are not supported.
+    """
+    errors = selector_errors(spec.get("selector"), kind)
+    selector, template = spec.get("selector"), spec.get("template") or {}
+    if not _usable(selector):
+        return [*errors, invalid_value("spec.selector", shown_selector(selector), unsound)]
+    errors += match_errors("spec.template", selector, template)
+    return (
+        errors + template_errors("spec.template", template) + always_running("spec.template", template, owner)
+    )
+
+
+def selector_errors(selector: Given | None, kind: str) -> list[FieldError]:
+    if selector is None:
+        return [required("spec.selector")]
+    return label_selector_errors("spec.selector", selector) + empty_selector_errors(selector, kind)
+
+
+def empty_selector_errors(selector: Given, kind: str) -> list[FieldError]:
+    if selector.get("matchLabels") or selector.get("matchExpressions"):
+        return []
+    return [invalid_value("spec.selector", {}, f"empty selector is invalid for {kind}")]
+
+
+def match_errors(path: str, selector: Given | None, template: Given) -> list[FieldError]:
+    given = (template.get("metadata") or {}).get("labels")
+    if selects(selector, given):
+        return []
+    return [invalid_value(f"{path}.metadata.labels", shown_labels(given), _MISMATCH)]
+
+
+def always_running(path: str, template: Given, owner: str) -> list[FieldError]:
+    """Check the rules for pods of workloads that never complete."""
+    spec, errors = template.get("spec") or {}, []
+    if (policy := spec.get("restartPolicy")) != "Always":
+        errors.append(unsupported(f"{path}.spec.restartPolicy", policy, ("Always",)))
+    if spec.get("activeDeadlineSeconds") is not None:
+        problem = f"activeDeadlineSeconds in {owner} is not Supported"
+        errors.append(forbidden_field(f"{path}.spec.activeDeadlineSeconds", problem))
+    return errors
+
+
+def unchanged_selector(new: Given, old: Given) -> list[FieldError]:
+    if new.get("selector") == old.get("selector"):
+        return []
+    return [immutable("spec.selector", shown_selector(new.get("selector")))]
+
+
+def replicas_errors(status: Given, fields: Iterable[str], ready: str) -> list[FieldError]:
+    """Validate the replica counts in a status: none exceeds the total, and available pods are ready. `ready` is what
+    messages call `readyReplicas`.
+    """
+    errors = [
+        invalid_value(f"status.{field}", status.get(field, 0), "cannot be greater than status.replicas")
+        for field in fields
+        if status.get(field, 0) > status.get("replicas", 0)
+    ]
+    available = status.get("availableReplicas", 0)
+    if available > status.get("readyReplicas", 0):
+        errors.append(invalid_value("status.availableReplicas", available, f"cannot be greater than {ready}"))
+    return errors
+
+
+def collision_errors(new: Given, old: Given) -> list[FieldError]:
+    before, after = old["status"].get("collisionCount"), new["status"].get("collisionCount")
+    if before is None or (after is not None and after >= before):
+        return []
+    return [invalid_value("status.collisionCount", after or 0, "cannot be decremented")]
+
+
+def shown_labels(labels: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Format labels as messages show them."""
+    return dict(sorted(labels.items())) if labels else None
+
+
+def shown_selector(selector: Given | None) -> Any:
+    if selector is None:
+        return None
+    shown: dict[str, Any] = {}
+    if labels := selector.get("matchLabels"):
+        shown["matchLabels"] = shown_labels(labels)
+    if expressions := selector.get("matchExpressions"):
+        shown["matchExpressions"] = [
+            {name: given[name] for name in ("key", "operator", "values") if name in given}
+            for given in expressions
+        ]
+    return shown
+
+
+def shown_strategy(strategy: Given, fields: Iterable[str]) -> dict[str, Any]:
+    """Return the update strategy as messages show it, with the names of Go's fields."""
+    rolling = strategy.get("rollingUpdate")
+    return {
+        "Type": strategy.get("type", ""),
+        "RollingUpdate": None if rolling is None else shown_rolling(rolling, fields),
+    }
+
+
+def shown_rolling(rolling: Given, fields: Iterable[str]) -> dict[str, Any]:
+    return {f"{field[0].upper()}{field[1:]}": rolling.get(field) for field in fields}
+
+
+def _usable(selector: Given | None) -> bool:
+    expressions = (selector or {}).get("matchExpressions") or ()
+    return all(one.get("operator") in _OPERATORS for one in expressions) and not label_selector_errors(
+        "", selector
+    )
+
+
 _SHARES = ("maxUnavailable", "maxSurge")
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 
@@ -45,7 +164,7 @@ class Workload(Typed):
         return []
 
     def validate_change(self, new: Object, old: Object) -> list[FieldError]:
-        return self.validate(new) + rules.unchanged_selector(new["spec"], old["spec"])
+        return self.validate(new) + unchanged_selector(new["spec"], old["spec"])
 
 
 class Deployments(Workload):
@@ -78,7 +197,7 @@ class Deployments(Workload):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         errors = fact_errors("apps.v1.DeploymentSpec#replicas", "spec", spec)
-        errors += rules.selector_and_template_errors(
+        errors += selector_and_template_errors(
             spec, "deployment", "invalid label selector", owner="ReplicaSet"
         )
         errors += _deployment_strategy("spec.strategy", spec["strategy"])
@@ -93,8 +212,8 @@ class Deployments(Workload):
         status = new["status"]
         errors = fact_errors("apps.v1.DeploymentStatus", "status", status)
         bounded = ("updatedReplicas", "readyReplicas", "availableReplicas")
-        errors += rules.replicas_errors(status, bounded, "readyReplicas")
-        return errors + rules.collision_errors(new, old)
+        errors += replicas_errors(status, bounded, "readyReplicas")
+        return errors + collision_errors(new, old)
 
 
 class ReplicaSets(Workload):
@@ -105,7 +224,7 @@ class ReplicaSets(Workload):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         errors = fact_errors("apps.v1.ReplicaSetSpec", "spec", spec)
-        return errors + rules.selector_and_template_errors(
+        return errors + selector_and_template_errors(
             spec, "deployment", "invalid label selector", owner="ReplicaSet"
         )
 
@@ -134,9 +253,9 @@ class ReplicationControllers(Workload):
         if template is None:
             return [*errors, required("spec.template")]
         if selector:
-            errors += rules.match_errors("spec.template", {"matchLabels": selector}, template)
+            errors += match_errors("spec.template", {"matchLabels": selector}, template)
         errors += template_errors("spec.template", template)
-        return errors + rules.always_running("spec.template", template, "ReplicationController")
+        return errors + always_running("spec.template", template, "ReplicationController")
 
     def validate_change(self, new: Object, old: Object) -> list[FieldError]:
         return self.validate(new)
@@ -173,18 +292,16 @@ class DaemonSets(Workload):
     def validate(self, obj: Object) -> list[FieldError]:
         spec, template, selector = obj["spec"], obj["spec"]["template"], obj["spec"].get("selector")
         errors = label_selector_errors("spec.selector", selector)
-        errors += rules.match_errors("spec.template", selector, template) if selector != {} else []
+        errors += match_errors("spec.template", selector, template) if selector != {} else []
         if selector is not None:
-            errors += rules.empty_selector_errors(selector, "daemonset")
+            errors += empty_selector_errors(selector, "daemonset")
         errors += template_errors("spec.template", template)
-        errors += rules.always_running("spec.template", template, "DaemonSet")
+        errors += always_running("spec.template", template, "DaemonSet")
         errors += _daemon_strategy("spec.updateStrategy", spec["updateStrategy"])
         return errors + fact_errors("apps.v1.DaemonSetSpec", "spec", spec)
 
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
-        return fact_errors("apps.v1.DaemonSetStatus", "status", new["status"]) + rules.collision_errors(
-            new, old
-        )
+        return fact_errors("apps.v1.DaemonSetStatus", "status", new["status"]) + collision_errors(new, old)
 
 
 class ControllerRevisions(Typed):
@@ -204,7 +321,7 @@ def replica_status_errors(status: Given) -> list[FieldError]:
     """Validate the status of a ReplicaSet or ReplicationController."""
     bounded = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
     errors = fact_errors("apps.v1.ReplicaSetStatus", "status", status)
-    return errors + rules.replicas_errors(status, bounded, "readyReplicas")
+    return errors + replicas_errors(status, bounded, "readyReplicas")
 
 
 def _deployment_strategy(path: str, strategy: Given) -> list[FieldError]:
@@ -213,7 +330,7 @@ def _deployment_strategy(path: str, strategy: Given) -> list[FieldError]:
         problem = "may not be specified when strategy `type` is 'Recreate'"
         return [] if rolling is None else [forbidden_field(f"{path}.rollingUpdate", problem)]
     if kind != "RollingUpdate" or rolling is None:
-        return [unsupported(path, rules.shown_strategy(strategy, _SHARES), ("Recreate", "RollingUpdate"))]
+        return [unsupported(path, shown_strategy(strategy, _SHARES), ("Recreate", "RollingUpdate"))]
     at = f"{path}.rollingUpdate.maxUnavailable"
     unavailable, surge = rolling["maxUnavailable"], rolling["maxSurge"]
     errors = fact_errors("apps.v1.RollingUpdateDeployment", f"{path}.rollingUpdate", rolling)
@@ -227,7 +344,7 @@ def _daemon_strategy(path: str, strategy: Given) -> list[FieldError]:
     if kind == "OnDelete":
         return []
     if kind != "RollingUpdate" or rolling is None:
-        return [unsupported(path, rules.shown_strategy(strategy, _SHARES), ("RollingUpdate", "OnDelete"))]
+        return [unsupported(path, shown_strategy(strategy, _SHARES), ("RollingUpdate", "OnDelete"))]
     errors = fact_errors("apps.v1.RollingUpdateDaemonSet", f"{path}.rollingUpdate", rolling)
     unavailable, surge = (share_of(rolling[share]) for share in _SHARES)
     if unavailable and surge:
@@ -247,3 +364,107 @@ def _template_generation(obj: Given) -> int:
 def _count_template(obj: Object, generation: int) -> None:
     meta = obj["metadata"]
     meta["annotations"] = {**(meta.get("annotations") or {}), _TEMPLATE_GENERATION: str(generation)}
+
+
+_CHANGEABLE = (
+    "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy", "minReadySeconds",
+)  # fmt: skip
+_ROLLING = ("partition", "maxUnavailable")
+
+
+class StatefulSets(Workload):
+    """StatefulSets. `maxUnavailable` is dropped because its feature gate is off."""
+
+    name_rule = staticmethod(label_name)
+
+    def set_defaults(self, obj: Object) -> None:
+        spec = obj["spec"]
+        spec.setdefault("replicas", 1)
+        default_template(spec["template"])
+        spec.setdefault("podManagementPolicy", "OrderedReady")
+        strategy = spec["updateStrategy"]
+        if "type" not in strategy:
+            strategy["type"] = "RollingUpdate"
+            strategy.setdefault("rollingUpdate", {})
+        if strategy["type"] == "RollingUpdate" and (rolling := strategy.get("rollingUpdate")) is not None:
+            rolling.setdefault("partition", 0)
+        retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+        for moment in ("whenDeleted", "whenScaled"):
+            retention.setdefault(moment, "Retain")
+        spec.setdefault("revisionHistoryLimit", 10)
+        for claim in spec.get("volumeClaimTemplates") or ():
+            claim |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+            default_claim_spec(claim["spec"])
+            claim["status"].setdefault("phase", "Pending")
+
+    def prepare_create(self, obj: Object) -> None:
+        super().prepare_create(obj)
+        (obj["spec"]["updateStrategy"].get("rollingUpdate") or {}).pop("maxUnavailable", None)
+
+    def prepare_update(self, new: Object, old: Object, subresource: str) -> None:
+        (new["spec"]["updateStrategy"].get("rollingUpdate") or {}).pop("maxUnavailable", None)
+        super().prepare_update(new, old, subresource)
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec, errors = obj["spec"], []
+        for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+            errors += claim_spec_errors(f"spec.volumeClaimTemplates[{index}].spec", claim["spec"])
+        errors += fact_errors("apps.v1.StatefulSetSpec#service", "spec", spec)
+        return errors + _spec_errors(spec)
+
+    def validate_change(self, new: Object, old: Object) -> list[FieldError]:
+        errors = _spec_errors(new["spec"])
+        before, after = (
+            {name: value for name, value in obj["spec"].items() if name not in _CHANGEABLE}
+            for obj in (old, new)
+        )
+        if before != after:
+            *first, last = (f"'{name}'" for name in _CHANGEABLE)
+            problem = f"updates to statefulset spec for fields other than {', '.join(first)} and {last} are forbidden"
+            errors.append(forbidden_field("spec", problem))
+        return errors
+
+    def validate_status(self, new: Object, old: Object) -> list[FieldError]:
+        status = new["status"]
+        bounded = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+        errors = fact_errors("apps.v1.StatefulSetStatus", "status", status)
+        errors += replicas_errors(status, bounded, "status.readyReplicas")
+        return errors + collision_errors(new, old)
+
+
+def _spec_errors(spec: Given) -> list[FieldError]:
+    errors = fact_errors("apps.v1.StatefulSetSpec#pods", "spec", spec)
+    errors += _strategy_errors("spec.updateStrategy", spec["updateStrategy"])
+    errors += fact_errors("apps.v1.StatefulSetSpec", "spec", spec)
+    return errors + selector_and_template_errors(
+        {**spec, "template": _with_claims(spec)}, "statefulset", "", owner="StatefulSet"
+    )
+
+
+def _with_claims(spec: Given) -> Given:
+    """Return the template with a volume for every claim, and without the hostname and subdomain, which each pod gets
+    from its StatefulSet.
+    """
+    template, claims = spec["template"], spec.get("volumeClaimTemplates") or ()
+    names = [claim["metadata"].get("name", "") for claim in claims]
+    volumes: list[Given] = [
+        {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)
+    ]
+    inner = {name: value for name, value in template["spec"].items() if name not in ("hostname", "subdomain")}
+    volumes += [volume for volume in inner.get("volumes") or () if volume.get("name") not in names]
+    return {**template, "spec": {**inner, "volumes": volumes}}
+
+
+def _strategy_errors(path: str, strategy: Given) -> list[FieldError]:
+    kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
+    if kind == "RollingUpdate":
+        return fact_errors("apps.v1.StatefulSetUpdateStrategy", path, strategy)
+    if kind == "OnDelete":
+        if rolling is None:
+            return []
+        problem = "only allowed for updateStrategy 'RollingUpdate'"
+        shown = shown_rolling({"partition": 0, **rolling}, _ROLLING)
+        return [invalid_value(f"{path}.rollingUpdate", shown, problem)]
+    shown = shown_strategy(strategy, _ROLLING)
+    return [invalid_value(path, shown, "must be 'RollingUpdate' or 'OnDelete'")]

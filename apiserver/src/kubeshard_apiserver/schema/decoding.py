@@ -15,8 +15,13 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from kubeshard_apiserver.schema.quantities import MILLI, canonical
-from kubeshard_apiserver.schema.times import MICROSECONDS, SECONDS, canonical_time
+from kubeshard_apiserver.schema.scalars import (
+    MICROSECONDS,
+    MILLI,
+    SECONDS,
+    canonical_quantity,
+    canonical_time,
+)
 from kubeshard_apiserver.schema.validation import type_name
 from kubeshard_apiserver.status import bad_request
 
@@ -109,7 +114,7 @@ class Float(Scalar):
 
 
 class Named(Scalar):
-    """A string with a special format; `read` returns the canonical form or raises ValueError."""
+    """A string with a special format; `read` returns the canonical_quantity form or raises ValueError."""
 
     def __init__(self, go: str, read: Callable[[str], str | None], zero: Any = None) -> None:
         super().__init__(go, str, zero)
@@ -132,7 +137,7 @@ class Quantity(Type):
     def decode(self, value: Any, at: At, run: Run) -> Any:
         text = value.strip() if isinstance(value, str) else str(value)
         try:
-            return canonical(text, *self._finest)
+            return canonical_quantity(text, *self._finest)
         except ValueError as error:
             raise run.refused(str(error)) from None
 

@@ -20,13 +20,12 @@ from kubeshard.runtime.asgi import Limits
 from kubeshard.runtime.background import in_background
 from kubeshard.runtime.http_server import AsgiServer, ListenError
 from kubeshard.runtime.threads import Worker
-from kubeshard_apiserver.access.user import ADMINISTRATOR
+from kubeshard_apiserver.access import ADMINISTRATOR
 from kubeshard_apiserver.admission.caller import HttpCaller
 from kubeshard_apiserver.front.app import ApiServerApp
-from kubeshard_apiserver.front.distance import DistantFront
-from kubeshard_apiserver.front.gate import Gate
+from kubeshard_apiserver.front.gate import Gate, Identity
 from kubeshard_apiserver.front.handlers import Front
-from kubeshard_apiserver.front.identity import Identity
+from kubeshard_apiserver.front.latency import DistantFront
 from kubeshard_apiserver.persistence import DatabaseJournal
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.serving.credentials import Credentials, write_private

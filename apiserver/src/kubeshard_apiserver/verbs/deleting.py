@@ -15,13 +15,12 @@ from typing import Any
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.times import parse_time, second_time
-from kubeshard_apiserver.access.user import ADMINISTRATOR, User
+from kubeshard_apiserver.access import ADMINISTRATOR, User
 from kubeshard_apiserver.admission.admitting import Admission
 from kubeshard_apiserver.admission.attributes import Attributes
 from kubeshard_apiserver.model import EVERY_RIGHT, Answer, Model, Rights, Target, in_version
 from kubeshard_apiserver.objects import Object, is_deleting, key_of, private, with_metadata
-from kubeshard_apiserver.resources.definition_names import terminating
-from kubeshard_apiserver.resources.definitions import DEFINITIONS
+from kubeshard_apiserver.resources.definitions import DEFINITIONS, terminating
 from kubeshard_apiserver.resources.namespaces import NAMESPACES
 from kubeshard_apiserver.status import FieldError, conflict, invalid, success, unsupported
 from kubeshard_apiserver.steps import Pause, Steps

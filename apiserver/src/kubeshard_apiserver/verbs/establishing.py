@@ -12,14 +12,16 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.model import Model, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, is_deleting, with_metadata
-from kubeshard_apiserver.resources.definition_names import (
+from kubeshard_apiserver.resources.definitions import (
     CLEANUP_FINALIZER,
+    DEFINITIONS,
     established,
     is_established,
+    kinds_of,
+    resource_of,
     waiting_for_objects,
     with_approval,
 )
-from kubeshard_apiserver.resources.definitions import DEFINITIONS, kinds_of, resource_of
 from kubeshard_apiserver.status import not_found
 from kubeshard_apiserver.steps import finish
 from kubeshard_apiserver.verbs.changing import Change, Changes, is_same

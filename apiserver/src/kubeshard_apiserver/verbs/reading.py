@@ -30,7 +30,7 @@ from kubeshard_apiserver.status import (
     unsupported,
 )
 from kubeshard_apiserver.store import TooOld
-from kubeshard_apiserver.verbs.selection import Selection, check_selectors, select
+from kubeshard_apiserver.verbs.selectors import Selection, check_selectors, select
 
 LIST_OPTIONS = GroupKind("meta.k8s.io", "ListOptions")
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - the version of continue tokens, not a secret

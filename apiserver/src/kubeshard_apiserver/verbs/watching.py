@@ -20,7 +20,7 @@ from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.status import as_status, expired
 from kubeshard_apiserver.store import Store, TooOld
 from kubeshard_apiserver.verbs.reading import ListOptions, Reads, check_list_options, parse_version
-from kubeshard_apiserver.verbs.selection import Selection, check_selectors, select
+from kubeshard_apiserver.verbs.selectors import Selection, check_selectors, select
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 

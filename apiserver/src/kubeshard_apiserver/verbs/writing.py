@@ -13,8 +13,8 @@ from kubeshard.core.objects import Key
 from kubeshard.core.patches import ApplyPatch, JsonPatch
 from kubeshard_apiserver.admission.admitting import Admission
 from kubeshard_apiserver.admission.attributes import Attributes
-from kubeshard_apiserver.apply.mistakes import check_fits, inconvertible
-from kubeshard_apiserver.apply.tracker import applied, updated
+from kubeshard_apiserver.apply.field_manager import applied, updated
+from kubeshard_apiserver.apply.validation import check_fits, inconvertible
 from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, check_size, in_version
 from kubeshard_apiserver.objects import Object, in_order, is_deleting, private, with_metadata
 from kubeshard_apiserver.patching import Patch, patched

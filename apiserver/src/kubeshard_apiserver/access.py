@@ -1,18 +1,68 @@
-"""Authorization: the attributes of a request, the interface that decides about it, and the response to a refusal.
+"""Users, the actions they request, the interface that decides about them, and the response to a refusal.
 
-Source of the responses: k8s.io/apiserver `endpoints/handlers/responsewriters`.
+A user is established by authentication, and used by authorization and admission. Source of the responses:
+k8s.io/apiserver `endpoints/handlers/responsewriters`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from kubeshard.core.errors import Forbidden, Unauthorized
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.access.user import User
 from kubeshard_apiserver.status import forbidden, shown
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+_ACCOUNT = "system:serviceaccount:"
+
+
+@dataclass(frozen=True)
+class User:
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def in_group(self, group: str) -> User:
+        return self if group in self.groups else replace(self, groups=(*self.groups, group))
+
+
+ADMINISTRATOR = User("kubernetes-admin", groups=(MASTERS, AUTHENTICATED))
+ANONYMOUS = User("system:anonymous", groups=(UNAUTHENTICATED,))
+
+
+def account_name(namespace: str, name: str) -> str:
+    """Return the user name of a ServiceAccount."""
+    return f"{_ACCOUNT}{namespace}:{name}"
+
+
+def account_groups(namespace: str) -> tuple[str, ...]:
+    return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"
+
+
+def account_of(user_name: str) -> tuple[str, str] | None:
+    """Return the namespace and name of the ServiceAccount that a user name stands for, or None."""
+    if not user_name.startswith(_ACCOUNT):
+        return None
+    namespace, colon, name = user_name.removeprefix(_ACCOUNT).partition(":")
+    return (namespace, name) if namespace and name and colon and ":" not in name else None
+
+
+def user_info(user: User) -> dict[str, Any]:
+    """Return the `UserInfo` that reviews and admission requests contain."""
+    info: dict[str, Any] = {"username": user.name}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.groups:
+        info["groups"] = list(user.groups)
+    if user.extra:
+        info["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return info
+
 
 Rule = Mapping[str, Any]
 """A PolicyRule, as it appears in roles."""

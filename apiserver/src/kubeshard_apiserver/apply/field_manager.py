@@ -3,7 +3,8 @@
 `updated` and `applied` return the object with its new managedFields and do not modify their arguments. Guaranteed: an
 apply sets exactly the fields in its configuration, removes the fields that it applied before and that nobody else
 owns, and raises Conflict if a value differs from one that another manager owns, unless forced; a time in managedFields
-changes only if the fields or values of that manager changed. Source: KEP-555,
+changes only if the fields or values of that manager changed. The first server-side apply by the manager `kubectl` takes
+over what client-side apply has set, from the annotation with the configuration that it last applied. Source: KEP-555,
 k8s.io/apimachinery/pkg/util/managedfields.
 """
 
@@ -13,11 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from kubeshard.core.errors import Conflict
 from kubeshard_apiserver.apply.fieldset import EMPTY, Comparison, FieldSet, compare, fields_of
-from kubeshard_apiserver.apply.last_applied import MANAGER as KUBECTL
-from kubeshard_apiserver.apply.last_applied import kept_up, upgradable
-from kubeshard_apiserver.apply.managers import (
+from kubeshard_apiserver.apply.managed_fields import (
     Manager,
     Managers,
     Owned,
@@ -26,9 +27,86 @@ from kubeshard_apiserver.apply.managers import (
     without,
     written,
 )
-from kubeshard_apiserver.apply.merging import merge, remove
-from kubeshard_apiserver.apply.shape import Path, Shape, readable
+from kubeshard_apiserver.apply.shape import Path, Shape, item_element, parts, readable
 from kubeshard_apiserver.objects import Object, with_metadata
+
+
+def merge(shape: Shape, live: Any, applied: Any) -> Any:
+    """Merges granular parts and replaces leaves; a null leaves granular parts as they are. Items of lists keep the live
+    order; new ones follow.
+    """
+    ours, theirs = parts(shape, applied), parts(shape, live)
+    if applied is None and theirs:
+        return live
+    if ours is None or theirs is None:
+        return applied
+    if isinstance(applied, dict):
+        merged = dict(live)
+        for element, part in ours.items():
+            name = element[2:]
+            merged[name] = merge(part.shape, live[name], part.value) if name in live else part.value
+        return merged
+    return [
+        merge(part.shape, part.value, ours[element].value) if element in ours else part.value
+        for element, part in theirs.items()
+    ] + [part.value for element, part in ours.items() if element not in theirs]
+
+
+def remove(shape: Shape, value: Any, paths: FieldSet, kept: FieldSet) -> Any:
+    """Returns the value without `paths`, and without the declared fields that contain them, except where something in
+    or below them is in `kept`.
+    """
+    safe = {path[:length] for path in kept for length in range(1, len(path) + 1)}
+    above = {path[:length] for path in paths for length in range(1, len(path))}
+    return _remove(shape, value, (), (paths, above), safe)
+
+
+def _remove(shape: Shape, value: Any, path: Path, doomed: tuple[FieldSet, set[Path]], safe: set[Path]) -> Any:
+    inner = parts(shape, value)
+    if inner is None:
+        return value
+    paths, above = doomed
+    left: dict[str, Any] = {}
+    for element, part in inner.items():
+        here = (*path, element)
+        if here in safe or not (here in paths or (part.declared and here in above)):
+            left[element] = _remove(part.shape, part.value, here, doomed, safe)
+    if isinstance(value, dict):
+        return {element[2:]: rest for element, rest in left.items()}
+    return [left[element] for item in value if (element := item_element(shape, item)) in left]
+
+
+_KUBECTL = "kubectl"
+ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+_ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def upgradable(shape: Shape, live: Object, api_version: str) -> FieldSet:
+    """The fields that still have the values set by client-side apply. An apply may take them from any owner."""
+    try:
+        stated = msgspec.json.decode(_annotation(live))
+    except msgspec.DecodeError:
+        return EMPTY
+    if not isinstance(stated, dict) or stated.get("apiVersion") != api_version:
+        return EMPTY
+    comparison = compare(shape, stated, live)
+    return fields_of(shape, stated) - comparison.modified - comparison.added - comparison.removed
+
+
+def kept_up(obj: Object, config: Object) -> Object:
+    """The object after `config` was applied, with its annotation updated if it has one."""
+    if not _annotation(obj):
+        return obj
+    annotations = config.get("metadata", {}).get("annotations") or {}
+    others = {name: value for name, value in annotations.items() if name != ANNOTATION}
+    stated = with_metadata(config, annotations=others) if annotations else config
+    text = msgspec.json.encode(stated, order="sorted").decode().translate(_ESCAPED)
+    return with_metadata(obj, annotations={**obj["metadata"]["annotations"], ANNOTATION: f"{text}\n"})
+
+
+def _annotation(obj: Object) -> str:
+    return str((obj["metadata"].get("annotations") or {}).get(ANNOTATION, ""))
+
 
 _NEVER_OWNED: FieldSet = frozenset(
     {("f:apiVersion",), ("f:kind",), ("f:metadata",)}
@@ -96,7 +174,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
         if other != manager and (fields := owned.fields & changed)
     }
     if conflicts and not force:
-        free = upgradable(shape, before, writer.api_version) if writer.manager == KUBECTL else EMPTY
+        free = upgradable(shape, before, writer.api_version) if writer.manager == _KUBECTL else EMPTY
         if left := {
             one: (owned, rest) for one, (owned, fields) in conflicts.items() if (rest := fields - free)
         }:
@@ -107,7 +185,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
     }
     if any(comparison):  # owning more, or less, of what there is already is no news
         managers[manager] = replace(managers[manager], time=writer.now)
-    if writer.manager == KUBECTL:
+    if writer.manager == _KUBECTL:
         merged = kept_up(merged, config)
     return with_metadata(merged, managedFields=written(_owning(managers)))
 

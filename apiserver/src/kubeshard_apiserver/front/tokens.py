@@ -1,5 +1,7 @@
-"""`POST .../serviceaccounts/{name}/token`: requests for short-lived tokens. Source: k8s.io/kubernetes
-`pkg/registry/core/serviceaccount/storage/token.go`.
+"""ServiceAccount tokens over HTTP: requests for short-lived ones, and the public keys for verifying them.
+
+`POST .../serviceaccounts/{name}/token`, and the part of OpenID Connect Discovery 1.0 that the real server supports.
+Source: k8s.io/kubernetes `pkg/registry/core/serviceaccount/storage/token.go`, `pkg/serviceaccount/openidmetadata.go`.
 """
 
 from __future__ import annotations
@@ -9,13 +11,17 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import msgspec
+
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key
 from kubeshard.core.times import second_time
-from kubeshard_apiserver.front.identity import Identity
+from kubeshard_apiserver.front.gate import Identity
+from kubeshard_apiserver.front.replies import JSON, Reply
+from kubeshard_apiserver.front.requests import Request
 from kubeshard_apiserver.front.special import Question
-from kubeshard_apiserver.identity.account_tokens import BINDABLE, AccountTokens
+from kubeshard_apiserver.identity.account_tokens import BINDABLE, ISSUER, AccountTokens
 from kubeshard_apiserver.identity.authentication import AUDIENCES
 from kubeshard_apiserver.model import Answer, Target
 from kubeshard_apiserver.objects import Object, in_order
@@ -29,6 +35,7 @@ from kubeshard_apiserver.status import (
     invalid,
     invalid_value,
     method_not_allowed,
+    not_acceptable,
     not_found,
 )
 from kubeshard_apiserver.steps import Steps
@@ -145,3 +152,38 @@ def _tokens(question: Question) -> AccountTokens:
 @cache
 def _resource() -> Resource:
     return Resource(TokenRequests(), "tokenrequest")
+
+
+CONFIGURATION = "/.well-known/openid-configuration"
+KEYS = "/openid/v1/jwks"
+_KEY_SET = "application/jwk-set+json"
+
+
+def openid_reply(request: Request, path: str, gate: Identity) -> Reply:
+    """Replies to a discovery request. Raises ApiError (405, 406), or ConfigurationError without the extra
+    `certificates`.
+    """
+    if request.method != "GET":
+        raise method_not_allowed()
+    media_type = JSON if path == CONFIGURATION else _KEY_SET
+    if not _takes(request.headers.get("accept", ""), media_type):
+        raise not_acceptable((media_type,))
+    key = gate.authentication.account_tokens.public_key
+    document = {"keys": [key]} if path == KEYS else _configuration(request, key["alg"])
+    headers = {"content-type": media_type, "cache-control": "public, max-age=3600"}
+    return Reply(200, headers, msgspec.json.encode(document))
+
+
+def _configuration(request: Request, algorithm: str) -> dict[str, object]:
+    return {
+        "issuer": ISSUER,
+        "jwks_uri": f"https://{request.headers.get('host', 'kubernetes.default.svc')}{KEYS}",
+        "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": [algorithm],
+    }
+
+
+def _takes(accept: str, media_type: str) -> bool:
+    taken = {one.partition(";")[0].strip() for one in accept.split(",")}
+    return bool(taken & {"", "*/*", "application/*", media_type})

@@ -1,4 +1,4 @@
-"""Finds the errors in a configuration to be applied, and words them as the server does. Pure.
+"""Validation of a configuration to be applied, with the server's messages. Pure.
 
 Covers only the errors that prevent it from being divided into fields: wrong types, undeclared fields and missing list
 keys. The server does not expect such a configuration, so it responds with an internal error (500). Source:
