@@ -151,7 +151,7 @@ def test_the_first_interrupt_ends_the_load_and_the_run_is_recorded(start: Start)
 
 OPERATOR = """
 from kubeshard import ConfigMap, Context, Controller, KubeObject, Manager, ObjectMeta, Sharding, Struct
-from kubeshard import Watch, ensure, field, generation_changed
+from kubeshard import Watch, ensure, field, when
 
 
 class Spec(Struct):
@@ -179,7 +179,7 @@ def manager() -> Manager:
     controller = Controller(
         name="greeting",
         reconciler=reconcile,
-        primary=Watch(Greeting, when=generation_changed, sharded=True),
+        primary=Watch(Greeting, when=when.generation_changed, sharded=True),
         owns=[Watch(ConfigMap, sharded=True)],
         workers=5,
     )

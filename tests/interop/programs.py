@@ -21,22 +21,14 @@ from typing import Any
 import pytest
 from service import Service
 
-from kubeshard.testing import Child, free_port, wait_until
+from kubeshard.manager.config_file import election_document
+from kubeshard.testing import Child, as_pod, free_port, wait_until
 from kubeshard.webhook.certificates import Identity
 from kubeshard.webhook.selfsigned import renewed
 
 GO_WEBHOOK_PORT = 9443
 LEASE_SECONDS = 5
 _KUBESHARD = (sys.executable, "-m", "kubeshard")
-
-_AS_POD = """
-mount -t tmpfs none "$(readlink -f /var/run)"
-mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
-printf %s "$2" > /var/run/secrets/kubernetes.io/serviceaccount/namespace
-printf %s "$1" > /proc/sys/kernel/hostname
-shift 2
-exec "$@"
-"""
 
 
 class Programs:
@@ -67,7 +59,7 @@ class Programs:
                 "leaderElection": {
                     "resourceNamespace": replica_of.namespace,
                     "resourceName": replica_of.election,
-                    **_timing(),
+                    **election_document(LEASE_SECONDS),
                 }
             }
         config = self._config(
@@ -94,10 +86,14 @@ class Programs:
         config = self._config(
             "config.webhosting.timebertt.dev/v1alpha1",
             "WebhostingOperatorConfig",
-            leaderElection=_timing(),
+            leaderElection=election_document(LEASE_SECONDS),
         )
         if go:
-            command = [*_as_pod(name, namespace), str(go), "--config", config]
+            if shutil.which("unshare") is None:
+                pytest.skip(
+                    "did not run: the Go operator's shard name is its host's, which takes unshare(1) to set"
+                )
+            command = [*as_pod(name, namespace), str(go), "--config", config]
         else:
             command = [*_KUBESHARD, "webhosting-operator", "--config", config]
             command += ["--shard-name", name, "--namespace", namespace]
@@ -143,14 +139,6 @@ class Programs:
         return child
 
 
-def _timing() -> dict[str, str]:
-    return {
-        "leaseDuration": f"{LEASE_SECONDS}s",
-        "renewDeadline": f"{LEASE_SECONDS * 2 / 3:g}s",
-        "retryPeriod": f"{LEASE_SECONDS * 2 / 15:g}s",
-    }
-
-
 def _go_port_is_free() -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -159,11 +147,3 @@ def _go_port_is_free() -> bool:
         except OSError:
             return False
         return True
-
-
-def _as_pod(name: str, namespace: str) -> list[str]:
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        pytest.skip("did not run: the Go operator's shard name is its host's, which takes unshare(1) to set")
-    user = [] if os.geteuid() == 0 else ["--map-root-user"]
-    return [unshare, *user, "--uts", "--mount", "sh", "-ec", _AS_POD, "sh", name, namespace]

@@ -1,11 +1,18 @@
 """Configuration files of components: what is accepted, what is rejected, and with which message."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.manager.config_file import ComponentConfig, Duration, load_config_file, parse_config
+from kubeshard.manager.config_file import (
+    ComponentConfig,
+    Duration,
+    election_document,
+    load_config_file,
+    parse_config,
+)
 
 API, KIND = "config.example.dev/v1alpha1", "ExampleConfig"
 
@@ -84,3 +91,11 @@ def test_an_error_names_the_file(tmp_path: Path) -> None:
     broken.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigurationError, match=r"broken.yaml: it is not UTF-8"):
         load_config_file(broken, ComponentConfig, api_version=API, kind=KIND)
+
+
+def test_the_document_of_an_election_keeps_the_proportions_of_the_defaults() -> None:
+    defaults = parse(f"leaderElection: {json.dumps(election_document(15))}")[0]
+    assert defaults == ComponentConfig()
+    election = parse(f"leaderElection: {json.dumps(election_document(5))}")[0].leader_election
+    assert election.renew_deadline == pytest.approx(10 / 3, rel=1e-4)
+    assert election.retry_period == pytest.approx(2 / 3, rel=1e-4)

@@ -240,16 +240,16 @@ class OnCluster(Experiment):
         return bool(left)
 
     async def _beside_load(self) -> None:
-        act = {"none": None, "kill": self._kill, "roll": self._roll}[self._asked.scenario.disturbance]
-        loop = asyncio.get_running_loop()
-        due = loop.time()
-        while act is not None:
-            due += self._asked.scenario.disturbed_every
-            await asyncio.sleep(due - loop.time())
+        acts = {"kill": self._kill, "roll": self._roll}
+        disturbance = self._asked.scenario.disturbance
+
+        async def act() -> None:
             try:
-                await act()
+                await acts[disturbance]()
             except ApiError as error:
-                self._note(Event(self._clock.wall(), "failed", "", f"{act.__name__.strip('_')}: {error}"))
+                self._note(Event(self._clock.wall(), "failed", "", f"{disturbance}: {error}"))
+
+        await self._disturbed(act if disturbance in acts else None)
 
     async def _kill(self) -> None:
         shards = sorted(meta.name for meta in await ready_shards(self._client, self._subject.ring))

@@ -145,7 +145,7 @@ class OnThisMachine(Experiment):
         await self._scrape_all()  # what was counted until now does not count
 
     async def _beside_load(self) -> None:
-        async with self._background(self._scrape(), self._disturbances.run()):
+        async with self._background(self._scrape(), self._disturbed(self._disturbances.act)):
             await asyncio.Event().wait()
 
     def _turn(self) -> None:
@@ -266,21 +266,16 @@ class Disturbances:
                 f"--setup {programs.setup.kind} has no webhook: run {scenario.name} with --setup external"
             )
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        act = {
+    @property
+    def act(self) -> Callable[[], Awaitable[None]] | None:
+        """What is done whenever one is due."""
+        return {
             "none": None,
             "kill": self._kill,
             "roll": self._roll,
             "outage": self._outage,
             "flap": self._flap,
         }[self._scenario.disturbance]
-        loop = asyncio.get_running_loop()
-        due = loop.time()
-        while act is not None:
-            due += self._scenario.disturbed_every
-            await asyncio.sleep(due - loop.time())
-            await act()
 
     async def _kill(self) -> None:
         """As when a pod of a Deployment is deleted: it is asked to end, and another one starts at once."""

@@ -11,10 +11,10 @@ import math
 import os
 import platform
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -276,19 +276,27 @@ class Experiment:
     # What goes on beside the load
 
     @asynccontextmanager
-    async def _background(self, *works: Awaitable[None]) -> AsyncIterator[None]:
+    async def _background(self, *works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         """Runs work as long as the block lasts. What one of them raises, the block raises."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(_awaited(work), name=f"experiment {number}")
-                    for number, work in enumerate(works)
+                    group.create_task(work, name=f"experiment {number}") for number, work in enumerate(works)
                 ]
                 yield
                 for task in tasks:
                     task.cancel()
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
+
+    async def _disturbed(self, act: Callable[[], Awaitable[None]] | None) -> None:
+        """Acts whenever a disturbance of the scenario is due."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while act is not None:
+            due += self._asked.scenario.disturbed_every
+            await asyncio.sleep(due - loop.time())
+            await act()
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
@@ -421,10 +429,6 @@ async def ready_shards(client: Client, ring: str) -> Sequence[ObjectMeta]:
     """The metadata of their Leases."""
     leases = await client.list_all(Lease, ALL, label_selector=Selector.equals(RING_LABEL, ring))
     return [lease.metadata for lease in leases if lease.metadata.label(STATE_LABEL) == "ready"]
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work
 
 
 def machine() -> Mapping[str, str]:

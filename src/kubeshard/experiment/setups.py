@@ -26,8 +26,10 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.examples.webhosting import config as operator_config
 from kubeshard.examples.webhosting.manifests import NAMESPACE
 from kubeshard.experiment.launches import Launch
+from kubeshard.manager.config_file import election_document
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder import config as sharder_config
+from kubeshard.testing.child import as_pod
 from kubeshard.testing.control_plane import free_port
 from kubeshard.webhook.selfsigned import renewed
 
@@ -39,15 +41,6 @@ _SHARDERS = 2
 _OWN_NAMESPACE = "default"
 """Where the Leases of an author's operator are."""
 _MODES: Mapping[Kind, str] = {"singleton": "off", "in-manager": "both", "external": "shard"}
-
-_AS_POD = """
-mount -t tmpfs none "$(readlink -f /var/run)"
-mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
-printf %s "$2" > /var/run/secrets/kubernetes.io/serviceaccount/namespace
-printf %s "$1" > /proc/sys/kernel/hostname
-shift 2
-exec "$@"
-"""
 
 
 class Setup(NamedTuple):
@@ -123,7 +116,7 @@ class Programs:
         elif setup.kind == "singleton":
             command = [str(setup.operator), "--config", config]
         else:
-            command = [*_AS_A_POD, name, NAMESPACE, str(setup.operator), "--config", config]
+            command = [*as_pod(name, NAMESPACE), str(setup.operator), "--config", config]
             environment["ENABLE_SHARDING"] = "true"
         return self._launch(name, "operator", command, environment, port, setup.operator)
 
@@ -131,7 +124,7 @@ class Programs:
         command = [*_KUBESHARD, "run", self.setup.own, "--kubeconfig", str(self._kubeconfig)]
         command += ["--metrics-address", f"127.0.0.1:{port}", "--health-address", "0"]
         if self.setup.kind != "singleton":
-            command = [*_AS_A_POD, name, _OWN_NAMESPACE, *command]
+            command = [*as_pod(name, _OWN_NAMESPACE), *command]
         return self._launch(name, "operator", command, {}, port, None)
 
     def sharders(self) -> Sequence[Launch]:
@@ -173,12 +166,7 @@ class Programs:
         )
 
     def _common(self, port: int, name: str, program: Path | None) -> Mapping[str, Any]:
-        seconds = self._lease_seconds
-        election = {
-            "leaseDuration": f"{seconds:g}s",
-            "renewDeadline": f"{seconds * 2 / 3:g}s",
-            "retryPeriod": f"{seconds * 2 / 15:g}s",
-        }
+        election = election_document(self._lease_seconds)
         common = {
             "health": {"bindAddress": "0"},
             "metrics": {"bindAddress": f"127.0.0.1:{port}"},
@@ -217,4 +205,3 @@ class Programs:
 
 
 _KUBESHARD = (sys.executable, "-m", "kubeshard")
-_AS_A_POD = ("unshare", "--map-root-user", "--uts", "--mount", "sh", "-ec", _AS_POD, "sh")

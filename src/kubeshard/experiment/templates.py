@@ -23,8 +23,8 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.experiment.plan import Due, Plan
 from kubeshard.experiment.subject import REQUESTED, RUN_LABEL, Seen, labels_of
-from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import SYSTEM_NAMESPACE, shard_label
+from kubeshard.sharding.crd import sharder_prerequisites
+from kubeshard.sharding.names import shard_label
 
 
 class Anything(KubeObject):
@@ -106,8 +106,7 @@ class Templates:
 
     def installation(self, *, ring: bool) -> Iterator[Mapping[str, Any]]:
         if ring:
-            yield controller_ring_crd()
-            yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
+            yield from sharder_prerequisites()
         yield from self._given
 
     def foundation(self, plan: Plan) -> Iterator[Mapping[str, Any]]:

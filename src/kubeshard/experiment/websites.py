@@ -14,8 +14,8 @@ from kubeshard.examples.webhosting.api import READY, RING, SKIP_WORKLOAD_LABEL, 
 from kubeshard.experiment.objectives import CONTROLLER
 from kubeshard.experiment.plan import Due, Plan
 from kubeshard.experiment.subject import REQUESTED, RUN_LABEL, Seen, labels_of
-from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import SYSTEM_NAMESPACE, shard_label
+from kubeshard.sharding.crd import sharder_prerequisites
+from kubeshard.sharding.names import shard_label
 
 
 class Websites:
@@ -35,8 +35,7 @@ class Websites:
     def installation(self, *, ring: bool) -> Iterator[Mapping[str, Any]]:
         """What an empty cluster needs; `ring`: for a sharder service too."""
         if ring:
-            yield controller_ring_crd()
-            yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
+            yield from sharder_prerequisites()
             yield manifests.controller_ring(RING)
         yield from manifests.crds()
         yield manifests.system_namespace()

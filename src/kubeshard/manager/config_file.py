@@ -111,6 +111,17 @@ class LeaderElectionConfig(Struct):
         )
 
 
+def election_document(lease_duration: float) -> dict[str, str]:
+    """`leaderElection` in a file, for Leases of this many seconds: the other durations are in proportion to it."""
+    default = LeaderElectionConfig()
+    factor = lease_duration / default.lease_duration
+    return {
+        "leaseDuration": f"{lease_duration:g}s",
+        "renewDeadline": f"{default.renew_deadline * factor:g}s",
+        "retryPeriod": f"{default.retry_period * factor:g}s",
+    }
+
+
 class DebuggingConfig(Struct):
     enable_profiling: bool = True
     """Whether `/debug` is served, for callers on the loopback interface."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from kubeshard.crd.metav1 import CONDITION
 from kubeshard.sharding.api import GROUP, VERSION, ControllerRing
-from kubeshard.sharding.names import MAX_RING_NAME
+from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACE
 
 Schema = dict[str, Any]
 
@@ -49,6 +49,14 @@ def controller_ring_crd() -> dict[str, Any]:
             ],
         },
     }
+
+
+def sharder_prerequisites() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The manifests of what a sharder needs in an empty cluster: the CustomResourceDefinition, and its namespace."""
+    return (
+        controller_ring_crd(),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}},
+    )
 
 
 def _column(name: str, type_: str, path: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kubeshard.testing.assets import RELEASE, cache_folder, find_assets
-    from kubeshard.testing.child import Child, is_running
+    from kubeshard.testing.child import Child, as_pod, is_running
     from kubeshard.testing.control_plane import ControlPlane, ControlPlaneFailed, free_port, wait_until
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Child",
     "ControlPlane",
     "ControlPlaneFailed",
+    "as_pod",
     "cache_folder",
     "find_assets",
     "free_port",
@@ -31,7 +32,7 @@ __all__ = [
 
 _MODULES = {
     "assets": ("RELEASE", "cache_folder", "find_assets"),
-    "child": ("Child", "is_running"),
+    "child": ("Child", "as_pod", "is_running"),
     "control_plane": ("ControlPlane", "ControlPlaneFailed", "free_port", "wait_until"),
 }
 

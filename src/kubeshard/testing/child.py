@@ -16,6 +16,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_AS_POD = """
+mount -t tmpfs none "$(readlink -f /var/run)"
+mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
+printf %s "$2" > /var/run/secrets/kubernetes.io/serviceaccount/namespace
+printf %s "$1" > /proc/sys/kernel/hostname
+shift 2
+exec "$@"
+"""
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
@@ -83,6 +91,14 @@ def is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in "ZX"  # ended, but not yet reaped
+
+
+def as_pod(name: str, namespace: str) -> Sequence[str]:
+    """What to put before a command so that the program takes itself for a pod: the host has this name, and the files of
+    a service account name the namespace. Needs unshare(1), and user namespaces unless this process is root.
+    """
+    user = () if os.geteuid() == 0 else ("--map-root-user",)
+    return ("unshare", *user, "--uts", "--mount", "sh", "-ec", _AS_POD, "sh", name, namespace)
 
 
 def _die_with(parent: int) -> None:

@@ -16,8 +16,7 @@ from kubeshard.examples.webhosting.api import (
     Website,
     WebsiteSpec,
 )
-from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import SYSTEM_NAMESPACE
+from kubeshard.sharding.crd import sharder_prerequisites
 
 PROJECTS = ("project-blue", "project-green", "project-red")
 _THEMES = {"exciting": ("darkcyan", "Futura"), "lame": ("darkgray", "Times")}
@@ -25,11 +24,7 @@ _THEMES = {"exciting": ("darkcyan", "Futura"), "lame": ("darkgray", "Times")}
 
 async def install(client: Client, *, in_manager: bool) -> None:
     """Create CRDs, namespaces, themes and, if the shards need one, the ring."""
-    service = (
-        controller_ring_crd(),
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}},
-        manifests.controller_ring(RING),
-    )
+    service = (*sharder_prerequisites(), manifests.controller_ring(RING))
     given = (
         *(() if in_manager else service),
         *manifests.crds(),

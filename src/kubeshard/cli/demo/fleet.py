@@ -11,6 +11,7 @@ from typing import Any
 
 from kubeshard.core.errors import KubeshardError
 from kubeshard.examples.webhosting import config as operator_config
+from kubeshard.manager.config_file import election_document
 from kubeshard.sharder import config as sharder_config
 from kubeshard.testing.child import Child
 from kubeshard.testing.control_plane import free_port
@@ -106,16 +107,10 @@ class Fleet:
         return tuple(self._children)
 
     def _common(self, *, instance: str = "") -> dict[str, Any]:
-        seconds = self.lease_seconds
         return {
             "health": {"bindAddress": "0"},
             "metrics": {"bindAddress": "0"},
-            "leaderElection": {
-                "leaseDuration": f"{seconds:g}s",
-                "renewDeadline": f"{seconds * 2 / 3:g}s",
-                "retryPeriod": f"{seconds * 2 / 15:g}s",
-                "instance": instance,
-            },
+            "leaderElection": {**election_document(self.lease_seconds), "instance": instance},
         }
 
     def _config(self, name: str, document: Mapping[str, Any]) -> Path:
