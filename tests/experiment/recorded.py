@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -20,6 +21,20 @@ Buckets = Mapping[float, float]
 
 BEGAN = 1_700_000_000.0
 
+RUN = Run(
+    id="one",
+    scenario="basic",
+    setup="external",
+    program="kubeshard",
+    server="embedded",
+    instances=3,
+    workers=15,
+    scale=0.1,
+    seed=7,
+    duration=120.0,
+)
+"""Of 3 instances, before it began."""
+
 
 class Recorded:
     """Times are seconds since the load began, unless they are in rows."""
@@ -29,22 +44,7 @@ class Recorded:
         self.added: list[Generation] = []
         self._recorder = Recorder(folder)
         self._scrapes = ""
-        self._recorder.save(
-            Run(
-                id="one",
-                scenario="basic",
-                setup="external",
-                program="kubeshard",
-                server="embedded",
-                instances=2,
-                workers=15,
-                scale=1.0,
-                seed=1,
-                duration=120.0,
-                began=began,
-                ended=ended,
-            )
-        )
+        self._recorder.save(replace(RUN, instances=2, scale=1.0, seed=1, began=began, ended=ended))
 
     def add(self, row: Request | Generation | Event | Usage | Gauge) -> None:
         self._recorder.add(row)

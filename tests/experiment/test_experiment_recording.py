@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from recorded import RUN
 
 from kubeshard.experiment.recording import (
     Event,
@@ -15,24 +16,11 @@ from kubeshard.experiment.recording import (
     Level,
     Recorder,
     Request,
-    Run,
     Usage,
     read,
     read_run,
 )
 
-RUN = Run(
-    id="one",
-    scenario="basic",
-    setup="external",
-    program="kubeshard",
-    server="embedded",
-    instances=3,
-    workers=15,
-    scale=0.1,
-    seed=7,
-    duration=120.0,
-)
 ROWS = (
     Request("create", "project", 'a "quoted", name', 1.5, 1.6, math.nan, "unreachable"),
     Generation("project", "site", "uid", 2, 1.0, 1.1, 1.2, 1.3, True, False),

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from made_runs import BEGAN, make_run
+from msgspec.structs import replace
+from recorded import RUN
 
 from kubeshard.cli.program import cli
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.experiment.recording import Event, Recorder, Run
+from kubeshard.experiment.recording import Event, Recorder
 from kubeshard.experiment.report.page import write
 
 CHARTS = ("latency", "queue", "rate", "objects", "cpu", "memory", "network")
@@ -155,7 +157,7 @@ def test_a_run_that_was_killed_has_a_page_of_what_it_left(tmp_path: Path) -> Non
 
 def test_a_run_that_never_began_has_a_page(tmp_path: Path) -> None:
     with Recorder(tmp_path) as recorder:
-        recorder.save(_run())
+        recorder.save(RUN)
     parsed = Parsed(write(tmp_path).read_text())
     assert "No generation was written." in parsed.text
     assert not drawings(parsed)
@@ -163,7 +165,7 @@ def test_a_run_that_never_began_has_a_page(tmp_path: Path) -> None:
 
 def test_a_run_that_lost_its_server_at_once_has_a_page(tmp_path: Path) -> None:
     with Recorder(tmp_path) as recorder:
-        recorder.save(_run(began=BEGAN))
+        recorder.save(replace(RUN, began=BEGAN))
         recorder.add(Event(BEGAN, "load-began", "", ""))
         recorder.add(Event(BEGAN + 0.2, "server-lost", "", "connection refused"))
     assert "connection refused" in Parsed(write(tmp_path).read_text()).text
@@ -195,19 +197,3 @@ def test_without_matplotlib_the_error_names_the_extra(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigurationError, match=r"need the package matplotlib: .*\[experiment\]"):
         write(make_run(tmp_path, duration=10.0))
-
-
-def _run(began: float = float("nan")) -> Run:
-    return Run(
-        id="one",
-        scenario="basic",
-        setup="external",
-        program="kubeshard",
-        server="embedded",
-        instances=3,
-        workers=15,
-        scale=0.1,
-        seed=7,
-        duration=120.0,
-        began=began,
-    )

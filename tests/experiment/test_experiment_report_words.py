@@ -6,23 +6,12 @@ import math
 
 import pytest
 from msgspec.structs import replace
+from recorded import RUN
 
-from kubeshard.experiment.recording import Level, Run
+from kubeshard.experiment.recording import Level
 from kubeshard.experiment.report.words import clock, digits, percent, seconds, size, verdict, what
 
-RUN = Run(
-    id="one",
-    scenario="basic",
-    setup="external",
-    program="kubeshard",
-    server="embedded",
-    instances=3,
-    workers=15,
-    scale=0.1,
-    seed=7,
-    duration=120.0,
-    finished=True,
-)
+FINISHED = replace(RUN, finished=True)
 KEPT, MISSED = Level("queue p99", 1.0, 0.5, True), Level("reconcile p99", 5.0, 7.25, False)
 
 
@@ -78,7 +67,7 @@ def test_a_number_has_its_unit_and_about_three_digits(function: object, value: f
 def test_the_verdict_says_whether_the_run_counts_and_which_levels_it_missed(
     change: dict[str, object], kind: str, words: str
 ) -> None:
-    found, sentence = verdict(replace(RUN, **change))
+    found, sentence = verdict(replace(FINISHED, **change))
     assert found == kind
     assert words in sentence
 
@@ -102,6 +91,6 @@ def test_the_verdict_says_whether_the_run_counts_and_which_levels_it_missed(
     ],
 )
 def test_one_sentence_says_what_was_run(change: dict[str, object], words: str) -> None:
-    sentence = what(replace(RUN, **change))
+    sentence = what(replace(FINISHED, **change))
     assert words in sentence
     assert sentence.startswith("Scenario basic at 0.1 of its rates for 2 min: ")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import msgspec
@@ -21,7 +21,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportErro
 from kubeshard.shard import taking_back
 from kubeshard.shard.shard_lease import ShardTenure
 from kubeshard.shard.taking_back import Losses, TakingBack
-from kubeshard.sharder import left
+from kubeshard.sharder import delayed
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.delayed import ASSIGNMENT_DELAY
 from kubeshard.sharding import ControllerRing, drain_label, shard_label
@@ -84,6 +84,29 @@ class Owners:
                     self._since[event.key.name] = self._now()
                 elif event.key.name in self._since:
                     self.without[event.key.name] = self._now() - self._since.pop(event.key.name)
+
+
+@asynccontextmanager
+async def beside_a_sharder(
+    shards: Sequence[str] = SHARDS,
+    *,
+    count: int = 60,
+    webhook: bool = True,
+    config: SharderConfig | None = None,
+) -> AsyncIterator[Team]:
+    """Shards that work on their objects, and a sharder in a process of its own."""
+    async with SimulatedCluster() as world:
+        team = Team(world)
+        await world.install()
+        await world.make_ring()
+        world.sharder("x0", config, webhook=webhook)
+        for name in shards:
+            team.shard(name, mode="shard")
+        await asyncio.sleep(30)
+        await world.make_things(count)
+        await team.until_settled(*shards)
+        await asyncio.sleep(20)
+        yield team
 
 
 async def relabel(
@@ -251,17 +274,8 @@ async def test_what_a_sharder_moves_stays_where_it_is() -> None:
 async def test_an_object_that_changes_hands_has_no_shard_for_a_second_and_at_no_time_with_a_webhook(
     webhook: bool,
 ) -> None:
-    async with SimulatedCluster() as world:
-        team = Team(world)
-        await world.install()
-        await world.make_ring()
-        world.sharder("x0", webhook=webhook)
-        for name in SHARDS:
-            team.shard(name, mode="shard")
-        await asyncio.sleep(30)
-        await world.make_things(60)
-        await team.until_settled(*SHARDS)
-        await asyncio.sleep(20)
+    async with beside_a_sharder(webhook=webhook) as team:
+        world = team.world
         things = Owners(world, GroupResource("sim.example", "things"))
         team.shard("s3", mode="shard")
         await team.until_settled(*SHARDS, "s3")
@@ -292,17 +306,8 @@ async def test_a_shard_that_does_not_learn_in_time_that_it_released_an_object_le
     webhook: bool, lost: bool
 ) -> None:
     """The response comes long after the event, or never. A label that the webhook sets has no field manager."""
-    async with SimulatedCluster() as world:
-        team = Team(world)
-        await world.install()
-        await world.make_ring()
-        world.sharder("x0", webhook=webhook)
-        for name in SHARDS:
-            team.shard(name, mode="shard")
-        await asyncio.sleep(30)
-        await world.make_things(60)
-        await team.until_settled(*SHARDS)
-        await asyncio.sleep(20)
+    async with beside_a_sharder(webhook=webhook) as team:
+        world = team.world
         reads = Reads(world)
 
         async def late(request: HttpRequest, answer: HttpResponse) -> None:
@@ -323,17 +328,8 @@ async def test_a_shard_that_does_not_learn_in_time_that_it_released_an_object_le
 @virtual_time
 async def test_a_shard_that_learns_late_that_an_object_left_and_came_back_lets_go_of_it_once() -> None:
     """It hears of both, and of a drain, together."""
-    async with SimulatedCluster() as world:
-        team = Team(world)
-        await world.install()
-        await world.make_ring()
-        world.sharder("x0")
-        for name in ("s0", "s1"):
-            team.shard(name, mode="shard")
-        await asyncio.sleep(30)
-        await world.make_things(30)
-        await team.until_settled("s0", "s1")
-        await asyncio.sleep(20)
+    async with beside_a_sharder(("s0", "s1"), count=30) as team:
+        world = team.world
         before, things = world.owners(), Owners(world, GroupResource("sim.example", "things"))
         let = asyncio.Event()
         for network in world.processes["s0"].networks:
@@ -360,17 +356,8 @@ async def test_a_controlled_object_that_a_webhook_gave_to_another_shard_is_that_
     """The Go sharder moves it by removing the label, and its webhook adds another one, which then has no field manager.
     The shard may not yet know that it has no longer the owner.
     """
-    async with SimulatedCluster() as world:
-        team = Team(world)
-        await world.install()
-        await world.make_ring()
-        world.sharder("x0", SharderConfig(compat="strict"))
-        for name in SHARDS:
-            team.shard(name, mode="shard")
-        await asyncio.sleep(30)
-        await world.make_things(30)
-        await team.until_settled(*SHARDS)
-        await asyncio.sleep(20)
+    async with beside_a_sharder(count=30, config=SharderConfig(compat="strict")) as team:
+        world = team.world
         children = Owners(world, GroupResource("", "configmaps"))
         with pytest.MonkeyPatch.context() as patching:
             patching.setattr(Losses, "has", lambda *_: True)
@@ -590,7 +577,7 @@ GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
         test_nobody_is_fought_who_changes_the_label_again_and_again,
     ),
     "the sharder hesitates": (
-        left,
+        delayed,
         "ASSIGNMENT_DELAY",
         0.0,
         partial(
