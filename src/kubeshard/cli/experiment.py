@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+from kubeshard.cli.options import CLUSTER_VARIABLE, Command, Function, cluster_options
 from kubeshard.core.errors import ConfigurationError, KubeshardError, Unprepared
 from kubeshard.experiment.scenarios import SCENARIOS, scaled
 from kubeshard.manager.config_file import Duration
@@ -35,6 +35,7 @@ _LAST = 60.0
 """Seconds at the end of the load, when there are the most objects, of which the answer tells the rate."""
 _INSTANCES = 3
 _WORKERS, _SINGLETON_WORKERS = 15, 50
+_PROGRAMS = click.Choice(("kubeshard", "go"))
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in stubs only
@@ -48,6 +49,33 @@ class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in stub
         if seconds <= 0:
             self.fail("is not positive", param, ctx)
         return seconds
+
+
+def load_options(function: Function) -> Function:
+    """Adds `--scale`, `--duration` and `--seed`, passed to the function as `scale`, `duration` and `seed`."""
+    scale = click.option(
+        "--scale",
+        metavar="FACTOR",
+        type=click.FloatRange(0, min_open=True),
+        default=LOCAL_SCALE,
+        show_default=True,
+        help="Times the scenario's rates and numbers.",
+    )
+    duration = click.option(
+        "--duration",
+        metavar="DURATION",
+        type=DurationType(),
+        help="Of the load, such as 90s or 15m (default: the scenario's, which is 15m).",
+    )
+    seed = click.option(
+        "--seed",
+        metavar="NUMBER",
+        type=int,
+        default=1,
+        show_default=True,
+        help="The same seed is the same load.",
+    )
+    return scale(duration(seed(function)))
 
 
 def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -104,23 +132,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     help="kubeshard's own API server, or etcd and kube-apiserver, both started for this run; or a cluster in which "
     "operator and sharder are installed.",
 )
-@click.option(
-    "--scale",
-    metavar="FACTOR",
-    type=click.FloatRange(0, min_open=True),
-    default=LOCAL_SCALE,
-    show_default=True,
-    help="Times the scenario's rates and numbers.",
-)
-@click.option(
-    "--duration",
-    metavar="DURATION",
-    type=DurationType(),
-    help="Of the load, such as 90s or 15m (default: the scenario's, which is 15m).",
-)
-@click.option(
-    "--seed", metavar="NUMBER", type=int, default=1, show_default=True, help="The same seed is the same load."
-)
+@load_options
 @click.option(
     "--instances", metavar="NUMBER", type=click.IntRange(1, 50), help="Of the operator (default: 3)."
 )
@@ -132,15 +144,13 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
 )
 @click.option(
     "--program",
-    type=click.Choice(("kubeshard", "go")),
+    type=_PROGRAMS,
     default="kubeshard",
     show_default=True,
     help="Whose programs.",
 )
-@click.option(
-    "--operator-program", type=click.Choice(("kubeshard", "go")), help="Whose operator, if another."
-)
-@click.option("--sharder-program", type=click.Choice(("kubeshard", "go")), help="Whose sharder, if another.")
+@click.option("--operator-program", type=_PROGRAMS, help="Whose operator, if another.")
+@click.option("--sharder-program", type=_PROGRAMS, help="Whose sharder, if another.")
 @click.option(
     "--go-operator",
     metavar="FILE",
@@ -354,13 +364,10 @@ def _subject(
         (controller,) = controllers
     if controller not in controllers:
         raise ConfigurationError(f"--controller: choose one of {', '.join(sorted(controllers))}")
-    text, given = (
-        template.read_text(encoding="utf-8"),
-        [each for path in manifests for each in objects_in(path)],
-    )
-    changes = SCENARIOS[scenario].changes_spec and bool(
-        SCENARIOS[scenario].change_every or SCENARIOS[scenario].storm_every
-    )
+    text = template.read_text(encoding="utf-8")
+    given = [each for path in manifests for each in objects_in(path)]
+    load = SCENARIOS[scenario]
+    changes = load.changes_spec and bool(load.change_every or load.storm_every)
 
     def made(run: str) -> Templates:
         return Templates(

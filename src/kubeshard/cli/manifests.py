@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kubeshard.cli.experiment import LOCAL_SCALE, DurationType
+from kubeshard.cli.experiment import load_options
 from kubeshard.cli.loading import load_manager, program_name
 from kubeshard.cli.names import account, label
 from kubeshard.cli.options import Command
@@ -208,20 +208,7 @@ def operator(
     default="",
     help="A PersistentVolumeClaim there, for the recording (default: only the log remains).",
 )
-@click.option(
-    "--scale",
-    metavar="FACTOR",
-    type=click.FloatRange(0, min_open=True),
-    default=LOCAL_SCALE,
-    show_default=True,
-    help="Times the scenario's rates and numbers.",
-)
-@click.option(
-    "--duration", metavar="DURATION", type=DurationType(), help="Of the load (default: the scenario's)."
-)
-@click.option(
-    "--seed", metavar="NUMBER", type=int, default=1, show_default=True, help="The same seed is the same load."
-)
+@load_options
 @click.option("--ring", metavar="NAME", help="The operator's ring (default: webhosting-operator).")
 @output_option
 def experiment(
