@@ -55,7 +55,7 @@ class Prometheus:
         while True:
             present = set()
             for process in list(self._world.processes.values()):
-                if not process.dead and process.goes_on_now:
+                if not process.dead and not process.stopped:
                     present |= set(self._note(process))
             self.scrapes += 1
             for key, values in self._series.items():

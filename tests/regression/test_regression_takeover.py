@@ -144,7 +144,7 @@ def test_a_shard_that_is_back_loses_nothing_to_a_sharder_that_was_stopped_betwee
                 s0.kill()
             else:
                 await s0.stop()
-            await world.until(lambda: not sharder.goes_on_now, within=40)
+            await world.until(lambda: sharder.stopped, within=40)
             cluster.shard("s0", "s0 again", takeover=Takeover.AT_ONCE)
             await world.until(
                 lambda: sum("s0 again" in at_work for at_work in cluster.working.values()) > 1, within=60

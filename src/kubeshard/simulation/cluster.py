@@ -16,6 +16,7 @@ threads and TLS; a process is a task, a network of its own and a clock of its ow
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -182,8 +183,16 @@ class SimulatedCluster(Environment):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.observers.clear()
         for process in self.processes.values():
             process.kill()
+        disabled = logging.root.manager.disable
+        logging.disable()  # the dead say nothing
+        try:
+            for process in self.processes.values():
+                await process.cleared()
+        finally:
+            logging.disable(disabled)
 
     # -- objects in the cluster
 

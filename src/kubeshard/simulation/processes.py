@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import Context
 from dataclasses import replace
 from typing import Self
 
@@ -27,7 +28,7 @@ from kubeshard.runtime.transport import (
     TransportError,
     TransportTimeout,
 )
-from kubeshard.testing.virtual_time import VirtualClock
+from kubeshard.testing.virtual_time import VirtualClock, VirtualThread, VirtualThreadRunner
 from kubeshard.testing.virtual_world import VirtualHost
 from kubeshard_apiserver.front.handlers import Front
 from kubeshard_apiserver.front.memory import InMemoryTransport
@@ -57,8 +58,6 @@ class Network:
         self._inner = InMemoryTransport(front)
         self._up = asyncio.Event()
         self._up.set()
-        self._exchanges: set[asyncio.Task[HttpResponse]] = set()
-        self._in_hand: set[asyncio.Task[HttpResponse]] = set()
         self.leaving: Callable[[HttpRequest], None] | None = None
         self.before: Before | None = None
         self.after: Callable[[HttpRequest, HttpResponse], Awaitable[None]] | None = None
@@ -76,19 +75,21 @@ class Network:
             self._up.set()
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        exchange = asyncio.create_task(self._exchange(request), name=f"{self._process.name} request")
-        self._exchanges.add(exchange)
-        exchange.add_done_callback(self._over)
         if self.leaving:
             self.leaving(request)
+            await asyncio.sleep(0)  # a process that was stopped there sends it when it is resumed
+        # What was sent is under way, whatever becomes of the sender: no thread of the process owns it.
+        exchange = asyncio.create_task(
+            self._exchange(request), name=f"{self._process.name} request", context=Context()
+        )
+        exchange.add_done_callback(_retrieved)
         try:
             async with asyncio.timeout(request.timeout):
                 return await asyncio.shield(exchange)
         except TimeoutError:
             raise TransportTimeout("no answer in time") from None
         finally:
-            if exchange not in self._in_hand:
-                exchange.cancel()
+            exchange.cancel()
 
     async def _exchange(self, request: HttpRequest) -> HttpResponse:
         await self._travel()
@@ -102,18 +103,6 @@ class Network:
             await self.after(request, answer)
         await self._travel()
         return answer
-
-    def hold(self) -> None:
-        """Stops the process: requests that it was about to send are sent first when it resumes, even if their callers
-        have given up.
-        """
-        self._in_hand |= self._exchanges
-
-    def _over(self, exchange: asyncio.Task[HttpResponse]) -> None:
-        self._exchanges.discard(exchange)
-        self._in_hand.discard(exchange)
-        if not exchange.cancelled():
-            exchange.exception()  # nobody may be waiting for it any more
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
@@ -130,10 +119,8 @@ class Network:
             yield self.through(request, stream) if self.through else Travelling(self, stream)
 
     async def _travel(self) -> None:
-        await self._process.goes_on()
         await asyncio.sleep(self._world.rng.uniform(*self._world.latency))
         await self._up.wait()
-        await self._process.goes_on()
 
     def abort(self) -> None:
         self._inner.abort()
@@ -143,6 +130,11 @@ class Network:
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+def _retrieved(exchange: asyncio.Task[HttpResponse]) -> None:
+    if not exchange.cancelled():
+        exchange.exception()  # nobody may be waiting for it any more
 
 
 class Answered:
@@ -243,16 +235,22 @@ class Process:
             clock=self.clock,
             connect=self._connect,
             watchdog=lambda: VirtualWatchdog(self),
+            thread=lambda _: VirtualThreadRunner(self._another_thread()),
             host=VirtualHost(name),
         )
         """The process's view of the world."""
         self.networks: list[Network] = []
+        self.stopped = False
+        self.main = VirtualThread(world.loop)
+        self.threads = [self.main]
         self.dead = ""
         self.manager: Manager | None = None
         self._task: asyncio.Task[None] | None = None
-        self._running = asyncio.Event()
-        self._running.set()
         world.processes[name] = self
+
+    def _another_thread(self) -> VirtualThread:
+        self.threads.append(VirtualThread(self.world.loop, self.main))
+        return self.threads[-1]
 
     def client(self, limiter: Limiter | None = None) -> Client:
         return Client(self.world.config(self.name), world=self.inside, limiter=limiter)
@@ -266,7 +264,7 @@ class Process:
 
     def start(self, manager: Manager) -> Self:
         self.manager = manager
-        self._task = asyncio.create_task(self._run(manager), name=self.name)
+        self._task = self.main.start(self._run(manager), self.name)
         return self
 
     async def _run(self, manager: Manager) -> None:
@@ -285,15 +283,22 @@ class Process:
             self.world.note(f"{self.name} {why}")
 
     def kill(self, why: str = "killed") -> None:
-        """Acts like SIGKILL: nothing that it does from now on reaches the server."""
+        """Acts like SIGKILL: no line of it runs any more, and nothing of it reaches the server."""
         if self.dead:
             return
         self._end(why)
-        self._running.set()
+        for thread in self.threads:
+            thread.kill()
         for network in self.networks:
             network.abort()
+
+    async def cleared(self) -> None:
+        """Cancels what is left of a killed process, at the end of a simulation."""
+        for thread in self.threads:
+            thread.bury()
         if self._task:
             self._task.cancel()
+            await asyncio.wait([self._task])
 
     async def stop(self) -> None:
         """Acts like SIGTERM; returns when the process has ended."""
@@ -303,29 +308,25 @@ class Process:
         await asyncio.wait([self._task])
 
     def pause(self) -> None:
-        """Acts like SIGSTOP: requests stay in the process until `resume`, and are then sent. Its timers go on; hold
-        those through the clock.
-        """
-        self._running.clear()
-        for network in self.networks:
-            network.hold()
+        """Acts like SIGSTOP: no line of it runs, and what its timers would do waits until `resume`."""
+        self.stopped = True
+        for thread in self.threads:
+            thread.stop()
+
+    def block(self) -> None:
+        """Its main loop is blocked until `resume`; other threads go on."""
+        self.main.stop()
 
     def resume(self) -> None:
-        self._running.set()
-
-    @property
-    def goes_on_now(self) -> bool:
-        return self._running.is_set()
+        self.stopped = False
+        for thread in self.threads:
+            thread.resume()
 
     def cut_off(self, down: bool = True, *, cluster: str = "") -> None:
         """Cuts the process off from all clusters, or from one: `sim` or `home`."""
         for network in self.networks:
             if network.server.endswith(cluster):
                 network.down = down
-
-    async def goes_on(self) -> None:
-        await self._running.wait()
-        self.check()
 
     def check(self) -> None:
         """Raises if the process is dead: a dead process sends nothing."""
@@ -345,7 +346,8 @@ class VirtualWatchdog:
     def arm(self, deadline: float) -> None:
         self.disarm()
         wait = max(0.0, deadline - self._process.clock.boottime())
-        self._timer = self._process.world.loop.call_later(wait, self._process.kill, "watchdog")
+        loop = self._process.world.loop
+        self._timer = loop.call_later(wait, self._process.kill, "watchdog", context=Context())
 
     def disarm(self) -> None:
         if self._timer:

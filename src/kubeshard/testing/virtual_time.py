@@ -14,23 +14,27 @@ Guaranteed: timers fire in the order of their times, and times are exact decimal
 which every task waits for something that can no longer happen ends with `SleepsForever`, which names the tasks and the
 lines where they wait. A run that makes no progress but keeps setting timers ends with `OutOfTime`.
 
-Not guaranteed: anything about threads and sockets. They take real time, for which this loop does not wait; give the
-code under test an in-memory transport instead.
+Not guaranteed: anything about real threads and sockets. They take real time, for which this loop does not wait; give
+the code under test an in-memory transport instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import itertools
 import selectors
 from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
     "OutOfTime",
     "SleepsForever",
     "VirtualClock",
+    "VirtualThread",
+    "VirtualThreadRunner",
     "VirtualTimeLoop",
     "run_virtual",
     "settle",
@@ -41,6 +45,8 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 ONE_DAY = 86_400.0
+
+_THREAD: ContextVar[VirtualThread | None] = ContextVar("thread", default=None)
 
 
 class SleepsForever(Exception):
@@ -69,6 +75,36 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._now
 
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        context = contextvars.copy_context() if context is None else context
+        thread = context.get(_THREAD)
+        if thread is None:
+            return super().call_soon(callback, *args, context=context)
+        held = _Callback(thread, callback, args, context)
+        held.handle = super().call_soon(held, context=context)
+        return held.handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        context = contextvars.copy_context() if context is None else context
+        thread = context.get(_THREAD)
+        if thread is None:
+            return super().call_at(when, callback, *args, context=context)
+        held = _Callback(thread, callback, args, context)
+        held.handle = handle = super().call_at(when, held, context=context)
+        return handle
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """As the loop of a process is that of its main thread, this is where the callback runs."""
+        if context is None and (thread := _THREAD.get()) is not None:
+            context = thread.main.context()
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
     async def settle(self) -> None:
         """Returns when every other task waits for a timer or another task. No time passes."""
         waiter: asyncio.Future[None] = self.create_future()
@@ -91,6 +127,110 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._now = later if later > self._now else round(self._now + 1e-9, 9)
         if self._now > self._limit:
             raise OutOfTime(f"the run took more than {self._limit} virtual seconds")
+
+
+class VirtualThread:
+    """A thread of a simulated process: it can be stopped, resumed and killed, with everything that runs in it.
+
+        main = VirtualThread(loop)
+        task = main.start(work(), "work")   # what it creates belongs to the thread, too
+        main.stop()                         # SIGSTOP: no line of it runs
+        main.resume()                       # what became due meanwhile runs now, in its order
+        main.kill()                         # SIGKILL: nothing of it runs ever again, no `finally` either
+
+    A thread owns every callback whose context says so, and a context is inherited by whatever is created in it: tasks,
+    timers and callbacks of futures. What has no thread always runs. `main`: the main thread of its process, if it is
+    not that itself.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, main: VirtualThread | None = None) -> None:
+        self.main = main or self
+        self._loop = loop
+        self._stopped = self._dead = False
+        self._due: list[_Callback] = []
+        """What could not run. Of a killed thread it is kept, so that no garbage collection runs a `finally`."""
+
+    def context(self) -> Context:
+        """Returns a copy of the current context, in this thread."""
+        context = contextvars.copy_context()
+        context.run(_THREAD.set, self)
+        return context
+
+    def start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        return self._loop.create_task(work, name=name, context=self.context())
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def resume(self) -> None:
+        self._stopped = False
+        due, self._due = self._due, []
+        for callback in due:
+            callback.again()
+
+    def kill(self) -> None:
+        self._dead = True
+
+    def bury(self) -> None:
+        """Lets what is left of a killed thread be cancelled, at the end of a simulation."""
+        self._dead = False
+        self.resume()
+
+    def runs(self, callback: _Callback) -> bool:
+        """Whether the callback may run now. If not, it does when the thread is resumed."""
+        if self._stopped or self._dead:
+            self._due.append(callback)
+            return False
+        return True
+
+
+class _Callback:
+    """A callback of a thread."""
+
+    __slots__ = ("_args", "_callback", "_context", "_thread", "handle")
+
+    def __init__(
+        self, thread: VirtualThread, callback: Callable[..., object], args: tuple[Any, ...], context: Context
+    ) -> None:
+        self._thread = thread
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self.handle: asyncio.Handle
+
+    def __call__(self) -> None:
+        if not self.handle.cancelled() and self._thread.runs(self):
+            self._callback(*self._args)
+
+    def again(self) -> None:
+        asyncio.get_running_loop().call_soon(self, context=self._context)
+
+
+class VirtualThreadRunner:
+    """The `LoopRunner` of a simulated process: the coroutine runs in a thread of its own, which goes on when the main
+    thread does not.
+    """
+
+    def __init__(self, thread: VirtualThread) -> None:
+        self._thread = thread
+        self._loop = asyncio.get_running_loop()
+        self._runs = False
+
+    async def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        task = self._thread.start(main(), "thread")
+        self._runs = True
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        finally:
+            self._runs = False
+
+    def post(self, callback: Callable[..., None], *args: object) -> None:
+        if self._runs:
+            self._loop.call_soon(callback, *args, context=self._thread.context())
 
 
 class VirtualClock:
