@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -85,6 +86,34 @@ async def test_what_the_producer_raises_cancels_the_jobs_and_comes_out_as_it_is(
     with pytest.raises(Timeout):
         await produce()
     assert ended == ["job"]
+
+
+@virtual_time
+async def test_a_cancellation_that_arrives_while_jobs_end_because_the_producer_failed_is_not_lost() -> None:
+    """asyncio's task groups lose it before Python 3.13: a watch that broke as its process stopped went on forever."""
+    ending = asyncio.Event()
+
+    async def job() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ending.set()
+            await asyncio.sleep(1)
+
+    async def keep_watching() -> None:
+        while True:
+            with suppress(ValueError):
+                async with BoundedTaskGroup(3) as group:
+                    await group.start(job())
+                    await asyncio.sleep(1)
+                    raise ValueError("the watch broke")
+
+    watching = asyncio.create_task(keep_watching())
+    await ending.wait()
+    watching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(10):
+            await watching
 
 
 @virtual_time

@@ -18,6 +18,8 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
+from kubeshard.runtime.loop import being_cancelled
+
 
 class BoundedTaskGroup:
     def __init__(self, size: int) -> None:
@@ -34,6 +36,8 @@ class BoundedTaskGroup:
         try:
             await self._group.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
+            if being_cancelled() and error is not None:  # before Python 3.13 a group that fails loses it
+                raise asyncio.CancelledError from error
             if group.exceptions != (error,):
                 raise
 
