@@ -102,7 +102,7 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
-class Held(NamedTuple):
+class HeldRules(NamedTuple):
     """The rules that a user holds. `problem` names bindings whose role is missing."""
 
     rules: Sequence[Rule]
@@ -112,7 +112,7 @@ class Held(NamedTuple):
 class Authorizer(Protocol):
     def decide(self, user: User, attributes: Attributes) -> Decision: ...
 
-    def held(self, user: User, namespace: str) -> Held:
+    def held(self, user: User, namespace: str) -> HeldRules:
         """Return the rules that apply in this namespace, or cluster-wide if it is empty."""
         ...
 
@@ -123,9 +123,9 @@ class AllowAll:
     def decide(self, user: User, attributes: Attributes) -> Decision:
         return Decision(True)
 
-    def held(self, user: User, namespace: str) -> Held:
+    def held(self, user: User, namespace: str) -> HeldRules:
         every = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-        return Held([every, {"verbs": ["*"], "nonResourceURLs": ["*"]}])
+        return HeldRules([every, {"verbs": ["*"], "nonResourceURLs": ["*"]}])
 
 
 ALLOW_ALL: Authorizer = AllowAll()

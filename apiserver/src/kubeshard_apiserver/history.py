@@ -38,7 +38,7 @@ class Event(NamedTuple):
     new: Object | None
 
 
-class Change(NamedTuple):
+class StoredEvent(NamedTuple):
     """An event as the history keeps it."""
 
     revision: int
@@ -71,9 +71,9 @@ class History:
         self._cut_at = since
         self._window = window
         self.bytes = 0
-        self._events: list[Change] = []
+        self._events: list[StoredEvent] = []
 
-    def append(self, event: Change) -> None:
+    def append(self, event: StoredEvent) -> None:
         self._events.append(event)
         self.bytes += event.size
         # Dropped in blocks: removing the first event on every append would take time linear in the length of the list.
@@ -92,7 +92,7 @@ class History:
         """Drops the events up to and including the revision. If there are none, nothing has expired."""
         self._drop(self._index_after(revision))
 
-    def after(self, revision: int) -> Sequence[Change]:
+    def after(self, revision: int) -> Sequence[StoredEvent]:
         """Returns the events with a higher revision. Raises TooOld."""
         if revision < self.since:
             raise TooOld(revision, self.since)
@@ -103,7 +103,7 @@ class History:
         self.cuts += 1
         self._cut_at = revision
 
-    def followed(self, revision: int, cuts: int) -> Sequence[Change]:
+    def followed(self, revision: int, cuts: int) -> Sequence[StoredEvent]:
         """Like `after`, but a reader that started before the last cut gets nothing beyond it. `cuts` is the number of
         cuts when the reader started. Raises TooOld.
         """

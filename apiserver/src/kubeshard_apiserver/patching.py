@@ -15,7 +15,17 @@ from kubeshard.core.kinds import GroupKind
 from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, apply_merge_patch, apply_operation
 from kubeshard_apiserver.apply.strategic import BadDirective, go_kind, go_text, strategic_merge
 from kubeshard_apiserver.objects import Object, recoded
-from kubeshard_apiserver.schema.decoding import At, Float, Integer, IntOrString, List, Map, Run, Struct, Type
+from kubeshard_apiserver.schema.decoding import (
+    At,
+    DecodeState,
+    Float,
+    Integer,
+    IntOrString,
+    List,
+    Map,
+    Struct,
+    Type,
+)
 from kubeshard_apiserver.schema.validation import type_name
 from kubeshard_apiserver.status import bad_request, internal, invalid, invalid_value, unprocessable
 
@@ -80,7 +90,7 @@ def _strategically_merged(live: Object, patch: Mapping[str, Any], type_: Struct 
     return {**merged, "apiVersion": live["apiVersion"], "kind": live["kind"]}
 
 
-class _Restoring(Run):
+class _Restoring(DecodeState):
     """Decodes the result of a strategic merge. The server uses a different converter for it, with its own error
     messages.
     """

@@ -26,11 +26,11 @@ from kubeshard_apiserver.resources.service_addresses import RANGE
 from kubeshard_apiserver.resources.services import SERVICES
 from kubeshard_apiserver.steps import finish
 from kubeshard_apiserver.store import Journal
-from kubeshard_apiserver.verbs.changing import Changes
 from kubeshard_apiserver.verbs.deleting import DeleteOptions, Deletions
 from kubeshard_apiserver.verbs.establishing import Definitions
 from kubeshard_apiserver.verbs.reading import ListOptions, Page, Reads
-from kubeshard_apiserver.verbs.watching import Watch, Watches
+from kubeshard_apiserver.verbs.updating import Updates
+from kubeshard_apiserver.verbs.watching import WatchCursor, Watches
 from kubeshard_apiserver.verbs.writing import Writes
 
 _PORT = 6443
@@ -96,9 +96,9 @@ class ApiServer:
         self.admission = Admission(model)
         self.reads = Reads(model)
         self.watches = Watches(model.store, self.reads)
-        changes = Changes(model, self.admission)
-        definitions = Definitions(model, changes)
-        self.writes = Writes(model, self.admission, changes, definitions)
+        updates = Updates(model, self.admission)
+        definitions = Definitions(model, updates)
+        self.writes = Writes(model, self.admission, updates, definitions)
         self.deletions = Deletions(model, self.reads, self.admission, definitions)
         if journal is not None:
             self.store.resume(journal)
@@ -133,7 +133,7 @@ class ApiServer:
         """See `Reads.list`."""
         return finish(self.model.converting(lambda: self.reads.list(target, options)))
 
-    def watch(self, target: Target, options: ListOptions | None = None) -> Watch:
+    def watch(self, target: Target, options: ListOptions | None = None) -> WatchCursor:
         """See `Watches.watch`."""
         return self.watches.watch(target, options)
 

@@ -50,12 +50,12 @@ class Pause:
 
 Step = WebhookCall | Work | Pause
 Steps = Generator[Step, Any, T]
-Aside = Callable[[Callable[[], Any]], Awaitable[Any]]
+Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs work where it blocks nobody, and raises what the work raises."""
 
 
 async def at_once(work: Callable[[], T]) -> T:
-    """An `Aside` that runs the work in place, for callers that need the same order in every run."""
+    """An `Offload` that runs the work in place, for callers that need the same order in every run."""
     return work()
 
 
@@ -110,7 +110,7 @@ def _worked(steps: Steps[T], work: Work) -> Step:
     return steps.send(result)
 
 
-async def perform(steps: Steps[T], caller: WebhookCaller, aside: Aside = at_once) -> T:
+async def perform(steps: Steps[T], caller: WebhookCaller, offload: Offload = at_once) -> T:
     try:
         wanted = next(steps)
         while True:
@@ -122,7 +122,7 @@ async def perform(steps: Steps[T], caller: WebhookCaller, aside: Aside = at_once
                 wanted = next(steps)
                 continue
             try:
-                result = await aside(wanted.do)
+                result = await offload(wanted.do)
             except Exception as error:
                 wanted = steps.throw(error)
             else:

@@ -17,11 +17,11 @@ from typing import Protocol
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
-from kubeshard_apiserver.history import Change, History, TooOld
+from kubeshard_apiserver.history import History, StoredEvent, TooOld
 from kubeshard_apiserver.objects import LARGE, Object, with_metadata
 from kubeshard_apiserver.states import Objects, Recent, State
 
-__all__ = ["Change", "History", "Journal", "Store", "TooOld"]
+__all__ = ["History", "Journal", "Store", "StoredEvent", "TooOld"]
 
 MOST_BYTES = 128 * 1024 * 1024
 """The total size of the objects in all histories, in bytes of JSON."""
@@ -196,7 +196,7 @@ class Store:
         self.revision += 1
         stored = with_metadata(obj, resourceVersion=str(self.revision))
         states, state = self._states[resource], self._recent.state(stored)
-        event = Change(self.revision, key, states.get(key), state)
+        event = StoredEvent(self.revision, key, states.get(key), state)
         if event.old is None and (ordered := self._ordered.get(resource)) is not None:
             insort(ordered, _place(key))
         states[key] = state
@@ -214,7 +214,7 @@ class Store:
             del ordered[bisect_left(ordered, _place(key))]
         if self._journal is not None:
             self._journal.remove(resource, key, self.revision)
-        self._tell(resource, Change(self.revision, key, old, None))
+        self._tell(resource, StoredEvent(self.revision, key, old, None))
         return with_metadata(old.value, resourceVersion=str(self.revision))
 
     def compact(self) -> None:
@@ -242,7 +242,7 @@ class Store:
         resource = self._kept_as.get(resource, resource)
         return len(self._watchers.get(resource, ()))
 
-    def _tell(self, resource: GroupResource, event: Change) -> None:
+    def _tell(self, resource: GroupResource, event: StoredEvent) -> None:
         history = self._histories[resource]
         self._bytes -= history.bytes
         history.append(event)

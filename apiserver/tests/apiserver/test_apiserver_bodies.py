@@ -11,7 +11,7 @@ from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport
 from kubeshard_apiserver.front import requests
 from kubeshard_apiserver.front.bodies import DEEPEST, read_yaml
 from kubeshard_apiserver.resources.configuration import ConfigMaps
-from kubeshard_apiserver.verbs import changing, writing
+from kubeshard_apiserver.verbs import updating, writing
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -139,14 +139,14 @@ async def test_others_are_answered_while_a_large_body_is_read(
         monkeypatch.setattr(module, name, checked)
 
     large = False
-    front = Front(ApiServer(), aside=thread)
+    front = Front(ApiServer(), offload=thread)
     await front.reply(HttpRequest("POST", MAPS, {}, b'{"metadata": {"name": "small"}}'))
     if status == 200:
         await front.reply(HttpRequest("POST", MAPS, {}, b'{"metadata": {"name": "wide"}}'))
     assert not aside
     for module, name in (
-        (requests, "read_yaml"), (requests, "duplicates_in_json"), (changing, "updated"), (writing, "updated"),
-        (writing, "applied"), (changing, "validate_metadata"), (ConfigMaps, "validate"),
+        (requests, "read_yaml"), (requests, "duplicates_in_json"), (updating, "updated"), (writing, "updated"),
+        (writing, "applied"), (updating, "validate_metadata"), (ConfigMaps, "validate"),
     ):  # fmt: skip
         only_aside(module, name)
     large = True
@@ -167,7 +167,7 @@ async def test_a_small_change_of_a_large_object_is_worked_out_aside(monkeypatch)
         aside.append(work)
         return work()
 
-    front = Front(ApiServer(), aside=noted)
+    front = Front(ApiServer(), offload=noted)
     for name, count in (("wide", 5000), ("narrow", 1)):
         body = {**wide(count), "metadata": {"name": name}}
         assert (await front.reply(HttpRequest("POST", MAPS, {}, json.dumps(body).encode()))).status == 201

@@ -60,7 +60,7 @@ LARGE = named("large", data={"a": "x" * 100_000})
 BREAKS = {
     "the gate": (("gate", broken), ask("GET", MAPS)),
     "the caller of webhooks": (("_caller", broken), ask("POST", MAPS, named("a"))),
-    "work aside": (("_aside", broken), ask("POST", MAPS, LARGE)),
+    "work aside": (("_offload", broken), ask("POST", MAPS, LARGE)),
     "the registry": (("server.registry.find", broken), ask("GET", MAPS)),
     "a read": (("server.store.get", broken), ask("GET", f"{MAPS}/a")),
     "a list": (("server.store.at", broken), ask("GET", MAPS)),

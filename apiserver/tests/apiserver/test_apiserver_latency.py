@@ -14,13 +14,13 @@ from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, Front, InMemoryTransport
 from kubeshard_apiserver.cli.command import apiserver
-from kubeshard_apiserver.front.latency import MOST_TRAVELLING, DistantFront, later
+from kubeshard_apiserver.front.latency import MOST_IN_FLIGHT, DelayedFront, delayed
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def distant(server, latency):
-    return InMemoryTransport(DistantFront(Front(server), latency))
+    return InMemoryTransport(DelayedFront(Front(server), latency))
 
 
 def create(name):
@@ -88,10 +88,10 @@ async def test_a_reader_that_stops_reading_fills_no_memory_and_its_end_ends_the_
         finally:
             closed.set()
 
-    stream = later(endless(), 0.005)
+    stream = delayed(endless(), 0.005)
     assert await anext(stream) == b"x"
     await asyncio.sleep(60)
-    assert taken <= MOST_TRAVELLING + 2
+    assert taken <= MOST_IN_FLIGHT + 2
     await stream.aclose()
     assert closed.is_set()
 

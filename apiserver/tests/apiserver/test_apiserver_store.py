@@ -13,7 +13,7 @@ from kubeshard.core.patches import JsonPatch
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer
-from kubeshard_apiserver.history import FEWEST, Change, History, TooOld
+from kubeshard_apiserver.history import FEWEST, History, StoredEvent, TooOld
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.states import Recent
 from kubeshard_apiserver.store import EXPIRY, Store
@@ -117,7 +117,7 @@ def test_objects_that_share_a_set_of_fields_do_not_share_its_changes():
 def test_of_large_objects_a_history_keeps_fewer_and_never_has_a_hole(sizes, most_bytes):
     history, recent = History(0, window=1000), Recent()
     for revision, size in enumerate(sizes, 1):
-        history.append(Change(revision, Key("ns", "a"), None, recent.state({"data": "x" * size})))
+        history.append(StoredEvent(revision, Key("ns", "a"), None, recent.state({"data": "x" * size})))
         history.shrink(most_bytes)
     kept = history.after(history.since)
     assert [event.revision for event in kept] == list(range(history.since + 1, len(sizes) + 1))

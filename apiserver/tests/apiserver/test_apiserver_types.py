@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kubeshard.core.errors import Invalid
 from kubeshard_apiserver.apply.shape import shape_of_type
 from kubeshard_apiserver.schema.catalog import served_kinds, struct, type_of
-from kubeshard_apiserver.schema.decoding import Run, Struct
+from kubeshard_apiserver.schema.decoding import DecodeState, Struct
 from kubeshard_apiserver.schema.scalars import amount_of, canonical_quantity
 
 KINDS = [served.kind for served in served_kinds()]
@@ -27,17 +27,17 @@ def test_every_served_kind_has_a_type_and_a_shape(kind):
     type_ = type_of(kind)
     assert {"apiVersion", "kind"} <= type_.fields.keys()
     assert shape_of_type(type_).closed
-    empty = type_.decode({}, None, Run(kind.kind, kind.version))
-    assert type_.decode(empty, None, Run(kind.kind, kind.version)) == empty
+    empty = type_.decode({}, None, DecodeState(kind.kind, kind.version))
+    assert type_.decode(empty, None, DecodeState(kind.kind, kind.version)) == empty
 
 
 def test_types_may_contain_themselves():
     schema = {"properties": {"a": {"items": {"type": "string", "x": 1}, "additionalProperties": False}}}
-    run = Run("x", "v1")
+    state = DecodeState("x", "v1")
     props = struct("apiextensions.v1.JSONSchemaProps")
-    decoded = props.decode(schema, None, run)
+    decoded = props.decode(schema, None, state)
     assert decoded == {"properties": {"a": {"items": {"type": "string"}, "additionalProperties": False}}}
-    assert run.dropped == []
+    assert state.dropped == []
 
 
 def values_of(type_, depth=3):
@@ -53,7 +53,7 @@ def values_of(type_, depth=3):
 
 def decoded(body):
     try:
-        return POD.decode(body, None, Run("Pod", "v1")), ""
+        return POD.decode(body, None, DecodeState("Pod", "v1")), ""
     except Invalid as error:
         return None, error.message
 
@@ -64,8 +64,8 @@ def test_what_was_decoded_is_decoded_to_itself_and_all_else_is_refused_in_words(
     if once is None:
         assert problem.startswith('Pod in version "v1" cannot be handled as a Pod: ')
     else:
-        run = Run("Pod", "v1")
-        assert (POD.decode(once, None, run), run.dropped) == (once, [])
+        state = DecodeState("Pod", "v1")
+        assert (POD.decode(once, None, state), state.dropped) == (once, [])
 
 
 @given(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.admission.attributes import Asking, Attributes
+from kubeshard_apiserver.admission.attributes import AdmissionOptions, Attributes
 from kubeshard_apiserver.admission.matching import BINDINGS, GROUP, MUTATING, POLICIES, VALIDATING
 from kubeshard_apiserver.admission.policies import Policies, Policy, policies_of
-from kubeshard_apiserver.admission.webhooks import Hook, Webhooks, hooks_of
+from kubeshard_apiserver.admission.webhooks import Webhook, Webhooks, webhooks_of
 from kubeshard_apiserver.apply.managed_fields import read_managers
 from kubeshard_apiserver.cel.authorization import deciding
 from kubeshard_apiserver.model import Model, Target
@@ -33,12 +33,14 @@ class Admission:
         self._store = store = model.store
         self._webhooks = Webhooks(model.registry, self._namespace, model.rng.token)
         self._policies = Policies(model.registry, store, self._namespace)
-        self._mutating: tuple[Hook, ...] | None = ()
-        self._validating: tuple[Hook, ...] | None = ()
+        self._mutating: tuple[Webhook, ...] | None = ()
+        self._validating: tuple[Webhook, ...] | None = ()
         self._judging: tuple[Policy, ...] | None = ()
         store.subscribe(self._forget)
 
-    def asking(self, target: Target, body: Object, options: Asking, sent: Strategy) -> Steps[Object]:
+    def asking(
+        self, target: Target, body: Object, options: AdmissionOptions, sent: Strategy
+    ) -> Steps[Object]:
         """Admits the body of a request to a subresource whose kind is not stored. Returns the body as changed by
         webhooks. Raises ApiError.
         """
@@ -50,7 +52,7 @@ class Admission:
     def mutate(self, write: Attributes) -> Steps[Object | None]:
         """Returns the object as changed by mutating webhooks."""
         if self._mutating is None:
-            self._mutating = hooks_of(self._store.objects(MUTATING).values())
+            self._mutating = webhooks_of(self._store.objects(MUTATING).values())
         new = write.object
         if not self._mutating or not write.options.asks:
             return new
@@ -60,7 +62,7 @@ class Admission:
     def validate(self, write: Attributes) -> Steps[None]:
         """Raises ApiError if a policy or a webhook denies the write."""
         if self._validating is None:
-            self._validating = hooks_of(self._store.objects(VALIDATING).values())
+            self._validating = webhooks_of(self._store.objects(VALIDATING).values())
         if self._judging is None:
             self._judging = policies_of(
                 self._store.objects(POLICIES).values(), self._store.objects(BINDINGS).values()

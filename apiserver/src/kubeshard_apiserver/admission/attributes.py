@@ -17,7 +17,7 @@ from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.resources.strategy import Strategy
 
 
-class Asking(Protocol):
+class AdmissionOptions(Protocol):
     """The write options that admission uses. See `WriteOptions`."""
 
     @property
@@ -47,7 +47,7 @@ class Attributes:
     target: Target
     object: Object | None
     old: Object | None
-    options: Asking
+    options: AdmissionOptions
     sent: Strategy | None = None
     first: Resource | None = None
 

@@ -202,7 +202,7 @@ def _check_patch(patch: Any, patch_type: Any, mutating: bool) -> None:
 
 
 @dataclass(frozen=True)
-class Hook:
+class Webhook:
     """One webhook of one configuration."""
 
     uid: tuple[str, str]
@@ -212,10 +212,10 @@ class Hook:
     objects: Selector
 
 
-def hooks_of(configurations: Iterable[Object]) -> tuple[Hook, ...]:
+def webhooks_of(configurations: Iterable[Object]) -> tuple[Webhook, ...]:
     ordered = sorted(configurations, key=lambda configuration: configuration["metadata"]["name"])
     return tuple(
-        Hook(
+        Webhook(
             (configuration["metadata"]["name"], spec["name"]),
             spec["name"],
             spec,
@@ -240,7 +240,7 @@ class Webhooks:
         self._namespace_of = namespace_of
         self._token = token
 
-    def mutate(self, hooks: tuple[Hook, ...], attributes: Attributes) -> Steps[Object | None]:
+    def mutate(self, hooks: tuple[Webhook, ...], attributes: Attributes) -> Steps[Object | None]:
         """Returns the object as changed by the webhooks."""
         if attributes.resource.group == GROUP:
             return attributes.object
@@ -266,7 +266,7 @@ class Webhooks:
                 break
         return attributes.object
 
-    def validate(self, hooks: tuple[Hook, ...], attributes: Attributes) -> Steps[None]:
+    def validate(self, hooks: tuple[Webhook, ...], attributes: Attributes) -> Steps[None]:
         if attributes.resource.group == GROUP:
             return
         refusals = []
@@ -279,7 +279,7 @@ class Webhooks:
         if refusals:
             raise refusals[0]
 
-    def _matched(self, hook: Hook, attributes: Attributes) -> Steps[Attributes | None]:
+    def _matched(self, hook: Webhook, attributes: Attributes) -> Steps[Attributes | None]:
         return converting(self._token, lambda: self._asked(hook, attributes))
 
     def _returned(self, attributes: Attributes, obj: Object) -> Steps[Object]:
@@ -288,7 +288,7 @@ class Webhooks:
             return obj
         return (yield from converting(self._token, lambda: in_version(attributes.requested, obj)))
 
-    def _asked(self, hook: Hook, attributes: Attributes) -> Attributes | None:
+    def _asked(self, hook: Webhook, attributes: Attributes) -> Attributes | None:
         """Returns the write in the version that this webhook matches, or None if it does not match."""
         rules = hook.spec.get("rules") or ()
         for resource in self._versions(hook, attributes):
@@ -302,7 +302,7 @@ class Webhooks:
             return None
         return asked if object_selected(hook.objects, asked) and self._conditions_hold(hook, asked) else None
 
-    def _versions(self, hook: Hook, attributes: Attributes) -> Iterator[Resource]:
+    def _versions(self, hook: Webhook, attributes: Attributes) -> Iterator[Resource]:
         """Yields the version of the request and then, for `Equivalent`, the other versions of the same objects."""
         yield attributes.requested
         if hook.spec.get("matchPolicy") != "Exact":
@@ -312,7 +312,7 @@ class Webhooks:
                 if resource is not None and resource is not attributes.requested:
                     yield resource
 
-    def _conditions_hold(self, hook: Hook, asked: Attributes) -> bool:
+    def _conditions_hold(self, hook: Webhook, asked: Attributes) -> bool:
         conditions = hook.spec.get("matchConditions")
         if not conditions:
             return True
@@ -331,7 +331,7 @@ class Webhooks:
                 return False
             raise forbidden(asked.resource, asked.name, str(error)) from None
 
-    def _verdict(self, hook: Hook, asked: Attributes, *, mutating: bool) -> Steps[Verdict | None]:
+    def _verdict(self, hook: Webhook, asked: Attributes, *, mutating: bool) -> Steps[Verdict | None]:
         """Calls the webhook. Returns None if the call failed and failures are ignored. Raises ApiError for a denial
         and for a failure that is not ignored.
         """
@@ -355,7 +355,7 @@ class Webhooks:
             return None
         raise failed_call(hook.name, problem)
 
-    def _mutated(self, hook: Hook, asked: Attributes) -> Steps[Object | None]:
+    def _mutated(self, hook: Webhook, asked: Attributes) -> Steps[Object | None]:
         verdict = yield from self._verdict(hook, asked, mutating=True)
         if verdict is None or not verdict.ops:
             return None

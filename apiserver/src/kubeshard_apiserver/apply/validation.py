@@ -26,18 +26,18 @@ _FITS: dict[str, tuple[type, ...]] = {
 _NOT_IN_SETS: dict[type, str] = {dict: "map", list: "list"}
 
 
-def mistakes(shape: Shape, value: Any, path: Path = ()) -> list[str]:
+def validation_errors(shape: Shape, value: Any, path: Path = ()) -> list[str]:
     found: list[str] = []
-    _look(shape, value, path, found)
+    _validate(shape, value, path, found)
     return found
 
 
-def _look(shape: Shape, value: Any, path: Path, found: list[str]) -> None:
+def _validate(shape: Shape, value: Any, path: Path, found: list[str]) -> None:
     if value is None or shape.kind == "untyped":
         return
     if shape.kind == "scalar":
         if shape.scalar and not _fits(shape.scalar, value):
-            found.append(f"{readable(path)}: expected {_told(shape.scalar, value)}")
+            found.append(f"{readable(path)}: expected {_expected(shape.scalar, value)}")
     elif shape.kind == "map" and isinstance(value, dict):
         items = shape.items or UNTYPED
         for name in sorted(value):
@@ -45,30 +45,30 @@ def _look(shape: Shape, value: Any, path: Path, found: list[str]) -> None:
             if inner is None and shape.closed:
                 found.append(f"{readable(here)}: field not declared in schema")
             else:
-                _look(inner or items, value[name], here, found)
+                _validate(inner or items, value[name], here, found)
     elif shape.kind == "list" and isinstance(value, list):
-        _look_at_items(shape, value, path, found)
+        _validate_items(shape, value, path, found)
     else:
         found.append(f"{readable(path)}: expected {shape.kind}, got &{{{_plain(value)}}}")
 
 
-def _look_at_items(shape: Shape, items: list[Any], path: Path, found: list[str]) -> None:
+def _validate_items(shape: Shape, items: list[Any], path: Path, found: list[str]) -> None:
     """Stops checking the list at the first item without keys."""
     inner, seen = shape.items or UNTYPED, set()
     for index, item in enumerate(items):
         element = f"i:{index}"
         if shape.list_type in ("set", "map"):
-            if problem := _nameless(shape, item):
+            if problem := _key_error(shape, item):
                 found.append(f"{readable(path)}: element {index}: {problem}")
                 return
             element = item_element(shape, item)
             if element in seen:
                 found.append(f"{readable(path)}: duplicate entries for key {readable((element,))}")
             seen.add(element)
-        _look(inner, item, (*path, element), found)
+        _validate(inner, item, (*path, element), found)
 
 
-def _nameless(shape: Shape, item: Any) -> str:
+def _key_error(shape: Shape, item: Any) -> str:
     if shape.list_type == "set":
         if item is None:
             return "associative list without keys has an element that's an explicit null"
@@ -91,7 +91,7 @@ def _fits(scalar: str, value: Any) -> bool:
     return type(value) in _FITS[scalar]
 
 
-def _told(scalar: str, value: Any) -> str:
+def _expected(scalar: str, value: Any) -> str:
     if scalar == "string":
         return f"string, got &value.valueUnstructured{{Value:{_literal(value)}}}"
     if scalar == "numeric":
@@ -122,7 +122,7 @@ def _literal(value: Any) -> str:
 
 def check_fits(kind: Kind, shape: Shape, config: Object) -> None:
     """Checks that a configuration fits its kind. Raises ApiError (500)."""
-    if problems := mistakes(shape, config):
+    if problems := validation_errors(shape, config):
         problem = problems[0] if len(problems) == 1 else "\n  ".join(("errors:", *problems))
         raise internal(f"failed to create typed patch object {_where(kind, config)}: {problem}")
 

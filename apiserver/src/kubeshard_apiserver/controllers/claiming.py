@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.cluster import Account, Cluster
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView
 from kubeshard_apiserver.controllers.ownership import Node, controller_of, references_of
 from kubeshard_apiserver.controllers.pods import controller_reference
 from kubeshard_apiserver.history import Event
@@ -18,7 +18,7 @@ from kubeshard_apiserver.steps import Steps
 
 
 def claim_dependents(
-    cluster: Cluster,
+    cluster: ClusterView,
     account: Account,
     owner: Object,
     resource: GroupResource,
@@ -39,17 +39,17 @@ def claim_dependents(
 
     for obj in cluster.controlled(owner, resource):
         if not selects(owner["spec"].get("selector"), labels_of(obj)):
-            yield from account.change(
+            yield from account.update(
                 Node(resource, key_of(obj)), lambda live: _released(live, owner, finalizer)
             )
     for obj in cluster.orphans(resource, owner["metadata"]["namespace"]):
         if is_wanted(obj) and not is_deleting(obj):
-            yield from account.change(
+            yield from account.update(
                 Node(resource, key_of(obj)), lambda live: _adopted(live, owner, finalizer)
             )
 
 
-def claimants(cluster: Cluster, resources: GroupResource, event: Event) -> Iterable[Key]:
+def claimants(cluster: ClusterView, resources: GroupResource, event: Event) -> Iterable[Key]:
     """Return the keys of the owners of this kind that may adopt the changed object."""
     new, old = event.new, event.old
     if new is None or controller_of(new) is not None or is_deleting(new):

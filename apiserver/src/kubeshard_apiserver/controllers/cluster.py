@@ -22,7 +22,7 @@ from kubeshard_apiserver.steps import Steps
 from kubeshard_apiserver.verbs.binding import BINDINGS, bind
 from kubeshard_apiserver.verbs.deleting import DeleteOptions
 
-Change = Callable[[Object], Object]
+MutateFn = Callable[[Object], Object]
 _AUTHENTICATED = "system:authenticated"
 
 
@@ -39,7 +39,7 @@ def node_user(name: str) -> User:
 SCHEDULER = User("system:kube-scheduler", groups=(_AUTHENTICATED,))
 
 
-class Cluster:
+class ClusterView:
     """The stored objects and the index of their owner references."""
 
     def __init__(self, server: ApiServer, rights: Rights = EVERY_RIGHT) -> None:
@@ -106,7 +106,7 @@ class Account:
     Any other rejected request raises ApiError.
     """
 
-    def __init__(self, cluster: Cluster, user: User, *, manager: str = "kube-controller-manager") -> None:
+    def __init__(self, cluster: ClusterView, user: User, *, manager: str = "kube-controller-manager") -> None:
         self._cluster = cluster
         self._server = cluster.server
         self._options = WriteOptions(manager=manager, validation="Ignore", user=user, rights=cluster.rights)
@@ -118,12 +118,12 @@ class Account:
         )
         return (yield from steps).object
 
-    def change(self, node: Node, change: Change, subresource: str = "") -> Steps[None]:
-        """Write the object that `change` returns. `subresource` applies only where the resource has it."""
+    def update(self, node: Node, mutate: MutateFn, subresource: str = "") -> Steps[None]:
+        """Write the object that `mutate` returns. `subresource` applies only where the resource has it."""
         target = self._target(node, subresource)
         try:
-            yield from self._server.writes.changing(
-                target, lambda live: private_of_stored(change(live)), self._options, fresh=True
+            yield from self._server.writes.updating(
+                target, lambda live: private_of_stored(mutate(live)), self._options, fresh=True
             )
         except NotFound:
             return
@@ -131,7 +131,7 @@ class Account:
     def set_status(self, node: Node, status: Object) -> Steps[None]:
         live = self._cluster.get(node)
         if live is not None and live.get("status") != status:
-            yield from self.change(node, lambda live: {**live, "status": status}, "status")
+            yield from self.update(node, lambda live: {**live, "status": status}, "status")
 
     def bind(self, pod: Object, resource: GroupResource, node: str) -> Steps[None]:
         """Bind the pod through its `binding` subresource, with admission. Raises Conflict if it is on another node."""

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.controllers.cluster import Cluster
+from kubeshard_apiserver.controllers.cluster import ClusterView
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.steps import Steps
 
@@ -25,7 +25,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Controller(ABC, Generic[K]):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         self.cluster = cluster
 
     @abstractmethod

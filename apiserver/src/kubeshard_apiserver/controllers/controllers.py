@@ -21,7 +21,7 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard_apiserver.controllers.cluster import Cluster
+from kubeshard_apiserver.controllers.cluster import ClusterView
 from kubeshard_apiserver.controllers.controller import Agenda, AnyController
 from kubeshard_apiserver.controllers.cron_jobs import CronJobController
 from kubeshard_apiserver.controllers.daemon_sets import DaemonSetController
@@ -32,7 +32,7 @@ from kubeshard_apiserver.controllers.events import EventExpiry
 from kubeshard_apiserver.controllers.garbage import GarbageCollector
 from kubeshard_apiserver.controllers.jobs import JobController
 from kubeshard_apiserver.controllers.kubelet import Kubelet
-from kubeshard_apiserver.controllers.namespaces import Furnishing, NamespaceController
+from kubeshard_apiserver.controllers.namespaces import NamespaceController, NamespaceDefaults
 from kubeshard_apiserver.controllers.replica_sets import ReplicaSetController
 from kubeshard_apiserver.controllers.scheduler import Scheduler
 from kubeshard_apiserver.controllers.stateful_sets import StatefulSetController
@@ -72,12 +72,12 @@ class Controllers:
         caller: WebhookCaller | None = None,
         rights: Rights = EVERY_RIGHT,
     ) -> None:
-        cluster = Cluster(server, rights)
+        cluster = ClusterView(server, rights)
         controllers: list[AnyController] = [EventExpiry(cluster, event_ttl)]
         if garbage_collection:
             controllers.append(GarbageCollector(cluster))
         if namespaces:
-            controllers += [NamespaceController(cluster), Furnishing(cluster, root_ca)]
+            controllers += [NamespaceController(cluster), NamespaceDefaults(cluster, root_ca)]
         if pods:
             controllers += [
                 Kubelet(cluster, ready_after),

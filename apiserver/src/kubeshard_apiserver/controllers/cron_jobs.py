@@ -17,7 +17,7 @@ from kubeshard.core.errors import AlreadyExists, ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time, second_time
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.conditions import condition_of
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.events import Recorder
@@ -41,7 +41,7 @@ class _Pointless(Exception):
 
 
 class CronJobController(Controller[Key]):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("cronjob-controller"))
         self._recorder = Recorder(cluster, self._account, "cronjob-controller")

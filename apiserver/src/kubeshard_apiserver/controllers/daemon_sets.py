@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.cluster import Cluster
+from kubeshard_apiserver.controllers.cluster import ClusterView
 from kubeshard_apiserver.controllers.events import PodControl
 from kubeshard_apiserver.controllers.pods import (
     NODES,
@@ -45,7 +45,7 @@ class DaemonSetController(RevisionController):
     resource, kind, hash_label = DAEMON_SETS, "DaemonSet", REVISION
     account_name, component = "daemon-set-controller", "daemonset-controller"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._pods = PodControl(self._account, self._recorder)
 

@@ -20,7 +20,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
 from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.conditions import (
     Condition,
     condition_of,
@@ -198,7 +198,7 @@ _NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", REVISION, _DE
 
 
 class DeploymentController(Controller[Key]):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("deployment-controller"))
         self._recorder = Recorder(cluster, self._account, "deployment-controller")
@@ -227,7 +227,7 @@ class DeploymentController(Controller[Key]):
         status = status_of(live, sets, new, limits.min_available, self.cluster.now(), created)
         if new is not None and (revision := revision_of(new)) != revision_of(live):
             # Write it through the status: changing annotations through the main resource would bump the generation.
-            yield from self._account.change(
+            yield from self._account.update(
                 node, lambda obj: _annotated({**obj, "status": status}, {REVISION: str(revision)}), "status"
             )
         else:
@@ -340,7 +340,7 @@ class DeploymentController(Controller[Key]):
             spec = {**live["spec"], "minReadySeconds": min_ready}
             return _annotated({**live, "spec": spec} if min_ready else live, annotations)
 
-        yield from self._account.change(Node(REPLICA_SETS, key_of(new)), change)
+        yield from self._account.update(Node(REPLICA_SETS, key_of(new)), change)
 
     def _grow(self, deployment: Object, new: Object, old: Sequence[Object]) -> Steps[None]:
         size = wanted(new)
@@ -380,7 +380,7 @@ class DeploymentController(Controller[Key]):
 
         former, name = wanted(replica_set), replica_set["metadata"]["name"]
         if former != size:
-            yield from self._account.change(Node(REPLICA_SETS, key_of(replica_set)), change)
+            yield from self._account.update(Node(REPLICA_SETS, key_of(replica_set)), change)
             message = f"Scaled {'up' if size > former else 'down'} replica set {name} from {former} to {size}"
             yield from self._recorder.tell(deployment, "ScalingReplicaSet", message)
 

@@ -14,7 +14,7 @@ from typing import Any
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.conditions import condition_of
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.events import Recorder
@@ -33,7 +33,7 @@ _CONDITION = "DisruptionAllowed"
 
 
 class DisruptionController(Controller[Key]):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("disruption-controller"))
         self._recorder = Recorder(cluster, self._account, "controllermanager")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.ownership import Node
 from kubeshard_apiserver.controllers.pods import NODES, PODS, controller_reference, has_ended, is_ready
@@ -227,7 +227,7 @@ _ENDPOINTS_MANAGER = "endpoint-controller"
 class EndpointsController(Controller[Key]):
     """Reconciles Services, identified by their keys."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._slices = Account(cluster, service_account("endpointslice-controller"))
         self._endpoints = Account(cluster, service_account("endpoint-controller"))
@@ -317,7 +317,7 @@ class EndpointsController(Controller[Key]):
         elif any((former.get(field) or []) != content[field] for field in content) or labels != labels_of(
             former
         ):
-            yield from self._slices.change(
+            yield from self._slices.update(
                 Node(SLICES, key_of(former)), lambda live: with_metadata({**live, **content}, labels=labels)
             )
 
@@ -328,6 +328,6 @@ class EndpointsController(Controller[Key]):
             head = {"name": node.key.name, "namespace": node.key.namespace, "labels": labels}
             yield from self._endpoints.create(ENDPOINTS, {"metadata": head, "subsets": wanted})
         elif (found.get("subsets") or []) != wanted or labels != labels_of(found):
-            yield from self._endpoints.change(
+            yield from self._endpoints.update(
                 node, lambda live: with_metadata({**live, "subsets": wanted}, labels=labels)
             )

@@ -16,7 +16,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import micro_time, parse_time, second_time
 from kubeshard.runtime.logs import get_logger
-from kubeshard_apiserver.controllers.cluster import Account, Cluster
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.ownership import Node
 from kubeshard_apiserver.controllers.pods import PODS
@@ -52,7 +52,7 @@ class _Budget(NamedTuple):
 class Recorder:
     """Records the Events of one source, `component`."""
 
-    def __init__(self, cluster: Cluster, account: Account, component: str) -> None:
+    def __init__(self, cluster: ClusterView, account: Account, component: str) -> None:
         self._cluster = cluster
         self._account = account
         self._component = component
@@ -129,7 +129,7 @@ class Recorder:
             if self._cluster.get(node) is None:
                 yield from self._account.create(_RESOURCE, body)
             else:
-                yield from self._account.change(node, lambda live: {**live, **said})
+                yield from self._account.update(node, lambda live: {**live, **said})
         except ApiError as error:
             _log.debug("An event was refused", source=self._component, error=error)
 
@@ -201,7 +201,7 @@ class EventExpiry(Controller[Node]):
     seconds.
     """
 
-    def __init__(self, cluster: Cluster, ttl: float) -> None:
+    def __init__(self, cluster: ClusterView, ttl: float) -> None:
         super().__init__(cluster)
         self._ttl = ttl
 

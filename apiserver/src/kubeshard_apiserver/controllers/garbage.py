@@ -15,7 +15,7 @@ from enum import Enum
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.ownership import Node, Reference, references_of
 from kubeshard_apiserver.history import Event
@@ -36,7 +36,7 @@ class Owner(Enum):
 
 
 class GarbageCollector(Controller[Node]):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("generic-garbage-collector"))
         # Removed objects that still have dependents, by uid. Looking them up would not work if their kind is gone too.
@@ -101,10 +101,10 @@ class GarbageCollector(Controller[Node]):
         elif Owner.SOLID in found:
             dead = [reference["uid"] for reference, owner in owners if owner is not Owner.SOLID]
             if dead:
-                yield from self._account.change(node, lambda live: _without_references(live, dead))
+                yield from self._account.update(node, lambda live: _without_references(live, dead))
         elif Owner.WAITING in found and self.cluster.ownership.dependents(obj["metadata"]["uid"]):
             if self._in_a_circle(obj):
-                yield from self._account.change(node, _unblocked)
+                yield from self._account.update(node, _unblocked)
             yield from self._account.delete(obj, node.resource, "Foreground")
         else:
             finalizers = obj["metadata"].get("finalizers") or ()
@@ -144,8 +144,8 @@ class GarbageCollector(Controller[Node]):
     def _orphan(self, node: Node, obj: Object) -> Steps[None]:
         uid = obj["metadata"]["uid"]
         for dependent in self.cluster.ownership.dependents(uid):
-            yield from self._account.change(dependent, lambda live: _without_references(live, [uid]))
-        yield from self._account.change(node, lambda live: _without_finalizer(live, ORPHAN))
+            yield from self._account.update(dependent, lambda live: _without_references(live, [uid]))
+        yield from self._account.update(node, lambda live: _without_finalizer(live, ORPHAN))
 
     def _finish_foreground(self, node: Node, obj: Object) -> Steps[None]:
         uid = obj["metadata"]["uid"]
@@ -153,7 +153,7 @@ class GarbageCollector(Controller[Node]):
             for reference in references_of(dependent):
                 if reference["uid"] == uid and reference.get("blockOwnerDeletion"):
                     return
-        yield from self._account.change(node, lambda live: _without_finalizer(live, FOREGROUND))
+        yield from self._account.update(node, lambda live: _without_finalizer(live, FOREGROUND))
 
 
 def _waits_for_dependents(obj: Object) -> bool:

@@ -16,7 +16,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
 from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.conditions import condition_of, with_condition, without_condition
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.events import PodControl, Recorder
@@ -194,7 +194,7 @@ _FIRST_DELAY, _LAST_DELAY = 10.0, 600.0
 
 
 class JobController(Controller[Node]):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("job-controller"))
         self._recorder = Recorder(cluster, self._account, "job-controller")
@@ -234,12 +234,12 @@ class JobController(Controller[Node]):
             return
         job = self.cluster.get(Node(JOBS, Key(node.key.namespace, owner["name"]))) if owner else None
         if job is None or (owner and job["metadata"]["uid"] != owner["uid"]):
-            yield from self._account.change(node, _counted)
+            yield from self._account.update(node, _counted)
 
     def _keep_finished(self, node: Node, job: Object, finished: float) -> Steps[float | None]:
         for pod in self.cluster.controlled(job, PODS):
             if is_tracked(pod):
-                yield from self._account.change(Node(PODS, key_of(pod)), _counted)
+                yield from self._account.update(Node(PODS, key_of(pod)), _counted)
         ttl = job["spec"].get("ttlSecondsAfterFinished")
         if ttl is None or is_deleting(job):
             return None
@@ -279,7 +279,7 @@ class JobController(Controller[Node]):
         yield from self._account.set_status(node, status)
         yield from self._tell(job, status.get("conditions") or ())
         for pod in progress.counted:
-            yield from self._account.change(Node(PODS, key_of(pod)), _counted)
+            yield from self._account.update(Node(PODS, key_of(pod)), _counted)
         return _earlier(again, self._until_deadline(job, status))
 
     def _adjust(self, job: Object, progress: Progress) -> Steps[float | None]:
@@ -303,7 +303,7 @@ class JobController(Controller[Node]):
     def _dismiss(self, job: Object, pods: Iterable[Object]) -> Steps[None]:
         """Delete pods without counting them as failed."""
         for pod in pods:
-            yield from self._account.change(Node(PODS, key_of(pod)), _counted)
+            yield from self._account.update(Node(PODS, key_of(pod)), _counted)
             yield from self._pods.delete(job, pod)
 
     def _tell(self, job: Object, conditions: Sequence[Object]) -> Steps[None]:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, node_user
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView, node_user
 from kubeshard_apiserver.controllers.conditions import condition_of, with_condition
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.events import Recorder
@@ -251,7 +251,7 @@ class Kubelet(Controller[Node]):
     as many seconds again.
     """
 
-    def __init__(self, cluster: Cluster, ready_after: float) -> None:
+    def __init__(self, cluster: ClusterView, ready_after: float) -> None:
         super().__init__(cluster)
         self._ready_after = ready_after
         self._account = Account(cluster, node_user(PRETENDED), manager="kubelet")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from kubeshard.core.errors import AlreadyExists
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.ownership import Node
 from kubeshard_apiserver.history import Event
@@ -32,10 +32,10 @@ _DESCRIPTION = (
 )
 
 
-class Furnishing(Controller[str]):
+class NamespaceDefaults(Controller[str]):
     """Creates these objects, recreates them after deletion, and restores the content of the ConfigMap."""
 
-    def __init__(self, cluster: Cluster, root_ca: str) -> None:
+    def __init__(self, cluster: ClusterView, root_ca: str) -> None:
         super().__init__(cluster)
         self._data = {"ca.crt": root_ca}
         self._accounts = Account(cluster, service_account("service-account-controller"))
@@ -67,7 +67,7 @@ class Furnishing(Controller[str]):
             }
             yield from _created(self._publisher, _MAPS, {"metadata": meta, "data": self._data})
         elif found.get("data") != self._data:
-            yield from self._publisher.change(node, lambda live: {**live, "data": self._data})
+            yield from self._publisher.update(node, lambda live: {**live, "data": self._data})
         return None
 
 
@@ -83,7 +83,7 @@ _PODS = GroupResource("", "pods")
 
 
 class NamespaceController(Controller[str]):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("namespace-controller"))
         self._terminating: set[str] = set()
@@ -116,7 +116,7 @@ class NamespaceController(Controller[str]):
         status = {**namespace["status"], "conditions": _conditions(namespace, left, self.cluster.now())}
         yield from self._account.set_status(node, status)
         if not pods_left and not any(left.values()):
-            yield from self._account.change(node, _finalized, "finalize")
+            yield from self._account.update(node, _finalized, "finalize")
         return None
 
     def _empty(self, resource: GroupResource, namespace: str) -> Steps[None]:

@@ -8,7 +8,7 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.conditions import with_condition, without_condition
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.events import PodControl, Recorder
@@ -30,7 +30,7 @@ from kubeshard_apiserver.steps import Steps
 
 
 class ReplicaSetController(Controller[Key]):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("replicaset-controller"))
         recorder = Recorder(cluster, self._account, "replicaset-controller")

@@ -9,7 +9,7 @@ from typing import Any
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.events import Recorder
 from kubeshard_apiserver.controllers.ownership import Node, owners_key
@@ -28,7 +28,7 @@ def template_of(revision: Object) -> Object:
 
 
 def revision_for(
-    cluster: Cluster, account: Account, owner: Object, hash_label: str
+    cluster: ClusterView, account: Account, owner: Object, hash_label: str
 ) -> Steps[tuple[Object, list[Object]]]:
     """Return the revision of the owner's current template, and all revisions with the newest last.
 
@@ -41,7 +41,7 @@ def revision_for(
     same = next((each for each in known if template_of(each) == template), None)
     if same is not None:
         if same["revision"] != newest:
-            yield from account.change(
+            yield from account.update(
                 Node(REVISIONS, key_of(same)), lambda live: {**live, "revision": newest + 1}
             )
             known = sorted(cluster.controlled(owner, REVISIONS), key=lambda each: int(each["revision"]))
@@ -87,7 +87,7 @@ class RevisionController(Controller[Key]):
     component: str
     """The source of its Events."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account(self.account_name))
         self._recorder = Recorder(cluster, self._account, self.component)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.cluster import SCHEDULER, Account, Cluster
+from kubeshard_apiserver.controllers.cluster import SCHEDULER, Account, ClusterView
 from kubeshard_apiserver.controllers.conditions import with_condition
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.events import Recorder
@@ -25,7 +25,7 @@ _NAME = "default-scheduler"
 
 
 class Scheduler(Controller[Key]):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, SCHEDULER, manager="kube-scheduler")
         self._recorder = Recorder(cluster, self._account, _NAME)

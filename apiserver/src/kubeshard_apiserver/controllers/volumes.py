@@ -11,7 +11,7 @@ from typing import Any
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.cluster import Account, Cluster, service_account
+from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.ownership import Node
 from kubeshard_apiserver.controllers.pods import CLAIMS, PODS, has_ended
@@ -25,7 +25,7 @@ _VOLUME_PROTECTED = "kubernetes.io/pv-protection"
 
 
 class VolumeController(Controller[Node]):
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         super().__init__(cluster)
         self._account = Account(cluster, service_account("persistent-volume-binder"))
 
@@ -47,7 +47,7 @@ class VolumeController(Controller[Node]):
             yield from self._keep_volume(key, obj)
         elif is_deleting(obj):
             if not self._in_use(key.key):
-                yield from self._account.change(key, lambda live: _without_finalizer(live, _PROTECTED))
+                yield from self._account.update(key, lambda live: _without_finalizer(live, _PROTECTED))
         elif (obj.get("status") or {}).get("phase") != "Bound":
             yield from self._bind(key, obj)
         return None
@@ -61,7 +61,7 @@ class VolumeController(Controller[Node]):
                 return
             yield from self._account.create(VOLUMES, _volume(claim, name))
         yield from self._account.set_status(volume, {"phase": "Bound"})
-        yield from self._account.change(
+        yield from self._account.update(
             key, lambda live: {**live, "spec": {**live["spec"], "volumeName": name}}
         )
         capacity = (spec.get("resources") or {}).get("requests") or {}
@@ -72,7 +72,7 @@ class VolumeController(Controller[Node]):
         """Delete a provisioned volume whose claim is gone."""
         reference = volume["spec"].get("claimRef") or {}
         if is_deleting(volume):
-            yield from self._account.change(key, lambda live: _without_finalizer(live, _VOLUME_PROTECTED))
+            yield from self._account.update(key, lambda live: _without_finalizer(live, _VOLUME_PROTECTED))
         elif volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete" and reference:
             place = Key(reference.get("namespace", ""), reference["name"])
             claim = self.cluster.get(Node(CLAIMS, place))

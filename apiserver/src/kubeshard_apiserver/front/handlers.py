@@ -7,20 +7,23 @@ a Status with the right code and reason, or a stream. No reply reveals a write t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from kubeshard.core.errors import ApiError, Invalid
+from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.discovery import aggregated_discovery, discovery
 from kubeshard_apiserver.front.documents import VERSION, Tables
 from kubeshard_apiserver.front.gate import UNKNOWN, Gate, Identity, Open, Peer
+from kubeshard_apiserver.front.handler import Handler, HandlerContext
 from kubeshard_apiserver.front.monitoring import Metrics, Probes
 from kubeshard_apiserver.front.openapi import OpenApi
+from kubeshard_apiserver.front.pods import attached, binding, eviction, logs, proxied
 from kubeshard_apiserver.front.replies import (
     JSON,
     PROTOBUF,
@@ -40,24 +43,39 @@ from kubeshard_apiserver.front.replies import (
     warned,
 )
 from kubeshard_apiserver.front.requests import Request
+from kubeshard_apiserver.front.reviews import REVIEWS
 from kubeshard_apiserver.front.routes import attributes_of, check_route, is_possible, resource_path
-from kubeshard_apiserver.front.special import Question
-from kubeshard_apiserver.front.specials import special_of
+from kubeshard_apiserver.front.scaling import scale
 from kubeshard_apiserver.front.streaming import EventLines, error_line, event_stream
-from kubeshard_apiserver.front.tokens import CONFIGURATION, KEYS, openid_reply
+from kubeshard_apiserver.front.tokens import CONFIGURATION, KEYS, openid_reply, token_request
 from kubeshard_apiserver.model import Answer, Target
 from kubeshard_apiserver.patching import APPLY, Patch, patch_of
 from kubeshard_apiserver.printing import printer_of
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.status import bad_request, broken, method_not_allowed, no_such_path, only_accepted
-from kubeshard_apiserver.steps import Aside, NoCalls, Steps, WebhookCaller, at_once, perform
+from kubeshard_apiserver.steps import NoCalls, Offload, Steps, WebhookCaller, at_once, perform
 
 T = TypeVar("T")
 
 log = get_logger("kubeshard_apiserver")
 
 _LONGEST_AUDIT_ID = 64
+_KINDS: Mapping[GroupResource, Handler] = {**REVIEWS, GroupResource("", "bindings"): binding}
+"""Kinds without storage: a create is answered, but nothing is stored."""
+
+_SUBRESOURCES: Mapping[str, Handler] = {
+    "attach": attached,
+    "binding": binding,
+    "eviction": eviction,
+    "exec": attached,
+    "log": logs,
+    "portforward": attached,
+    "proxy": proxied,
+    "scale": scale,
+    "token": token_request,
+}
+"""The subresources of every resource that declares them. `status` and `finalize` are plain storage."""
 
 
 class Replier(Protocol):
@@ -67,8 +85,8 @@ class Replier(Protocol):
 
 
 class Front:
-    """The request handler of a server, bound to the event loop on which the server writes. `aside` runs the processing
-    of large bodies, so that other requests can be answered meanwhile (by default it runs in place).
+    """The request handler of a server, bound to the event loop on which the server writes. `offload` runs the
+    processing of large bodies, so that other requests can be answered meanwhile (by default it runs in place).
     """
 
     def __init__(
@@ -77,12 +95,12 @@ class Front:
         *,
         gate: Gate | None = None,
         caller: WebhookCaller | None = None,
-        aside: Aside = at_once,
+        offload: Offload = at_once,
     ) -> None:
         self.server = server
         self.gate = gate or Open()
         self._caller = caller or NoCalls()
-        self._aside = aside
+        self._offload = offload
         self._settled = server.store.settled
         self._openapi = OpenApi(server.registry)
         self._lines = EventLines()
@@ -143,18 +161,18 @@ class Front:
             return page_not_found()
         check_route(path, resource, attributes.verb, request.method)
         if request.is_large:
-            await self._aside(request.read)
+            await self._offload(request.read)
         if resource.deprecation:
             request.warnings.append(resource.deprecation)
         target = Target(resource, path.namespace, path.name, path.subresource)
         format_ = self._format(target, request)
-        question = Question(self.server, self.gate, target, request, user)
-        if special := special_of(target):
-            return object_reply(resource, await self._perform(special(question)), format_)
+        context = HandlerContext(self.server, self.gate, target, request, user)
+        if special := _handler_of(target):
+            return object_reply(resource, await self._perform(special(context)), format_)
         if attributes.verb == "watch":
             return await self._watch(target, request, format_)
         handle = self._of_object if path.name and attributes.verb != "create" else self._of_collection
-        return await handle(question, format_)
+        return await handle(context, format_)
 
     def _format(self, target: Target, request: Request) -> Format:
         format_ = self._preferred(request)
@@ -171,7 +189,7 @@ class Front:
         return replace(format_, pretty=True) if request.pretty else format_
 
     async def _perform(self, steps: Steps[T]) -> T:
-        return await perform(steps, self._caller, self._aside)
+        return await perform(steps, self._caller, self._offload)
 
     async def _converted(self, resource: Resource, do: Callable[[], T]) -> T:
         """Returns the result of `do`, for which the conversion webhook of the resource may have to be called."""
@@ -179,7 +197,7 @@ class Front:
             return do()
         return await self._perform(self.server.model.converting(do))
 
-    async def _of_object(self, asked: Question, format_: Format) -> Reply:
+    async def _of_object(self, asked: HandlerContext, format_: Format) -> Reply:
         target, request, server = asked.target, asked.request, self.server
         resource = target.resource
         match request.method:
@@ -210,7 +228,7 @@ class Front:
                 self.server.reads.get(target)
             raise
 
-    async def _of_collection(self, asked: Question, format_: Format) -> Reply:
+    async def _of_collection(self, asked: HandlerContext, format_: Format) -> Reply:
         target, request, server = asked.target, asked.request, self.server
         resource = target.resource
         match request.method:
@@ -274,6 +292,14 @@ class Front:
             format_ = replace(format_, pretty=request.pretty)
             return document_reply(200, aggregated if wanted else document, format_)
         return document_reply(200, document, self._preferred(request))
+
+
+def _handler_of(target: Target) -> Handler | None:
+    if not target.subresource:
+        return _KINDS.get(target.group_resource)
+    if target.subresource not in target.resource.subresources:
+        return None
+    return _SUBRESOURCES.get(target.subresource)
 
 
 def _foreseen(error: Exception, request: HttpRequest) -> ApiError:

@@ -15,7 +15,7 @@ from typing import Any
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.front.special import Question
+from kubeshard_apiserver.front.handler import HandlerContext
 from kubeshard_apiserver.model import Answer, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of, with_metadata
 from kubeshard_apiserver.resources.registry import Resource
@@ -36,19 +36,19 @@ _MANAGER = "kube-apiserver"
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-def binding(question: Question) -> Steps[Answer]:
+def binding(context: HandlerContext) -> Steps[Answer]:
     """Assigns a node to the pod. Raises Conflict if it has one, is gated or is being deleted."""
-    target, options, body = yield from _received(question, BINDINGS.kind)
+    target, options, body = yield from _received(context, BINDINGS.kind)
     if not target.subresource:
-        target = Target(_pods(question), target.namespace, body["metadata"].get("name", ""))
-    bind(question.server.model, replace(target, subresource=""), body, dry_run=options.dry_run)
+        target = Target(_pods(context), target.namespace, body["metadata"].get("name", ""))
+    bind(context.server.model, replace(target, subresource=""), body, dry_run=options.dry_run)
     return Answer(201, _SUCCESS)
 
 
-def eviction(question: Question) -> Steps[Answer]:
+def eviction(context: HandlerContext) -> Steps[Answer]:
     """Deletes the pod if its PodDisruptionBudget allows it. Raises TooManyRequests (429) otherwise."""
-    target, options, body = yield from _received(question, _EVICTION)
-    server, asked = question.server, body.get("deleteOptions") or {}
+    target, options, body = yield from _received(context, _EVICTION)
+    server, asked = context.server, body.get("deleteOptions") or {}
     pod = server.live(target)
     preconditions = asked.get("preconditions") or {}
     doomed = DeleteOptions(
@@ -57,13 +57,13 @@ def eviction(question: Question) -> Steps[Answer]:
         propagation=asked.get("propagationPolicy"),
         grace=asked.get("gracePeriodSeconds"),
         dry_run=options.dry_run or bool(asked.get("dryRun")),
-        user=question.user,
-        rights=question.gate.rights,
+        user=context.user,
+        rights=context.gate.rights,
         asks=False,
     )
     check_preconditions(target, pod, doomed)
     if pod["status"].get("phase") not in _NOT_STARTED_OR_ENDED and not is_deleting(pod):
-        yield from _spend(question, pod, dry_run=doomed.dry_run)
+        yield from _spend(context, pod, dry_run=doomed.dry_run)
     if not doomed.dry_run:
         pod = server.live(target)
         condition = {
@@ -80,25 +80,25 @@ def eviction(question: Question) -> Steps[Answer]:
     return Answer(201, _SUCCESS)
 
 
-def _received(question: Question, kind: Kind) -> Steps[tuple[Target, WriteOptions, Object]]:
+def _received(context: HandlerContext, kind: Kind) -> Steps[tuple[Target, WriteOptions, Object]]:
     """Decodes the body and admits it: admission sees the body rather than the pod."""
-    target, request = question.target, question.request
+    target, request = context.target, context.request
     if request.method != "POST":
         raise method_not_allowed()
-    options = question.write_options("CreateOptions")
+    options = context.write_options("CreateOptions")
     asked = Target(_resource(kind), target.namespace, target.name, target.subresource)
-    body, _ = question.server.writes.received(asked, request.decode(kind.kind, kind.api_version), options)
+    body, _ = context.server.writes.received(asked, request.decode(kind.kind, kind.api_version), options)
     if target.subresource and body["metadata"].get("name") != target.name:
         raise bad_request(f"name in URL does not match name in {kind.kind} object")
     about = target if target.subresource else replace(target, name=body["metadata"].get("name", ""))
     body = with_metadata(body, namespace=target.namespace)
-    body = yield from question.server.admission.asking(about, body, options, asked.resource.strategy)
+    body = yield from context.server.admission.asking(about, body, options, asked.resource.strategy)
     return target, options, body
 
 
-def _spend(question: Question, pod: Object, *, dry_run: bool) -> Steps[None]:
+def _spend(context: HandlerContext, pod: Object, *, dry_run: bool) -> Steps[None]:
     """Takes one disruption from the budget of the pod, if it has one."""
-    server, meta = question.server, pod["metadata"]
+    server, meta = context.server, pod["metadata"]
     budgets = [
         budget
         for key, budget in server.store.objects(_BUDGETS).items()
@@ -131,7 +131,7 @@ def _spend(question: Question, pod: Object, *, dry_run: bool) -> Steps[None]:
         allowed = left["disruptionsAllowed"] - 1
         return {**live, "status": {**left, "disruptionsAllowed": allowed, "disruptedPods": disrupted}}
 
-    yield from server.writes.changing(target, change, WriteOptions(manager=_MANAGER))
+    yield from server.writes.updating(target, change, WriteOptions(manager=_MANAGER))
 
 
 def _check_budget(budget: Object, status: Mapping[str, Any], healthy: int, desired: int) -> None:
@@ -177,13 +177,13 @@ def _is_ready(pod: Object) -> bool:
     )
 
 
-def log(question: Question) -> Steps[Answer]:
+def logs(context: HandlerContext) -> Steps[Answer]:
     """Returns nothing, because there is no agent to provide logs. Raises Invalid (400) if the container does not exist
     or is not specified, and NotFound if the node does not exist.
     """
-    if question.request.method != "GET":
+    if context.request.method != "GET":
         raise method_not_allowed()
-    pod, container = question.server.live(question.target), question.request.query.get("container", "")
+    pod, container = context.server.live(context.target), context.request.query.get("container", "")
     name, spec = pod["metadata"]["name"], pod["spec"]
     fields = ("initContainers", "containers", "ephemeralContainers")
     names = [one["name"] for field in fields for one in spec.get(field) or ()]
@@ -194,24 +194,24 @@ def log(question: Question) -> Steps[Answer]:
         raise bad_request(
             f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
         )
-    _check_node(question, pod)
+    _check_node(context, pod)
     yield from ()
     return Answer(204, {})
 
 
-def attached(question: Question) -> Steps[Answer]:
+def attached(context: HandlerContext) -> Steps[Answer]:
     """Rejects exec, attach and port-forward, which need the agent on the node. Raises Invalid (400), NotFound."""
-    if question.request.method not in ("GET", "POST"):
+    if context.request.method not in ("GET", "POST"):
         raise method_not_allowed()
-    pod = question.server.live(question.target)
-    _check_node(question, pod)
+    pod = context.server.live(context.target)
+    _check_node(context, pod)
     yield from ()
     raise bad_request(f"pod {pod['metadata']['name']} does not have a host assigned")
 
 
-def _check_node(question: Question, pod: Object) -> None:
+def _check_node(context: HandlerContext, pod: Object) -> None:
     node = pod["spec"].get("nodeName")
-    if node and question.server.store.get(_NODES, Key("", node)) is None:
+    if node and context.server.store.get(_NODES, Key("", node)) is None:
         raise not_found(GroupResource("", "pods"), node)
 
 
@@ -220,8 +220,8 @@ def _resource(kind: Kind) -> Resource:
     return Resource(Bodies(kind), kind.kind.lower())
 
 
-def _pods(question: Question) -> Resource:
-    resource = question.server.registry.find("", "v1", "pods")
+def _pods(context: HandlerContext) -> Resource:
+    resource = context.server.registry.find("", "v1", "pods")
     if resource is None:
         raise internal("pods are not served")
     return resource
@@ -231,14 +231,14 @@ _SERVICES = GroupResource("", "services")
 _SCHEMES = ("", "http", "https")
 
 
-def proxied(question: Question) -> Steps[Answer]:
+def proxied(context: HandlerContext) -> Steps[Answer]:
     """Always fails. Raises NotFound, Invalid (400) or ApiError (500, 503)."""
-    target = question.target
+    target = context.target
     named = _named(target.name)
     if named is None:
         raise bad_request(f'invalid {target.resource.singular} request "{target.name}"')
     name, port = named
-    live = question.server.live(replace(target, name=name))
+    live = context.server.live(replace(target, name=name))
     yield from ()
     match target.resource.kind.kind:
         case "Service":

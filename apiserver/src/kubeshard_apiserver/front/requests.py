@@ -22,7 +22,7 @@ from kubeshard_apiserver.objects import LARGE
 from kubeshard_apiserver.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from kubeshard_apiserver.schema import protobuf
 from kubeshard_apiserver.schema.catalog import struct
-from kubeshard_apiserver.schema.decoding import Run
+from kubeshard_apiserver.schema.decoding import DecodeState
 from kubeshard_apiserver.schema.validation import type_name
 from kubeshard_apiserver.status import (
     FieldError,
@@ -219,7 +219,7 @@ class Request:
     def delete_options(self, user: User, rights: Rights) -> DeleteOptions:
         """Reads the options from the body, or from the query if there is no body."""
         body = self.decode() if self.body else {}
-        body = struct("meta.v1.DeleteOptions").decode(body, None, Run("DeleteOptions", "v1"))
+        body = struct("meta.v1.DeleteOptions").decode(body, None, DecodeState("DeleteOptions", "v1"))
         preconditions = body.get("preconditions") or {}
         errors: list[FieldError] = []
         # The query of a request with a body is ignored.

@@ -11,7 +11,7 @@ from typing import Any
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard_apiserver.access import Attributes, User, user_info
 from kubeshard_apiserver.front.gate import Identity
-from kubeshard_apiserver.front.special import Question, Special
+from kubeshard_apiserver.front.handler import Handler, HandlerContext
 from kubeshard_apiserver.identity.authentication import AUDIENCES
 from kubeshard_apiserver.model import Answer
 from kubeshard_apiserver.objects import Object, in_order
@@ -30,57 +30,57 @@ _AUTHORIZATION = "authorization.k8s.io"
 _ONE_OF_TWO = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 
 
-def _review(answered: Callable[[Question, Object], Object]) -> Special:
-    def special(question: Question) -> Steps[Answer]:
-        target, request = question.target, question.request
+def _review(answered: Callable[[HandlerContext, Object], Object]) -> Handler:
+    def special(context: HandlerContext) -> Steps[Answer]:
+        target, request = context.target, context.request
         kind = target.resource.kind
         if target.name or (kind.namespaced and not target.namespace):
             raise no_such_path()
         if request.method != "POST":
             raise method_not_allowed()
-        options = question.write_options("CreateOptions")
-        obj, warnings = question.server.writes.received(
+        options = context.write_options("CreateOptions")
+        obj, warnings = context.server.writes.received(
             target, request.decode(kind.kind, kind.api_version), options
         )
         yield from ()
-        return Answer(201, in_order(answered(question, obj)), warnings)
+        return Answer(201, in_order(answered(context, obj)), warnings)
 
     return special
 
 
-def _token_review(question: Question, obj: Object) -> Object:
+def _token_review(context: HandlerContext, obj: Object) -> Object:
     spec = obj.get("spec") or {}
     if not spec.get("token"):
         raise bad_request("token is required for TokenReview in authentication")
-    if not isinstance(question.gate, Identity):
+    if not isinstance(context.gate, Identity):
         return {**obj, "status": {"user": {}, "error": "invalid bearer token"}}
-    verdict = question.gate.authentication.verdict(spec["token"], spec.get("audiences") or AUDIENCES)
+    verdict = context.gate.authentication.verdict(spec["token"], spec.get("audiences") or AUDIENCES)
     if verdict.user is None:
         return {**obj, "status": {"user": {}, "error": verdict.problem}}
     told = {"authenticated": True, "user": user_info(verdict.user), "audiences": list(verdict.audiences)}
     return {**obj, "status": told}
 
 
-def _self_subject_review(question: Question, obj: Object) -> Object:
+def _self_subject_review(context: HandlerContext, obj: Object) -> Object:
     head = {name: obj[name] for name in ("kind", "apiVersion")}
-    meta = {"creationTimestamp": question.server.now()}
-    return {**head, "metadata": meta, "status": {"userInfo": user_info(question.user)}}
+    meta = {"creationTimestamp": context.server.now()}
+    return {**head, "metadata": meta, "status": {"userInfo": user_info(context.user)}}
 
 
-def _self_access(question: Question, obj: Object) -> Object:
+def _self_access(context: HandlerContext, obj: Object) -> Object:
     spec = obj.get("spec") or {}
     _refuse(_access_errors(spec) + _metadata_errors(obj))
-    return _decided(question, obj, question.user, spec)
+    return _decided(context, obj, context.user, spec)
 
 
-def _access(question: Question, obj: Object) -> Object:
+def _access(context: HandlerContext, obj: Object) -> Object:
     spec = obj.get("spec") or {}
     _refuse(_access_errors(spec) + _subject_errors(spec) + _metadata_errors(obj))
-    return _decided(question, obj, _subject(spec), spec)
+    return _decided(context, obj, _subject(spec), spec)
 
 
-def _local_access(question: Question, obj: Object) -> Object:
-    spec, namespace = obj.get("spec") or {}, question.target.namespace
+def _local_access(context: HandlerContext, obj: Object) -> Object:
+    spec, namespace = obj.get("spec") or {}, context.target.namespace
     errors = _access_errors(spec) + _subject_errors(spec) + _metadata_errors(obj, " except for namespace")
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and resource.get("namespace", "") != namespace:
@@ -91,14 +91,14 @@ def _local_access(question: Question, obj: Object) -> Object:
         errors.append(invalid_value("spec.nonResourceAttributes", _in_go(path), problem))
     _refuse(errors)
     obj = {**obj, "metadata": {**obj["metadata"], "namespace": namespace}}
-    return _decided(question, obj, _subject(spec), spec)
+    return _decided(context, obj, _subject(spec), spec)
 
 
-def _rules(question: Question, obj: Object) -> Object:
+def _rules(context: HandlerContext, obj: Object) -> Object:
     namespace = (obj.get("spec") or {}).get("namespace")
     if not namespace:
         raise bad_request("no namespace on request")
-    held = question.gate.rights.authorizer.held(question.user, namespace)
+    held = context.gate.rights.authorizer.held(context.user, namespace)
     status: dict[str, Any] = {
         "resourceRules": [
             _some(rule, "verbs", "apiGroups", "resources", "resourceNames")
@@ -116,8 +116,8 @@ def _rules(question: Question, obj: Object) -> Object:
     return {**head, "metadata": {}, "spec": {}, "status": status}
 
 
-def _decided(question: Question, obj: Object, user: User, spec: Mapping[str, Any]) -> Object:
-    decision = question.gate.rights.authorizer.decide(user, _attributes(spec))
+def _decided(context: HandlerContext, obj: Object, user: User, spec: Mapping[str, Any]) -> Object:
+    decision = context.gate.rights.authorizer.decide(user, _attributes(spec))
     status: dict[str, Any] = {"allowed": decision.allowed}
     if decision.reason:
         status["reason"] = decision.reason
@@ -188,7 +188,7 @@ def _some(rule: Mapping[str, Any], *fields: str) -> dict[str, Any]:
     return {field: rule[field] for field in fields if rule.get(field)}
 
 
-REVIEWS: Mapping[GroupResource, Special] = {
+REVIEWS: Mapping[GroupResource, Handler] = {
     GroupResource(_AUTHENTICATION, "tokenreviews"): _review(_token_review),
     GroupResource(_AUTHENTICATION, "selfsubjectreviews"): _review(_self_subject_review),
     GroupResource(_AUTHORIZATION, "selfsubjectaccessreviews"): _review(_self_access),

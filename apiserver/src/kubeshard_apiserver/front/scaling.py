@@ -16,7 +16,7 @@ from kubeshard.core.patches import ApplyPatch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard_apiserver.apply.field_manager import conflicting
 from kubeshard_apiserver.apply.managed_fields import read_managers
-from kubeshard_apiserver.front.special import Question
+from kubeshard_apiserver.front.handler import HandlerContext
 from kubeshard_apiserver.model import Answer, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, private, with_metadata
 from kubeshard_apiserver.patching import patch_of, patched
@@ -51,27 +51,27 @@ _SCALE = Resource(_SCALES, "scale")
 _BUILT_IN = ScalePaths()
 
 
-def scale(question: Question) -> Steps[Answer]:
+def scale(context: HandlerContext) -> Steps[Answer]:
     """Reads or writes the scale. Raises Conflict if the resourceVersion or the uid differs from the workload's, and
     Invalid for a negative number of replicas.
     """
-    target, request = question.target, question.request
+    target, request = context.target, context.request
     match request.method:
         case "GET":
-            server, version = question.server, request.query.get("resourceVersion", "")
+            server, version = context.server, request.query.get("resourceVersion", "")
             live = yield from server.model.converting(lambda: server.reads.get(target, version))
             return Answer(200, scale_of(live, target.resource))
         case "PUT":
-            options = question.write_options("UpdateOptions")
-            wanted, warnings = _received(question, request.decode(_KIND.kind, _KIND.api_version), options)
-            return (yield from _written(question, lambda _: wanted, options))._replace(warnings=warnings)
+            options = context.write_options("UpdateOptions")
+            wanted, warnings = _received(context, request.decode(_KIND.kind, _KIND.api_version), options)
+            return (yield from _written(context, lambda _: wanted, options))._replace(warnings=warnings)
         case "PATCH":
-            options = question.write_options("PatchOptions")
+            options = context.write_options("PatchOptions")
             patch = patch_of(
                 request.content_type, request.decode_patch(typed=not target.resource.strategy.is_custom)
             )
             if isinstance(patch, ApplyPatch):
-                return (yield from _applied(question, patch.body, options))
+                return (yield from _applied(context, patch.body, options))
 
             def wanted_of(live: Object) -> Object:
                 # A custom resource without a replica count may be scaled.
@@ -82,7 +82,7 @@ def scale(question: Question) -> Steps[Answer]:
                 check_name(target, wanted)
                 return wanted
 
-            return (yield from _written(question, wanted_of, options))
+            return (yield from _written(context, wanted_of, options))
     raise method_not_allowed()
 
 
@@ -109,9 +109,9 @@ def scale_of(obj: Object, resource: Resource) -> Object:
     }
 
 
-def _received(question: Question, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
-    target = question.target
-    obj, warnings = question.server.writes.received(
+def _received(context: HandlerContext, body: Object, options: WriteOptions) -> tuple[Object, tuple[str, ...]]:
+    target = context.target
+    obj, warnings = context.server.writes.received(
         Target(_SCALE, target.namespace, target.name), body, options
     )
     check_name(target, obj)
@@ -119,7 +119,7 @@ def _received(question: Question, body: Object, options: WriteOptions) -> tuple[
 
 
 def _written(
-    question: Question, wanted_of: Callable[[Object], Object], options: WriteOptions
+    context: HandlerContext, wanted_of: Callable[[Object], Object], options: WriteOptions
 ) -> Steps[Answer]:
     def change(live: Object) -> Object:
         wanted = wanted_of(live)
@@ -127,19 +127,19 @@ def _written(
         if given.get("uid") and given["uid"] != meta["uid"]:
             problem = f"Precondition failed: UID in precondition: {given['uid']}, "
             problem += f"UID in object meta: {meta['uid']}"
-            raise conflict(question.target.group_resource, meta["name"], problem)
-        replicas = _replicas(wanted, question.target)
-        changed = with_value(live, _paths(question.target.resource).spec, replicas)
+            raise conflict(context.target.group_resource, meta["name"], problem)
+        replicas = _replicas(wanted, context.target)
+        changed = with_value(live, _paths(context.target.resource).spec, replicas)
         return with_metadata(changed, resourceVersion=given.get("resourceVersion"))
 
-    answer = yield from question.server.writes.changing(question.target, change, options)
-    return answer._replace(object=scale_of(answer.object, question.target.resource))
+    answer = yield from context.server.writes.updating(context.target, change, options)
+    return answer._replace(object=scale_of(answer.object, context.target.resource))
 
 
-def _applied(question: Question, config: Mapping[str, Any], options: WriteOptions) -> Steps[Answer]:
+def _applied(context: HandlerContext, config: Mapping[str, Any], options: WriteOptions) -> Steps[Answer]:
     """Applies the workload's replicas. A conflict names every manager as if it had written through `scale`."""
-    target, kind = question.target, question.target.resource.kind
-    live = yield from question.server.model.reading(target)
+    target, kind = context.target, context.target.resource.kind
+    live = yield from context.server.model.reading(target)
     if (config.get("apiVersion"), config.get("kind")) != (_KIND.api_version, _KIND.kind):
         group, _, version = (config.get("apiVersion") or "").rpartition("/")
         raise bad_request(f"invalid object type: {group}/{version}, Kind={config.get('kind')}")
@@ -153,7 +153,7 @@ def _applied(question: Question, config: Mapping[str, Any], options: WriteOption
         "spec": {"replicas": _replicas(config, target)},
     }
     try:
-        answer = yield from question.server.writes.patching(target, ApplyPatch(intent), options)
+        answer = yield from context.server.writes.patching(target, ApplyPatch(intent), options)
     except Conflict as error:
         ours, theirs = f"using {kind.api_version}", f"using {_KIND.api_version}"
         causes = [

@@ -17,7 +17,7 @@ from kubeshard_apiserver.front.replies import PROTOBUF, Format
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.schema.protobuf_writing import encode_event
 from kubeshard_apiserver.status import as_status
-from kubeshard_apiserver.verbs.watching import Watch, WatchEvent
+from kubeshard_apiserver.verbs.watching import WatchCursor, WatchEvent
 
 Converted = Callable[[Callable[[], list[WatchEvent]]], Awaitable[list[WatchEvent]]]
 
@@ -30,7 +30,7 @@ event loop are rarely needed.
 
 
 async def event_stream(
-    watch: Watch,
+    watch: WatchCursor,
     format_: Format,
     lines: EventLines,
     converted: Converted | None = None,

@@ -18,9 +18,9 @@ from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key
 from kubeshard.core.times import second_time
 from kubeshard_apiserver.front.gate import Identity
+from kubeshard_apiserver.front.handler import HandlerContext
 from kubeshard_apiserver.front.replies import JSON, Reply
 from kubeshard_apiserver.front.requests import Request
-from kubeshard_apiserver.front.special import Question
 from kubeshard_apiserver.identity.account_tokens import BINDABLE, ISSUER, AccountTokens
 from kubeshard_apiserver.identity.authentication import AUDIENCES
 from kubeshard_apiserver.model import Answer, Target
@@ -57,12 +57,12 @@ class TokenRequests(Typed):
             spec["expirationSeconds"] = _DEFAULT_SECONDS
 
 
-def token_request(question: Question) -> Steps[Answer]:
-    target, server = question.target, question.server
-    if question.request.method != "POST":
+def token_request(context: HandlerContext) -> Steps[Answer]:
+    target, server = context.target, context.server
+    if context.request.method != "POST":
         raise method_not_allowed()
-    options = question.write_options("CreateOptions")
-    body = question.request.decode(_KIND.kind, _KIND.api_version)
+    options = context.write_options("CreateOptions")
+    body = context.request.decode(_KIND.kind, _KIND.api_version)
     asked = Target(_resource(), target.namespace, "", target.subresource)
     obj, warnings = server.writes.received(asked, body, options)
     meta, spec = obj["metadata"], obj["spec"]
@@ -75,7 +75,7 @@ def token_request(question: Question) -> Steps[Answer]:
         problem = f"the UID in the token request ({meta['uid']}) does not match the UID of the service account ({uid})"
         raise conflict(GroupResource(_KIND.group, _KIND.kind), target.name, problem)
     _check_seconds(spec["expirationSeconds"])
-    bound = _bound(question, spec.get("boundObjectRef"))
+    bound = _bound(context, spec.get("boundObjectRef"))
     now = server.clock.wall()
     spec |= {"audiences": spec.get("audiences") or list(AUDIENCES)}
     spec.setdefault("boundObjectRef", None)
@@ -86,7 +86,7 @@ def token_request(question: Question) -> Steps[Answer]:
         "creationTimestamp": second_time(now),
     }
     try:
-        token = _tokens(question).issued(account, spec["audiences"], spec["expirationSeconds"], bound)
+        token = _tokens(context).issued(account, spec["audiences"], spec["expirationSeconds"], bound)
     except ConfigurationError as error:
         raise internal(str(error)) from None
     status = {"token": token, "expirationTimestamp": second_time(int(now) + spec["expirationSeconds"])}
@@ -95,7 +95,7 @@ def token_request(question: Question) -> Steps[Answer]:
     return Answer(201, in_order(answer), warnings)
 
 
-def _bound(question: Question, reference: Mapping[str, Any] | None) -> dict[str, Object]:
+def _bound(context: HandlerContext, reference: Mapping[str, Any] | None) -> dict[str, Object]:
     """Returns the objects that the token is bound to, by kind."""
     if reference is None:
         return {}
@@ -103,18 +103,18 @@ def _bound(question: Question, reference: Mapping[str, Any] | None) -> dict[str,
     kind, name, uid = reference.get("kind", ""), reference.get("name", ""), reference.get("uid")
     if group or kind not in BINDABLE:
         raise bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
-    found = _find(question, kind, name)
+    found = _find(context, kind, name)
     if found is None:
         raise not_found(BINDABLE[kind], name)
     bound = {kind: found}
     if kind == "Pod":
-        account, node = question.target.name, found.get("spec", {}).get("nodeName")
+        account, node = context.target.name, found.get("spec", {}).get("nodeName")
         if found.get("spec", {}).get("serviceAccountName", "") != account:
             raise bad_request(
                 f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
             )
         if node:
-            bound["Node"] = _find(question, "Node", node) or {"metadata": {"name": node}}
+            bound["Node"] = _find(context, "Node", node) or {"metadata": {"name": node}}
     if uid and uid != found["metadata"]["uid"]:
         problem = (
             f"the UID in the bound object reference ({uid}) does not match the UID in record. The object might have "
@@ -124,9 +124,9 @@ def _bound(question: Question, reference: Mapping[str, Any] | None) -> dict[str,
     return bound
 
 
-def _find(question: Question, kind: str, name: str) -> Object | None:
-    place = "" if kind == "Node" else question.target.namespace
-    return question.server.store.get(BINDABLE[kind], Key(place, name))
+def _find(context: HandlerContext, kind: str, name: str) -> Object | None:
+    place = "" if kind == "Node" else context.target.namespace
+    return context.server.store.get(BINDABLE[kind], Key(place, name))
 
 
 def _check_seconds(seconds: int) -> None:
@@ -141,12 +141,12 @@ def _check_seconds(seconds: int) -> None:
     raise invalid(GroupKind(_KIND.group, _KIND.kind), "", [error])
 
 
-def _tokens(question: Question) -> AccountTokens:
+def _tokens(context: HandlerContext) -> AccountTokens:
     """Returns the issuer of tokens. With a gate that accepts everything it is a new one, because any token will do."""
-    gate = question.gate
+    gate = context.gate
     if isinstance(gate, Identity):
         return gate.authentication.account_tokens
-    return AccountTokens(question.server.model)
+    return AccountTokens(context.server.model)
 
 
 @cache

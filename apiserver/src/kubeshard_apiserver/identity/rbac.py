@@ -22,7 +22,7 @@ from kubeshard_apiserver.access import (
     Attributes,
     Authorizer,
     Decision,
-    Held,
+    HeldRules,
     Rule,
     User,
     account_name,
@@ -188,9 +188,9 @@ class Rbac:
                 return Decision(True, f"RBAC: allowed by {grant.source}")
         return Decision(False, f"RBAC: {grants.problem}" if grants.problem else "")
 
-    def held(self, user: User, namespace: str) -> Held:
+    def held(self, user: User, namespace: str) -> HeldRules:
         grants = self._grants_of(user, namespace)
-        return Held([grant.rule for grant in grants.rules], grants.problem)
+        return HeldRules([grant.rule for grant in grants.rules], grants.problem)
 
     def rules_of(self, role: Mapping[str, str], namespace: str) -> Sequence[Rule]:
         """Return the rules of the role that a `roleRef` in this namespace refers to. Raises MissingRole."""

@@ -12,7 +12,7 @@ from typing import Any
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.schema.decoding import Run
+from kubeshard_apiserver.schema.decoding import DecodeState
 from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required
 
 Given = Mapping[str, Any]
@@ -192,7 +192,7 @@ class Autoscalers(Typed):
 
     def converted(self, obj: Object) -> Object:
         moved = _to_v1(obj) if self.kind.version == "v1" else _to_v2(obj)
-        decoded = self.type.decode(moved, None, Run(self.kind.kind, self.kind.version))
+        decoded = self.type.decode(moved, None, DecodeState(self.kind.kind, self.kind.version))
         return {**decoded, "apiVersion": self.kind.api_version, "metadata": moved["metadata"]}
 
 

@@ -27,7 +27,7 @@ from kubeshard_apiserver.resources.pod_names import dns_1035_label
 from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.schema import Validator, fill, prune
 from kubeshard_apiserver.schema.catalog import object_meta
-from kubeshard_apiserver.schema.decoding import Run
+from kubeshard_apiserver.schema.decoding import DecodeState
 from kubeshard_apiserver.schema.lists import NOTHING, Check, list_check
 from kubeshard_apiserver.schema.numbers import whole_numbers
 from kubeshard_apiserver.status import FieldError, bad_request, invalid_value, required, shown
@@ -48,8 +48,8 @@ class Embedded:
         """
         dropped: list[str] = []
         if self._walk is not None:
-            run = Run(kind.kind, kind.version)
-            self._walk(obj, "", lambda found, path: _coerce(found, path, dropped, run))
+            state = DecodeState(kind.kind, kind.version)
+            self._walk(obj, "", lambda found, path: _coerce(found, path, dropped, state))
         return dropped
 
     def errors(self, obj: dict[str, Any]) -> list[FieldError]:
@@ -90,25 +90,25 @@ def _walk(schema: Mapping[str, Any]) -> Walk | None:
     return walk
 
 
-class _Reading(Run):
+class _Reading(DecodeState):
     def refused(self, problem: str) -> Exception:
         return bad_request(problem)
 
 
-def _coerce(obj: dict[str, Any], path: str, dropped: list[str], around: Run) -> None:
+def _coerce(obj: dict[str, Any], path: str, dropped: list[str], around: DecodeState) -> None:
     for name in ("apiVersion", "kind"):
         if name in obj and not isinstance(obj[name], str):
             raise around.refused(str(invalid_value(f"{path}.{name}", obj[name], "must be a string")))
     if "metadata" not in obj:
         return
-    run = _Reading("ObjectMeta", "v1")
+    state = _Reading("ObjectMeta", "v1")
     try:
         given = obj["metadata"]
-        read = object_meta().decode({} if given is None else given, None, run)
+        read = object_meta().decode({} if given is None else given, None, state)
     except Invalid as error:
         raise around.refused(str(invalid_value(f"{path}.metadata", obj["metadata"], error.message))) from None
     obj["metadata"] = without_empty(read)
-    dropped += [f"{path}.metadata.{name.lstrip('.')}" for name in run.dropped]
+    dropped += [f"{path}.metadata.{name.lstrip('.')}" for name in state.dropped]
 
 
 def _errors(obj: dict[str, Any], path: str) -> Iterator[FieldError]:

@@ -14,7 +14,7 @@ from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.resources.pod_names import qualified_name, wrong
 from kubeshard_apiserver.resources.strategy import Stored
 from kubeshard_apiserver.resources.typed import Typed
-from kubeshard_apiserver.schema.decoding import Run
+from kubeshard_apiserver.schema.decoding import DecodeState
 from kubeshard_apiserver.status import FieldError, immutable, invalid, invalid_value, required
 
 Given = Mapping[str, Any]
@@ -137,7 +137,9 @@ class Events(Typed):
 
     def converted(self, obj: Object) -> Object:
         renamed = {self._renamed.get(name, name): value for name, value in obj.items()}
-        decoded: dict[str, Any] = self.type.decode(renamed, None, Run(self.kind.kind, self.kind.version))
+        decoded: dict[str, Any] = self.type.decode(
+            renamed, None, DecodeState(self.kind.kind, self.kind.version)
+        )
         return {
             **decoded,
             "kind": self.kind.kind,

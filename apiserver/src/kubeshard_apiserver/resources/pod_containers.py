@@ -157,7 +157,7 @@ _NOT_OF_EPHEMERAL = (
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PodContext:
     """What the validation of a container needs to know about its pod."""
 
     volumes: Given
@@ -167,7 +167,7 @@ class Surroundings:
     os: Given | None
 
 
-def container_list_errors(path: str, containers: Sequence[Given], pod: Surroundings) -> list[FieldError]:
+def container_list_errors(path: str, containers: Sequence[Given], pod: PodContext) -> list[FieldError]:
     if not containers:
         return [required(path)]
     errors: list[FieldError] = []
@@ -184,7 +184,7 @@ def container_list_errors(path: str, containers: Sequence[Given], pod: Surroundi
 
 
 def init_container_errors(
-    path: str, containers: Sequence[Given], regular: Iterable[Given], pod: Surroundings
+    path: str, containers: Sequence[Given], regular: Iterable[Given], pod: PodContext
 ) -> list[FieldError]:
     errors: list[FieldError] = []
     taken = {container.get("name", "") for container in regular}
@@ -210,7 +210,7 @@ def init_container_errors(
 
 
 def ephemeral_container_errors(
-    path: str, containers: Sequence[Given], others: Iterable[Given], pod: Surroundings
+    path: str, containers: Sequence[Given], others: Iterable[Given], pod: PodContext
 ) -> list[FieldError]:
     errors: list[FieldError] = []
     targets = {container.get("name", "") for container in others}
@@ -252,7 +252,7 @@ def host_port_conflicts(path: str, containers: Sequence[Given]) -> list[FieldErr
     return errors
 
 
-def _common(path: str, container: Given, pod: Surroundings) -> list[FieldError]:
+def _common(path: str, container: Given, pod: PodContext) -> list[FieldError]:
     errors = fact_errors("core.v1.Container", path, container)
     mounts, devices = container.get("volumeMounts") or (), container.get("volumeDevices") or ()
     security = container.get("securityContext") or {}
@@ -268,7 +268,7 @@ def _common(path: str, container: Given, pod: Surroundings) -> list[FieldError]:
     return errors + container_security_errors(f"{path}.securityContext", security)
 
 
-def _lifecycle_and_probes(path: str, container: Given, pod: Surroundings) -> list[FieldError]:
+def _lifecycle_and_probes(path: str, container: Given, pod: PodContext) -> list[FieldError]:
     lifecycle = container.get("lifecycle") or {}
     errors = lifecycle_errors(f"{path}.lifecycle", lifecycle, pod.grace, pod.os)
     return errors + probe_errors(path, container, pod.grace)
@@ -345,7 +345,7 @@ def _restart_errors(path: str, container: Given) -> list[FieldError]:
     return errors + list_errors("core.v1.ContainerRestartRule", f"{path}.restartPolicyRules", rules)
 
 
-def _resize_errors(path: str, policies: Sequence[Given], pod: Surroundings) -> list[FieldError]:
+def _resize_errors(path: str, policies: Sequence[Given], pod: PodContext) -> list[FieldError]:
     errors: list[FieldError] = []
     taken: set[str] = set()
     for index, policy in enumerate(policies):

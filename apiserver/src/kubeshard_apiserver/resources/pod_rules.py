@@ -13,7 +13,7 @@ from typing import Any
 from kubeshard_apiserver.resources import pod_names as names
 from kubeshard_apiserver.resources.facts import fact_errors
 from kubeshard_apiserver.resources.pod_containers import (
-    Surroundings,
+    PodContext,
     container_list_errors,
     ephemeral_container_errors,
     image_errors,
@@ -188,7 +188,7 @@ def pod_spec_errors(path: str, spec: Given, pod: str = "", *, is_pod: bool = Fal
     volumes, errors = volume_errors(f"{path}.volumes", spec.get("volumes") or (), pod)
     claims = spec.get("resourceClaims") or ()
     errors += fact_errors("core.v1.PodSpec#claims", path, spec)
-    surroundings = Surroundings(
+    surroundings = PodContext(
         volumes,
         frozenset(claim["name"] for claim in claims if claim.get("name")),
         spec.get("terminationGracePeriodSeconds"),

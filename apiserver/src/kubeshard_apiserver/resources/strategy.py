@@ -19,7 +19,7 @@ from kubeshard_apiserver.apply.shape import SCALAR, Path, Shape, shape_of, shape
 from kubeshard_apiserver.objects import Object, same
 from kubeshard_apiserver.resources.metadata import NameRule, subdomain_name, without_empty
 from kubeshard_apiserver.schema.catalog import object_meta
-from kubeshard_apiserver.schema.decoding import Field, Run, Struct
+from kubeshard_apiserver.schema.decoding import DecodeState, Field, Struct
 from kubeshard_apiserver.status import FieldError
 
 Stored = Callable[[GroupResource], Mapping[Key, Object]]
@@ -88,13 +88,13 @@ class Strategy:
 
     def decode_metadata(self, obj: Object) -> list[str]:
         """Decode the metadata of a kind without a Go type."""
-        kind, run = self.kind, Run(self.kind.kind, self.kind.version)
+        kind, state = self.kind, DecodeState(self.kind.kind, self.kind.version)
         at = Field(Struct(kind.kind), "metadata", object_meta(), {})
         meta = obj.get("metadata")
-        obj["metadata"] = without_empty(object_meta().decode({} if meta is None else meta, (None, at), run))
+        obj["metadata"] = without_empty(object_meta().decode({} if meta is None else meta, (None, at), state))
         if not self.kind.namespaced:
             obj["metadata"].pop("namespace", None)
-        return run.dropped
+        return state.dropped
 
     def converted(self, obj: Object) -> Object:
         """Convert an object of another version to this one: the versions differ only in their name."""

@@ -30,7 +30,7 @@ from kubeshard_apiserver.resources.facts import fact_errors, facts
 from kubeshard_apiserver.resources.metadata import as_given
 from kubeshard_apiserver.resources.strategy import Stored, Strategy
 from kubeshard_apiserver.schema.catalog import served, type_name, type_of
-from kubeshard_apiserver.schema.decoding import Run, Struct
+from kubeshard_apiserver.schema.decoding import DecodeState, Struct
 from kubeshard_apiserver.status import FieldError, bad_request
 
 
@@ -138,12 +138,12 @@ class Typed(Strategy):
                 f'{given[1]} in version "{given[0].rpartition("/")[2]}" cannot be handled as a {kind.kind}: '
                 f"converting ({given[0]}.{given[1]}) to ({kind.kind}): unknown conversion"
             )
-        run = Run(kind.kind, kind.version)
-        decoded, body = self.type.decode(obj, None, run), obj.get("metadata")
+        state = DecodeState(kind.kind, kind.version)
+        decoded, body = self.type.decode(obj, None, state), obj.get("metadata")
         obj.clear()
         obj.update(decoded, apiVersion=kind.api_version, kind=kind.kind)
         obj["metadata"] = as_given(decoded["metadata"], body)
         if not kind.namespaced:
             obj["metadata"].pop("namespace", None)
         self.set_defaults(obj)
-        return run.dropped
+        return state.dropped

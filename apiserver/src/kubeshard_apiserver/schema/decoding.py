@@ -31,7 +31,7 @@ At = tuple[Any, Step] | None
 """The position of a value: the position of its parent, and the last step."""
 
 
-class Run:
+class DecodeState:
     """The state of decoding one object. `dropped` are the paths of unknown fields."""
 
     def __init__(self, kind: str, version: str) -> None:
@@ -65,7 +65,7 @@ class Type:
 
     go = "interface {}"
 
-    def decode(self, value: Any, at: At, run: Run) -> Any:
+    def decode(self, value: Any, at: At, state: DecodeState) -> Any:
         """Decodes a value, which must not be null. Raises Invalid (400)."""
         return value
 
@@ -82,9 +82,9 @@ class Scalar(Type):
         self._python = python
         self._zero = zero
 
-    def decode(self, value: Any, at: At, run: Run) -> Any:
+    def decode(self, value: Any, at: At, state: DecodeState) -> Any:
         if type(value) is not self._python:
-            raise run.unfit(value, at, self)
+            raise state.unfit(value, at, self)
         return value
 
     def zero(self) -> Any:
@@ -99,9 +99,9 @@ class Integer(Scalar):
         super().__init__(go, int, 0)
         self._end = 1 << (bits - 1)
 
-    def decode(self, value: Any, at: At, run: Run) -> Any:
+    def decode(self, value: Any, at: At, state: DecodeState) -> Any:
         if type(value) is not int or not -self._end <= value < self._end:
-            raise run.unfit(value, at, self)
+            raise state.unfit(value, at, self)
         return value
 
 
@@ -109,8 +109,8 @@ class Float(Scalar):
     def __init__(self) -> None:
         super().__init__("float64", float, 0)
 
-    def decode(self, value: Any, at: At, run: Run) -> Any:
-        return value if type(value) is int else super().decode(value, at, run)
+    def decode(self, value: Any, at: At, state: DecodeState) -> Any:
+        return value if type(value) is int else super().decode(value, at, state)
 
 
 class Named(Scalar):
@@ -120,12 +120,12 @@ class Named(Scalar):
         super().__init__(go, str, zero)
         self._read = read
 
-    def decode(self, value: Any, at: At, run: Run) -> Any:
-        text = super().decode(value, at, run)
+    def decode(self, value: Any, at: At, state: DecodeState) -> Any:
+        text = super().decode(value, at, state)
         try:
             return self._read(text)
         except ValueError as error:
-            raise run.refused(str(error)) from None
+            raise state.refused(str(error)) from None
 
 
 class Quantity(Type):
@@ -134,12 +134,12 @@ class Quantity(Type):
     def __init__(self, finest: int | None = None) -> None:
         self._finest = () if finest is None else (finest,)
 
-    def decode(self, value: Any, at: At, run: Run) -> Any:
+    def decode(self, value: Any, at: At, state: DecodeState) -> Any:
         text = value.strip() if isinstance(value, str) else str(value)
         try:
             return canonical_quantity(text, *self._finest)
         except ValueError as error:
-            raise run.refused(str(error)) from None
+            raise state.refused(str(error)) from None
 
     def zero(self) -> Any:
         return "0"
@@ -149,8 +149,8 @@ class IntOrString(Integer):
     def __init__(self) -> None:
         super().__init__("int32", 32)
 
-    def decode(self, value: Any, at: At, run: Run) -> Any:
-        return value if type(value) is str else super().decode(value, at, run)
+    def decode(self, value: Any, at: At, state: DecodeState) -> Any:
+        return value if type(value) is str else super().decode(value, at, state)
 
     def is_empty(self, value: Any) -> bool:
         """Always False, because the Go type is a struct."""
@@ -171,13 +171,13 @@ class List(Type):
         self.items = items
         self.go = go or f"[]{items.go}"
 
-    def decode(self, value: Any, at: At, run: Run) -> Any:
+    def decode(self, value: Any, at: At, state: DecodeState) -> Any:
         if type(value) is not list:
-            raise run.unfit(value, at, self)
+            raise state.unfit(value, at, self)
         items = self.items
         decode = items.decode
         return [
-            items.zero() if item is None else decode(item, (at, index), run)
+            items.zero() if item is None else decode(item, (at, index), state)
             for index, item in enumerate(value)
         ]
 
@@ -190,13 +190,13 @@ class Map(Type):
         self.values = values
         self.go = go or f"map[string]{values.go}"
 
-    def decode(self, value: Any, at: At, run: Run) -> Any:
+    def decode(self, value: Any, at: At, state: DecodeState) -> Any:
         if type(value) is not dict:
-            raise run.unfit(value, at, self)
+            raise state.unfit(value, at, self)
         values = self.values
         decode = values.decode
         return {
-            key: values.zero() if item is None else decode(item, (at, key), run)
+            key: values.zero() if item is None else decode(item, (at, key), state)
             for key, item in value.items()
         }
 
@@ -235,16 +235,16 @@ class Struct(Type):
         self.atomic = atomic
         self.fields: dict[str, Field] = {}
 
-    def decode(self, value: Any, at: At, run: Run) -> dict[str, Any]:
+    def decode(self, value: Any, at: At, state: DecodeState) -> dict[str, Any]:
         if type(value) is not dict:
-            raise run.unfit(value, at, self)
+            raise state.unfit(value, at, self)
         fields, decoded = self.fields, {}
         for name, member in value.items():
             field = fields.get(name)
             if field is None:
-                run.drop(at, name)
+                state.drop(at, name)
             elif member is not None:
-                taken = field.type.decode(member, (at, field), run)
+                taken = field.type.decode(member, (at, field), state)
                 if not (field.type.is_empty(taken) or taken is None):
                     decoded[name] = taken
         for field in self._filled:
@@ -272,13 +272,13 @@ class SchemaOr(Type):
         self._lists = List(schema)
         self._word = word
 
-    def decode(self, value: Any, at: At, run: Run) -> Any:
-        quiet = Run(run.kind, run.version)
+    def decode(self, value: Any, at: At, state: DecodeState) -> Any:
+        quiet = DecodeState(state.kind, state.version)
         if type(value) is dict:
             return self._schema.decode(value, None, quiet)
         if self._word == "bool":
             if type(value) is not bool:
-                raise run.refused("boolean or JSON schema expected")
+                raise state.refused("boolean or JSON schema expected")
             return value
         if type(value) is list:
             items: Type = STRINGS if self._word == "strings" else self._lists

@@ -25,7 +25,7 @@ from kubeshard_apiserver.admission.caller import HttpCaller
 from kubeshard_apiserver.front.app import ApiServerApp
 from kubeshard_apiserver.front.gate import Gate, Identity
 from kubeshard_apiserver.front.handlers import Front
-from kubeshard_apiserver.front.latency import DistantFront
+from kubeshard_apiserver.front.latency import DelayedFront
 from kubeshard_apiserver.persistence import DatabaseJournal
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.serving.credentials import Credentials, write_private
@@ -79,9 +79,9 @@ class EmbeddedServer:
         self._own_caller = HttpCaller(self.server.world.connect)
         self.caller = caller or self._own_caller
         self._worker = Worker("kubeshard-bodies")
-        self.front = Front(self.server, gate=gate, caller=self.caller, aside=self._worker.call)
+        self.front = Front(self.server, gate=gate, caller=self.caller, offload=self._worker.call)
         self._host = host
-        self._app = ApiServerApp(DistantFront(self.front, latency) if latency else self.front)
+        self._app = ApiServerApp(DelayedFront(self.front, latency) if latency else self.front)
         self._http = AsgiServer(self._app, host, port, self.credentials.context(), limits)
 
     @property

@@ -24,17 +24,17 @@ from kubeshard_apiserver.resources.definitions import (
 )
 from kubeshard_apiserver.status import not_found
 from kubeshard_apiserver.steps import finish
-from kubeshard_apiserver.verbs.changing import Change, Changes, is_same
+from kubeshard_apiserver.verbs.updating import MutateFn, Updates, is_same
 
 _OPTIONS = WriteOptions(manager="kube-apiserver", asks=False)
 
 
 class Definitions:
-    def __init__(self, model: Model, changes: Changes) -> None:
+    def __init__(self, model: Model, updates: Updates) -> None:
         self._model = model
         self._store = model.store
         self._registry = model.registry
-        self._changes = changes
+        self._updates = updates
         self._served: dict[GroupResource, tuple[Any, Any]] = {}
         """The parts of the definitions that determine how their resources are served."""
 
@@ -65,13 +65,13 @@ class Definitions:
             other for other in found if other["spec"]["group"] == group and other["metadata"]["name"] != name
         ]
 
-    def _report(self, definition: Object, change: Change) -> Object:
+    def _report(self, definition: Object, mutate: MutateFn) -> Object:
         name = definition["metadata"]["name"]
         resource = self._registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
         if resource is None:
             raise not_found(DEFINITIONS, name)
         target = Target(resource, "", name, "status")
-        live, new, _ = finish(self._changes.changed(target, change, _OPTIONS))
+        live, new, _ = finish(self._updates.updating(target, mutate, _OPTIONS))
         return live if is_same(new, live) else self._store.put(DEFINITIONS, target.key, new)
 
     def serve(self, definition: Object) -> None:

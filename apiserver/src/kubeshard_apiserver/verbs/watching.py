@@ -1,10 +1,10 @@
 """watch: the changes since a resource version, as seen through a selection.
 
-A `Watch` is a position in the history rather than a queue. Nothing is buffered for it, so a slow watcher costs nothing
-and delays nobody; a watcher that falls behind the window gets an ERROR and has to relist. Guaranteed: events are in
-the order of their resource versions; an object that starts to match the selection is ADDED, and one that ceases to
-match is DELETED with its last matching state and the resource version of the change. See KEP-956 (bookmarks), KEP-3157
-(watch list).
+A `WatchCursor` is a position in the history rather than a queue. Nothing is buffered for it, so a slow watcher costs
+nothing and delays nobody; a watcher that falls behind the window gets an ERROR and has to relist. Guaranteed: events
+are in the order of their resource versions; an object that starts to match the selection is ADDED, and one that ceases
+to match is DELETED with its last matching state and the resource version of the change. See KEP-956 (bookmarks),
+KEP-3157 (watch list).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from kubeshard_apiserver.history import Change, Event
+from kubeshard_apiserver.history import Event, StoredEvent
 from kubeshard_apiserver.model import Target, in_version
 from kubeshard_apiserver.objects import Object, with_metadata
 from kubeshard_apiserver.resources.conversion_webhooks import each
@@ -35,7 +35,7 @@ class WatchEvent(NamedTuple):
     data: bytes = b""
 
 
-class Watch:
+class WatchCursor:
     """A watch in progress. Call `take` repeatedly after each `on_change` callback. A watch ends after it has returned
     an ERROR, or when the resource is no longer served and all events have been taken.
     """
@@ -111,7 +111,7 @@ class Watch:
         self._revision = event.revision
         return True
 
-    def _seen(self, changes: Sequence[Change]) -> Iterator[WatchEvent]:
+    def _seen(self, changes: Sequence[StoredEvent]) -> Iterator[WatchEvent]:
         selects = self._selection.selects
         events = self._converted(changes) if self.needs_webhook else (change.event for change in changes)
         for change, event in zip(changes, events, strict=True):
@@ -129,7 +129,7 @@ class Watch:
         """Whether `take` may raise Unconverted; it is then called again."""
         return self._resource.strategy.needs_webhook
 
-    def _converted(self, changes: Sequence[Change]) -> list[Event]:
+    def _converted(self, changes: Sequence[StoredEvent]) -> list[Event]:
         events = [change.event for change in changes]
         states = [obj for event in events for obj in (event.old, event.new) if obj is not None]
         converted = iter(each(states, lambda obj: in_version(self._resource, obj)))
@@ -147,7 +147,7 @@ class Watches:
         self._store = store
         self._reads = reads
 
-    def watch(self, target: Target, options: ListOptions | None = None) -> Watch:
+    def watch(self, target: Target, options: ListOptions | None = None) -> WatchCursor:
         """Starts a watch. Without a resource version, or from version 0, it begins with the current objects; otherwise
         with the changes after the version. With `send_initial_events` a bookmark marks the end of the initial events.
         """
@@ -168,7 +168,7 @@ class Watches:
             # A watch from version 0 with bookmarks is treated as if it had requested initial events.
             if options.allow_bookmarks and (wanted or options.resource_version == "0"):
                 initial.append(_bookmark(target.resource, revision, True))
-        return Watch(self._store, target.resource, selection, revision, initial)
+        return WatchCursor(self._store, target.resource, selection, revision, initial)
 
 
 def _bookmark(resource: Resource, revision: int, ends_initial_events: bool) -> WatchEvent:

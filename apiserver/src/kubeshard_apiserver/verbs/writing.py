@@ -32,7 +32,6 @@ from kubeshard_apiserver.status import (
     internal,
 )
 from kubeshard_apiserver.steps import Steps, done
-from kubeshard_apiserver.verbs.changing import Change, Changes, is_same, metadata_errors, refuse, writer_of
 from kubeshard_apiserver.verbs.establishing import Definitions
 from kubeshard_apiserver.verbs.receiving import (
     check_name,
@@ -42,6 +41,7 @@ from kubeshard_apiserver.verbs.receiving import (
     decoded_patch,
     warn,
 )
+from kubeshard_apiserver.verbs.updating import MutateFn, Updates, is_same, metadata_errors, refuse, writer_of
 
 _VERSION = re.compile(r"0*[0-9]{1,20}").fullmatch
 _SERVERS_OWN = ("uid", "resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
@@ -49,12 +49,12 @@ _SERVERS_OWN = ("uid", "resourceVersion", "selfLink", "deletionTimestamp", "dele
 
 class Writes:
     def __init__(
-        self, model: Model, admission: Admission, changes: Changes, definitions: Definitions
+        self, model: Model, admission: Admission, updates: Updates, definitions: Definitions
     ) -> None:
         self._model = model
         self._store = model.store
         self._admission = admission
-        self._changes = changes
+        self._updates = updates
         self._definitions = definitions
 
     def creating(self, target: Target, body: Object, options: WriteOptions | None = None) -> Steps[Answer]:
@@ -78,7 +78,7 @@ class Writes:
             return (yield from self.creating(target, obj, options))
         stored = yield from self._model.reading(target)
         self._check_uid(target, obj, stored["metadata"]["uid"])
-        return (yield from self.changing(target, lambda _: obj, options, replaces=True))._replace(
+        return (yield from self.updating(target, lambda _: obj, options, replaces=True))._replace(
             warnings=warnings
         )
 
@@ -101,7 +101,7 @@ class Writes:
             return (yield from self._apply(target, private(patch.body), options))._replace(warnings=told)
         warnings: tuple[str, ...] = ()
 
-        def change(live: Object) -> Object:
+        def mutate(live: Object) -> Object:
             nonlocal warnings
             obj, warnings = decoded_patch(
                 target, patched(live, patch, target.resource.strategy.type), options
@@ -109,7 +109,7 @@ class Writes:
             return obj
 
         fresh = isinstance(patch, JsonPatch)
-        return (yield from self.changing(target, change, options, fresh=fresh))._replace(warnings=warnings)
+        return (yield from self.updating(target, mutate, options, fresh=fresh))._replace(warnings=warnings)
 
     def _apply(self, target: Target, config: Object, options: WriteOptions) -> Steps[Answer]:
         kind = target.resource.kind
@@ -126,7 +126,7 @@ class Writes:
         check_fits(kind, strategy.shape, config)
         writer = writer_of(target, options, self._model.now())
 
-        def change(live: Object) -> Object:
+        def mutate(live: Object) -> Object:
             new = private(applied(strategy.shape, live, config, writer, force=options.force))
             managed = new["metadata"].get("managedFields")
             try:
@@ -139,7 +139,7 @@ class Writes:
 
         if self._store.get(target.group_resource, target.key) is None and not target.subresource:
             blank = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}}
-            new = yield from done(lambda: change(blank), large=options.large)
+            new = yield from done(lambda: mutate(blank), large=options.large)
             if uid := config["metadata"].get("uid"):
                 problem = (
                     f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
@@ -148,7 +148,7 @@ class Writes:
             check_namespace(target, new)
             check_name(target, new)
             return (yield from self._create(target, new, options))
-        return (yield from self.changing(target, change, options, managed=True, fresh=True))
+        return (yield from self.updating(target, mutate, options, managed=True, fresh=True))
 
     def _create(self, target: Target, obj: Object, options: WriteOptions) -> Steps[Answer]:
         resource, strategy = target.group_resource, target.resource.strategy
@@ -201,19 +201,19 @@ class Writes:
             self._definitions.defined(stored)
         return Answer(201, (yield from self._model.converting(lambda: in_version(target.resource, stored))))
 
-    def changing(
+    def updating(
         self,
         target: Target,
-        change: Change,
+        mutate: MutateFn,
         options: WriteOptions,
         *,
         replaces: bool = False,
         managed: bool = False,
         fresh: bool = False,
     ) -> Steps[Answer]:
-        """Stores the result of applying `change` to the live object. See `Changes.changed`."""
-        steps = self._changes.changed(
-            target, change, options, replaces=replaces, managed=managed, fresh=fresh
+        """Stores the result of applying `mutate` to the live object. See `Updates.updating`."""
+        steps = self._updates.updating(
+            target, mutate, options, replaces=replaces, managed=managed, fresh=fresh
         )
         live, new, to_store = yield from steps
         return (yield from self._put(target, new, to_store, live, options))

@@ -1,6 +1,7 @@
-"""Requests beyond plain storage: kinds that are not stored, and subresources with their own behaviour.
+"""The interface of what answers requests beyond plain storage: of kinds that are not stored, and of subresources with
+their own behaviour.
 
-A `Special` answers a request as steps, like the verbs of the model. `specials` lists them.
+A `Handler` answers a request as steps, like the verbs of the model. `handlers` lists them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from kubeshard_apiserver.steps import Steps
 from kubeshard_apiserver.verbs.deleting import DeleteOptions
 
 
-class Question(NamedTuple):
-    """A request to a `Special`. `request.method` is unchecked: raise `method_not_allowed` for a method that is not
+class HandlerContext(NamedTuple):
+    """A request to a `Handler`. `request.method` is unchecked: raise `method_not_allowed` for a method that is not
     served.
     """
 
@@ -36,4 +37,4 @@ class Question(NamedTuple):
         return self.request.delete_options(self.user, self.gate.rights)
 
 
-Special = Callable[[Question], Steps[Answer]]
+Handler = Callable[[HandlerContext], Steps[Answer]]

@@ -1,4 +1,4 @@
-"""The path of a change, from the live object to one that may replace it, with the rules of the kind in between.
+"""The path of an update, from the live object to one that may replace it, with the rules of the kind in between.
 
 The order is the server's: field management, mutating admission, fields that the kind resets, validation, validating
 admission. Nothing is stored here. Source: k8s.io/apiserver `registry/generic/registry`.
@@ -25,32 +25,32 @@ from kubeshard_apiserver.status import FieldError, conflict, internal, invalid, 
 from kubeshard_apiserver.steps import Steps, done
 from kubeshard_apiserver.verbs.receiving import check_name, check_namespace, warn
 
-Change = Callable[[Object], Object]
+MutateFn = Callable[[Object], Object]
 
 
-class Changes:
+class Updates:
     def __init__(self, model: Model, admission: Admission) -> None:
         self._model = model
         self._admission = admission
 
-    def changed(
+    def updating(
         self,
         target: Target,
-        change: Change,
+        mutate: MutateFn,
         options: WriteOptions,
         *,
         replaces: bool = False,
         managed: bool = False,
         fresh: bool = False,
     ) -> Steps[tuple[Object, Object, Object]]:
-        """Returns the live object, the result of applying `change` to it, and this as it is to be stored. If the object
-        was written to during admission, starts over with the new live object. `managed` means that `change` updates
+        """Returns the live object, the result of applying `mutate` to it, and this as it is to be stored. If the object
+        was written to during admission, starts over with the new live object. `managed` means that `mutate` updates
         managedFields itself, and `fresh` that it returns an object of which nobody else has a part. Raises NotFound,
         Conflict, Invalid and the errors of admission.
         """
         while True:
             live = yield from self._model.reading(target)
-            new = yield from self._made(target, live, change, options, replaces, managed, fresh)
+            new = yield from self._made(target, live, mutate, options, replaces, managed, fresh)
             to_store = yield from self._model.converting(partial(target.resource.strategy.for_storage, new))
             if not self._model.is_live(target, live):
                 continue
@@ -65,7 +65,7 @@ class Changes:
         self,
         target: Target,
         live: Object,
-        change: Change,
+        mutate: MutateFn,
         options: WriteOptions,
         replaces: bool,
         managed: bool,
@@ -76,7 +76,7 @@ class Changes:
         writer = writer_of(target, options, self._model.now())
 
         def changed() -> Object:
-            new = change(live) if fresh else private(change(live))
+            new = mutate(live) if fresh else private(mutate(live))
             _check_same(target, new)
             return new if managed else updated(strategy.shape, live, new, writer)
 
