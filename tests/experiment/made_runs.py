@@ -15,7 +15,7 @@ from kubeshard.experiment.recording import (
     Level,
     Recorder,
     Request,
-    Run,
+    RunRecord,
     Usage,
 )
 
@@ -46,7 +46,7 @@ def make_run(
     `killed_at` the first operator is killed, and restarted 2 s later. At `cut_off_at` the tool itself is.
     """
     made = _Made(seed, folder, min(duration, cut_off_at))
-    run = Run(
+    run = RunRecord(
         id=f"made-{seed}",
         scenario=scenario,
         setup=setup,
@@ -82,7 +82,7 @@ def make_run(
     if not math.isfinite(cut_off_at):
         worst = of_samples(0.99, [row for row in made.waited if math.isfinite(row)])
         made.recorder.save(
-            Run(
+            RunRecord(
                 **{name: getattr(run, name) for name in run.__struct_fields__}
                 | {
                     "ended": BEGAN + duration,

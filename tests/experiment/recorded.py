@@ -14,14 +14,23 @@ from prometheus_client.utils import floatToGoString
 
 from kubeshard.experiment.levels import Measured, judge
 from kubeshard.experiment.objectives import QUEUE, RECONCILE, REQUESTS
-from kubeshard.experiment.recording import Event, Gauge, Generation, Level, Recorder, Request, Run, Usage
+from kubeshard.experiment.recording import (
+    Event,
+    Gauge,
+    Generation,
+    Level,
+    Recorder,
+    Request,
+    RunRecord,
+    Usage,
+)
 
 Buckets = Mapping[float, float]
 """Cumulative counts by upper bound. The bound infinity is that of the highest."""
 
 BEGAN = 1_700_000_000.0
 
-RUN = Run(
+RUN = RunRecord(
     id="one",
     scenario="basic",
     setup="external",

@@ -24,7 +24,7 @@ from kubeshard.examples.webhosting.api import OPERATOR, RING, Theme, Website
 from kubeshard.examples.webhosting.manifests import NAMESPACE
 from kubeshard.experiment.cluster import found, grants
 from kubeshard.experiment.job import job_objects
-from kubeshard.experiment.plan import Plan
+from kubeshard.experiment.plan import LoadPlan
 from kubeshard.experiment.recording import Event, Generation, Usage, read, read_run
 from kubeshard.experiment.report import page
 from kubeshard.experiment.running import ready_shards
@@ -221,7 +221,7 @@ def test_after_an_interrupt_everything_is_removed_and_the_run_is_recorded(
 
 @pytest.mark.system
 def test_an_object_that_exists_already_ends_the_run_and_remains(ring: KubeApi, tmp_path: Path) -> None:
-    taken = Plan(scaled(SCENARIOS["basic"], 0.1, None), SeededRng(2)).projects[3]
+    taken = LoadPlan(scaled(SCENARIOS["basic"], 0.1, None), SeededRng(2)).projects[3]
     ring.install(manifests.project(taken))
     before = names(ring)
     tool = start(tmp_path, ring.kubeconfig, "basic")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from kubeshard.core.errors import ApiError, Conflict, NotFound, Unavailable
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.experiment.load import Load
-from kubeshard.experiment.plan import Due, Plan
+from kubeshard.experiment.plan import Due, LoadPlan
 from kubeshard.experiment.recording import Generation, Request
 from kubeshard.experiment.scenarios import Scenario
 from kubeshard.experiment.tracker import Tracker
@@ -55,7 +55,7 @@ class Ran:
         self.load = Load(server.send, self.tracker, self.requests.append, VirtualClock(), parallel)
 
     async def run(self, scenario: Scenario) -> Ran:
-        await self.load.run(Plan(scenario, SeededRng(1)))
+        await self.load.run(LoadPlan(scenario, SeededRng(1)))
         return self
 
 
@@ -132,7 +132,7 @@ async def test_a_deleted_object_is_gone_and_not_never_reconciled() -> None:
 async def test_existing_objects_are_created_in_parallel_and_not_recorded() -> None:
     server = Server(takes=1.0)
     ran = Ran(server)
-    plan = Plan(Scenario(name="cold", summary="", existing=64), SeededRng(1))
+    plan = LoadPlan(Scenario(name="cold", summary="", existing=64), SeededRng(1))
     await ran.load.create_existing(plan)
     assert server.most_at_once == 16
     assert ran.requests == []

@@ -8,19 +8,19 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from kubeshard.experiment.plan import Due, Plan
+from kubeshard.experiment.plan import Due, LoadPlan
 from kubeshard.experiment.scenarios import SCENARIOS, Scenario, scaled
 from kubeshard.testing.virtual_world import SeededRng
 
 
 def requests(scenario: Scenario, seed: int = 1) -> list[Due]:
-    return list(Plan(scenario, SeededRng(seed)))
+    return list(LoadPlan(scenario, SeededRng(seed)))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_same_seed_gives_the_same_requests_and_another_one_others(name: str) -> None:
     scenario = scaled(SCENARIOS[name], 0.02, None)
-    one, same, other = (Plan(scenario, SeededRng(seed)) for seed in (1, 1, 2))
+    one, same, other = (LoadPlan(scenario, SeededRng(seed)) for seed in (1, 1, 2))
     assert (one.projects, one.themes, one.existing) == (same.projects, same.themes, same.existing)
     assert list(one) == list(same)
     assert one.projects != other.projects
@@ -29,7 +29,7 @@ def test_the_same_seed_gives_the_same_requests_and_another_one_others(name: str)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_requests_come_in_order_within_the_duration_and_only_to_objects_that_exist(name: str) -> None:
     scenario = scaled(SCENARIOS[name], 0.02, 300.0)
-    plan = Plan(scenario, SeededRng(1))
+    plan = LoadPlan(scenario, SeededRng(1))
     living = {(due.namespace, due.name): due.theme for due in plan.existing}
     before, numbers = 0.0, {due.number for due in plan.existing}
     for due in plan:

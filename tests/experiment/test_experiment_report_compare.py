@@ -14,7 +14,7 @@ from made_runs import BEGAN, make_run
 
 from kubeshard.cli.program import cli
 from kubeshard.experiment.levels import Measured
-from kubeshard.experiment.recording import Generation, Request, Run, Usage
+from kubeshard.experiment.recording import Generation, Request, RunRecord, Usage
 from kubeshard.experiment.report.compare import compare
 from kubeshard.experiment.report.comparison import Compared, capacity, groups, scaled_out
 from kubeshard.experiment.report.recorded import Recorded
@@ -32,7 +32,7 @@ def recorded(
     scale: float = 1.0,
 ) -> Recorded:
     """60 s with one create a second; from `slow_from` on each takes 100 s. Operators use `cores` each."""
-    run = Run(
+    run = RunRecord(
         id="one", scenario=scenario, setup=setup, program=program, server="embedded", instances=instances, workers=5,
         scale=scale, seed=1, duration=60.0, began=BEGAN, ended=BEGAN + 60, finished=True,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from made_runs import BEGAN
 
-from kubeshard.experiment.recording import Generation, Recorder, Request, Run, Usage
+from kubeshard.experiment.recording import Generation, Recorder, Request, RunRecord, Usage
 from kubeshard.experiment.report.figures import loads, processes, together, waiting
 from kubeshard.experiment.report.recorded import Recorded
 from kubeshard.experiment.report.series import Windows
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 def recorded(folder: Path, *rows: Generation | Request | Usage) -> Recorded:
     """A load of 10 s."""
-    run = Run(
+    run = RunRecord(
         id="one", scenario="basic", setup="external", program="kubeshard", server="embedded", instances=1, workers=5,
         scale=1.0, seed=1, duration=10.0, began=BEGAN, ended=BEGAN + 10, finished=True,
     )  # fmt: skip

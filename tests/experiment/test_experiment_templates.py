@@ -10,7 +10,7 @@ import pytest
 from kubeshard.client.installing import install
 from kubeshard.core import ALL, MergePatch, metadata_only
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.experiment.plan import Due, Plan, Verb
+from kubeshard.experiment.plan import Due, LoadPlan, Verb
 from kubeshard.experiment.scenarios import SCENARIOS, scaled
 from kubeshard.experiment.templates import Ready, Templates
 from kubeshard.sharding.names import shard_label
@@ -115,7 +115,7 @@ def test_a_spec_that_is_always_the_same_is_enough_for_a_scenario_without_changes
 async def test_objects_of_the_template_are_created_changed_and_deleted() -> None:
     async with MemoryApi().client() as client:
         subject = templates()
-        plan = Plan(scaled(SCENARIOS["basic"], 0.01, 60.0), SeededRng(1))
+        plan = LoadPlan(scaled(SCENARIOS["basic"], 0.01, 60.0), SeededRng(1))
         async for _ in install(client, [*subject.installation(ring=False), *subject.foundation(plan)]):
             pass
         form, project = await subject.form(client), plan.projects[0]

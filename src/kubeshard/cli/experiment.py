@@ -21,7 +21,7 @@ from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
     from kubeshard.experiment.picture import Screen
-    from kubeshard.experiment.recording import Run
+    from kubeshard.experiment.recording import RunRecord
     from kubeshard.experiment.running import Asked, Experiment
     from kubeshard.experiment.servers import Place
     from kubeshard.experiment.subject import Subject
@@ -412,7 +412,9 @@ def _new_folder(given: Path | None, scenario: str, setup: str) -> Path:
     return given.absolute()
 
 
-async def _conducted_here(asked: Asked, folder: Path, subject: Callable[[str], Subject]) -> tuple[Run, bool]:
+async def _conducted_here(
+    asked: Asked, folder: Path, subject: Callable[[str], Subject]
+) -> tuple[RunRecord, bool]:
     from kubeshard.experiment.local import OnThisMachine
     from kubeshard.runtime.world import REAL_WORLD
 
@@ -425,7 +427,7 @@ async def _conducted_here(asked: Asked, folder: Path, subject: Callable[[str], S
 
 async def _conducted_on_cluster(
     asked: Asked, output: Path | None, ring: str | None, kubeconfig: str | None, context: str | None
-) -> tuple[Run, bool]:
+) -> tuple[RunRecord, bool]:
     from kubeshard.examples.webhosting.api import RING
     from kubeshard.experiment.cluster import OnCluster, found
     from kubeshard.experiment.websites import Websites
@@ -453,7 +455,7 @@ async def _conducted_on_cluster(
         return await _conducted(conducted, folder)
 
 
-async def _conducted(conducted: Experiment, folder: Path) -> tuple[Run, bool]:
+async def _conducted(conducted: Experiment, folder: Path) -> tuple[RunRecord, bool]:
     interrupted = _stop_at_interrupt(conducted)
     try:
         await conducted.conduct()
@@ -507,7 +509,7 @@ def _stop_at_interrupt(conducted: Experiment) -> asyncio.Event:
     return interrupted
 
 
-def _judged(folder: Path, controller: str) -> Run:
+def _judged(folder: Path, controller: str) -> RunRecord:
     """Judges the run, writes what is made of its recording, and says how it went."""
     from kubeshard.experiment import levels, openmetrics
     from kubeshard.experiment.recording import read_run
@@ -535,7 +537,7 @@ def _judged(folder: Path, controller: str) -> Run:
     return run
 
 
-def _answer(run: Run, folder: Path) -> str:
+def _answer(run: RunRecord, folder: Path) -> str:
     """What the run says about capacity: about the load that was measured, and no other."""
     from kubeshard.experiment.recording import Request, read
 

@@ -16,7 +16,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.manager.config_file import Duration
 
 if TYPE_CHECKING:
-    from kubeshard.experiment.measuring.measurement import Outcome
+    from kubeshard.experiment.measuring.measurement import Findings
     from kubeshard.experiment.measuring.queries import Query, Window
 
 STANDARD_OUTPUT = "-"
@@ -160,7 +160,7 @@ async def _measured(
     ca: Path | None,
     output_dir: str,
     prefix: str,
-) -> Outcome:
+) -> Findings:
     from kubeshard.experiment.measuring.measurement import ask_all, rfc3339
     from kubeshard.experiment.measuring.prometheus import Prometheus, Unusable
     from kubeshard.runtime.tls import Tls

@@ -37,7 +37,7 @@ _WIDER = {("integer", "number"), ("int32", "int64"), ("float", "double")}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SchemaChange:
     """One difference. `version` is empty if it concerns the whole definition, `path` if it does not concern a field."""
 
     definition: str
@@ -55,18 +55,18 @@ Found = Iterator[tuple[str, bool, str]]
 """The path, whether the change is breaking, and the message."""
 
 
-def compared(old: Iterable[Manifest], new: Iterable[Manifest]) -> list[Change]:
+def compared(old: Iterable[Manifest], new: Iterable[Manifest]) -> list[SchemaChange]:
     """The differences between two sets of definitions, matched by name."""
     before, after = ({name_of(each): each for each in some} for some in (old, new))
     found = []
     for name in sorted({*before, *after}):
         if name not in after:
-            found.append(Change(name, "", "", True, "the definition is gone, and with it all objects"))
+            found.append(SchemaChange(name, "", "", True, "the definition is gone, and with it all objects"))
         elif name not in before:
-            found.append(Change(name, "", "", False, "the definition is new"))
+            found.append(SchemaChange(name, "", "", False, "the definition is new"))
         else:
             found += [
-                Change(name, version, path, breaking, message)
+                SchemaChange(name, version, path, breaking, message)
                 for version, (path, breaking, message) in _definitions(
                     before[name]["spec"], after[name]["spec"]
                 )

@@ -46,7 +46,7 @@ from kubeshard.core.times import micro_time
 from kubeshard.examples.webhosting.api import OPERATOR, Theme, Website
 from kubeshard.examples.webhosting.manifests import NAMESPACE
 from kubeshard.experiment.picture import Screen
-from kubeshard.experiment.plan import Plan
+from kubeshard.experiment.plan import LoadPlan
 from kubeshard.experiment.recording import Event, Usage
 from kubeshard.experiment.running import Asked, Experiment, ready_shards
 from kubeshard.experiment.scenarios import Scenario
@@ -189,7 +189,7 @@ class OnCluster(Experiment):
 
     async def conduct(self) -> None:
         """Raises LeftBehind, Unprepared if an object of the run exists already, NotAtWork; ApiError."""
-        plan = Plan(self._asked.scenario, self._rng(0))
+        plan = LoadPlan(self._asked.scenario, self._rng(0))
         try:
             async with self._screen.showing(self.picture), self._background(self._tick()):
                 try:
@@ -200,7 +200,7 @@ class OnCluster(Experiment):
         finally:
             self._end()
 
-    async def _create(self, plan: Plan) -> None:
+    async def _create(self, plan: LoadPlan) -> None:
         """Never an object that is there already: it would be deleted at the end."""
         self._doing = "preparing"
         for manifest in self._subject.foundation(plan):

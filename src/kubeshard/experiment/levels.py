@@ -25,7 +25,7 @@ from prometheus_client import Metric
 
 from kubeshard.experiment.objectives import CONTROLLER, QUANTILE, RECONCILE, Objective, objectives
 from kubeshard.experiment.quantiles import increase, of_buckets, of_samples
-from kubeshard.experiment.recording import Generation, Level, Request, Run, read, read_run, save
+from kubeshard.experiment.recording import Generation, Level, Request, RunRecord, read, read_run, save
 from kubeshard.experiment.scrapes import Scrape, read_scrapes
 
 WINDOW = 60.0
@@ -52,7 +52,7 @@ class Measured:
 
     def __init__(
         self,
-        run: Run,
+        run: RunRecord,
         scrapes: Iterable[Scrape],
         generations: Iterable[Generation],
         requests: Iterable[Request],

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from kubeshard.core.errors import ApiError, NotFound, Timeout, Unavailable
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.experiment.plan import Due, Plan
+from kubeshard.experiment.plan import Due, LoadPlan
 from kubeshard.experiment.recording import Request
 from kubeshard.experiment.tracker import Tracker, Written
 from kubeshard.experiment.validity import LATE
@@ -65,7 +65,7 @@ class Load:
     def in_flight(self) -> int:
         return len(self._tasks)
 
-    async def create_existing(self, plan: Plan) -> None:
+    async def create_existing(self, plan: LoadPlan) -> None:
         """Creates the existing objects as fast as possible; nothing is recorded. Raises ApiError."""
         waiting = iter(plan.existing)
 
@@ -86,7 +86,7 @@ class Load:
         """None if it does not exist."""
         return self._uids.get((due.namespace, due.name))
 
-    async def run(self, plan: Plan) -> None:
+    async def run(self, plan: LoadPlan) -> None:
         """Returns when all requests have been sent and answered. When it is cancelled, those without an answer are
         recorded as such.
         """

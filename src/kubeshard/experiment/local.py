@@ -21,7 +21,7 @@ from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.experiment.launches import Launch
 from kubeshard.experiment.picture import Screen
-from kubeshard.experiment.plan import Plan
+from kubeshard.experiment.plan import LoadPlan
 from kubeshard.experiment.processes import Processes
 from kubeshard.experiment.recording import Event, Usage
 from kubeshard.experiment.running import (
@@ -113,7 +113,7 @@ class OnThisMachine(Experiment):
 
     async def _prepared_and_loaded(self, place: Place) -> None:
         setup = self._asked.setup
-        plan = Plan(self._asked.scenario, self._rng(0))
+        plan = LoadPlan(self._asked.scenario, self._rng(0))
         self._doing = "preparing"
         async for _ in installing.install(
             self._client, self._subject.installation(ring=setup.kind == "external")

@@ -73,7 +73,7 @@ class _Agenda:
         return len(self._heap)
 
 
-class Plan:
+class LoadPlan:
     """`projects` and `themes` are what to create first, with their looks; `existing` the objects to create before the
     load. Iterate over the plan once.
     """

@@ -2,7 +2,7 @@
 
 | file | one line for each |
 |---|---|
-| `run.json` | the whole run: `Run`; written at the start, replaced at the end |
+| `run.json` | the whole run: `RunRecord`; written at the start, replaced at the end |
 | `requests.csv` | request of the load: `Request` |
 | `generations.csv` | generation of an object that a user wrote: `Generation` |
 | `events.csv` | thing that happened: `Event` |
@@ -135,7 +135,7 @@ class Level(msgspec.Struct, frozen=True):
     """What was worst, if there are several, such as `websites PATCH`."""
 
 
-class Run(msgspec.Struct, kw_only=True):
+class RunRecord(msgspec.Struct, kw_only=True):
     """What was run, where, and how it ended."""
 
     id: str
@@ -207,7 +207,7 @@ class Recorder:
         for file in self._files.values():
             file.flush()
 
-    def save(self, run: Run) -> None:
+    def save(self, run: RunRecord) -> None:
         """Replaces `run.json` as a whole."""
         save(self.folder, run)
 
@@ -224,19 +224,19 @@ class Recorder:
         self.close()
 
 
-def save(folder: Path, run: Run) -> None:
+def save(folder: Path, run: RunRecord) -> None:
     """Replaces `run.json` as a whole."""
     fresh = folder / f".{RUN}"
     fresh.write_bytes(msgspec.json.format(msgspec.json.encode(_without_nan(run)), indent=2) + b"\n")
     os.replace(fresh, folder / RUN)
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunRecord:
     """Raises FileNotFoundError, and msgspec.ValidationError if it is not a run's file."""
     found = msgspec.json.decode((folder / RUN).read_bytes())
     if not isinstance(found, dict):
         raise msgspec.ValidationError(f"{folder / RUN}: not an object")
-    return msgspec.convert({name: value for name, value in found.items() if value is not None}, Run)
+    return msgspec.convert({name: value for name, value in found.items() if value is not None}, RunRecord)
 
 
 def read(folder: Path, row: type[Row]) -> Iterator[Row]:
@@ -259,7 +259,7 @@ def _complete(file: IO[str]) -> Iterator[str]:
             yield line
 
 
-def _without_nan(run: Run) -> dict[str, Any]:
+def _without_nan(run: RunRecord) -> dict[str, Any]:
     """JSON has no NaN."""
     given: dict[str, Any] = msgspec.to_builtins(run)
     return {

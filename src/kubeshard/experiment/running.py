@@ -28,9 +28,9 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import Selector
 from kubeshard.experiment.load import Load
 from kubeshard.experiment.picture import Percentiles, Picture, Screen
-from kubeshard.experiment.plan import Plan
+from kubeshard.experiment.plan import LoadPlan
 from kubeshard.experiment.quantiles import Latencies, of_samples
-from kubeshard.experiment.recording import Event, Gauge, Recorder, Run, Usage
+from kubeshard.experiment.recording import Event, Gauge, Recorder, RunRecord, Usage
 from kubeshard.experiment.scenarios import Scenario
 from kubeshard.experiment.setups import Setup
 from kubeshard.experiment.subject import Subject
@@ -98,7 +98,7 @@ class Experiment:
         self._folder = folder
         self._recorder = Recorder(folder)
         setup = asked.setup
-        self.run = Run(
+        self.run = RunRecord(
             id=world.rng.token(),
             scenario=asked.scenario.name,
             setup=setup.kind,
@@ -143,7 +143,7 @@ class Experiment:
         self._doing = "stopping"
         self._stopping.set()
 
-    async def _loads(self, plan: Plan) -> None:
+    async def _loads(self, plan: LoadPlan) -> None:
         """The run, on a cluster that has what the plan needs."""
         scenario = self._asked.scenario
         load = self._load = Load(
@@ -213,14 +213,14 @@ class Experiment:
         self._recorder.save(self.run)
         self._note(Event(self.run.began, "load-began", "", ""))
 
-    def _existing_are_due(self, load: Load, plan: Plan) -> None:
+    def _existing_are_due(self, load: Load, plan: LoadPlan) -> None:
         """In a cold start, users wait for all objects from the moment on at which the programs start."""
         began = self.run.began
         for due in plan.existing:
             if uid := load.uid_of(due):
                 self._tracker.wrote(Written(due.namespace, due.name, uid, 1, began, began, began))
 
-    async def _loaded(self, load: Load, plan: Plan) -> None:
+    async def _loaded(self, load: Load, plan: LoadPlan) -> None:
         """Returns at the end of the load, or once it is to stop."""
         loading = asyncio.create_task(load.run(plan), name="load")
         stopping = asyncio.create_task(self._stopping.wait(), name="stop")

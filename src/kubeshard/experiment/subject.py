@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from kubeshard.client.client import Client
 from kubeshard.core.objects import Form, KubeObject, ObjectMeta
 from kubeshard.core.selectors import Selector
-from kubeshard.experiment.plan import Due, Plan
+from kubeshard.experiment.plan import Due, LoadPlan
 
 RUN_LABEL = "run-id"
 REQUESTED = "experiment-reconcile"
@@ -42,7 +42,7 @@ class Subject(Protocol):
         """What an empty cluster needs; `ring`: for a sharder service too."""
         ...
 
-    def foundation(self, plan: Plan) -> Iterator[Mapping[str, Any]]:
+    def foundation(self, plan: LoadPlan) -> Iterator[Mapping[str, Any]]:
         """What the objects of a plan need."""
         ...
 

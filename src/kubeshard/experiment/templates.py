@@ -21,7 +21,7 @@ from kubeshard.core.kinds import Kind, split_api_version
 from kubeshard.core.objects import Form, KubeObject, ObjectMeta, PartialObject, field, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
-from kubeshard.experiment.plan import Due, Plan
+from kubeshard.experiment.plan import Due, LoadPlan
 from kubeshard.experiment.subject import REQUESTED, RUN_LABEL, Seen, labels_of
 from kubeshard.sharding.crd import sharder_prerequisites
 from kubeshard.sharding.names import shard_label
@@ -109,7 +109,7 @@ class Templates:
             yield from sharder_prerequisites()
         yield from self._given
 
-    def foundation(self, plan: Plan) -> Iterator[Mapping[str, Any]]:
+    def foundation(self, plan: LoadPlan) -> Iterator[Mapping[str, Any]]:
         for name in [self._namespace] if self._namespace else plan.projects:
             yield {
                 "apiVersion": "v1",

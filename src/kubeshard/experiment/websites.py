@@ -12,7 +12,7 @@ from kubeshard.core.selectors import Selector
 from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import READY, RING, SKIP_WORKLOAD_LABEL, Theme, Website, WebsiteSpec
 from kubeshard.experiment.objectives import CONTROLLER
-from kubeshard.experiment.plan import Due, Plan
+from kubeshard.experiment.plan import Due, LoadPlan
 from kubeshard.experiment.subject import REQUESTED, RUN_LABEL, Seen, labels_of
 from kubeshard.sharding.crd import sharder_prerequisites
 from kubeshard.sharding.names import shard_label
@@ -40,7 +40,7 @@ class Websites:
         yield from manifests.crds()
         yield manifests.system_namespace()
 
-    def foundation(self, plan: Plan) -> Iterator[Mapping[str, Any]]:
+    def foundation(self, plan: LoadPlan) -> Iterator[Mapping[str, Any]]:
         """The projects and Themes of a plan."""
         for name in plan.projects:
             yield self._labelled(manifests.project(name))

@@ -15,7 +15,7 @@ SHOWN = 20
 """Violations that are listed for one query; the CSV has all."""
 
 
-class Outcome(NamedTuple):
+class Findings(NamedTuple):
     """The names of queries with reasons, in the order of the file."""
 
     levels: int
@@ -36,7 +36,7 @@ async def ask_all(
     prometheus: Prometheus,
     write: Callable[[str, Iterable[str]], None],
     say: Callable[[str], None],
-) -> Outcome:
+) -> Findings:
     """`write` gets the name of each query with the lines of its CSV, `say` gets sentences for people. A query without
     an answer does not prevent others. Raises Unusable.
     """
@@ -65,7 +65,7 @@ async def ask_all(
                 unmeasured.append(f"{query.name} (no data)")
         else:
             say(f"{query.name}: {len(answer.series)} series")
-    return Outcome(levels, missed, unmeasured)
+    return Findings(levels, missed, unmeasured)
 
 
 def _numbers(series: Iterable[Series]) -> list[tuple[Series, Point]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kubeshard.experiment.objectives import QUANTILE, QUEUE, RECONCILE
-from kubeshard.experiment.recording import Run
+from kubeshard.experiment.recording import RunRecord
 from kubeshard.experiment.report.figures import (
     CONTROLLERS,
     Process,
@@ -44,7 +44,7 @@ class Compared:
     recorded: Recorded
 
     @property
-    def run(self) -> Run:
+    def run(self) -> RunRecord:
         return self.recorded.run
 
     @cached_property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 
-from kubeshard.experiment.recording import Run
+from kubeshard.experiment.recording import RunRecord
 from kubeshard.experiment.report.charts import Chart
 from kubeshard.experiment.report.colours import DARK, LIGHT, themed, variables
 from kubeshard.experiment.report.words import verdict
@@ -88,7 +88,7 @@ def bullets(texts: Iterable[str]) -> Markup:
 _SIGNS = {"good": "\u2713", "bad": "\u2717", "unsure": "!"}
 
 
-def judged(run: Run, tag: str = "span") -> Markup:
+def judged(run: RunRecord, tag: str = "span") -> Markup:
     """The verdict, with a sign for those who cannot tell its colour."""
     kind, sentence = verdict(run)
     return Markup(f'<{tag} class="verdict {kind}">{element("b", _SIGNS[kind])} {escape(sentence)}</{tag}>')

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kubeshard.experiment.recording import Run
+from kubeshard.experiment.recording import RunRecord
 from kubeshard.experiment.report.figures import CONTROLLERS, Process, loads, processes, together, waiting
 from kubeshard.experiment.report.files import save
 from kubeshard.experiment.report.html import (
@@ -102,7 +102,7 @@ def _generations(recorded: Recorded) -> Iterator[Markup]:
     )
 
 
-def _levels(run: Run) -> Iterator[Markup]:
+def _levels(run: RunRecord) -> Iterator[Markup]:
     if not run.levels:
         return
     yield element("h2", "Service levels")
@@ -216,7 +216,7 @@ def _incidents(recorded: Recorded) -> Iterator[Markup]:
         yield paragraph(f"And {plural(len(found) - MOST_INCIDENTS, 'more event')}: see events.csv.")
 
 
-def _notes(run: Run) -> Iterator[Markup]:
+def _notes(run: RunRecord) -> Iterator[Markup]:
     if run.notes:
         yield element("h2", "Notes")
         yield bullets(run.notes)

@@ -19,7 +19,7 @@ from kubeshard.experiment.recording import (
     Generation,
     Request,
     Row,
-    Run,
+    RunRecord,
     Usage,
     read,
     read_run,
@@ -31,7 +31,7 @@ from kubeshard.experiment.scrapes import read_scrapes
 class Recorded:
     """All rows of a run. Each list is in the order of time, by `due` for the load."""
 
-    run: Run
+    run: RunRecord
     requests: list[Request]
     generations: list[Generation]
     events: list[Event]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from enum import Enum
 
-from kubeshard.experiment.recording import Level, Run
+from kubeshard.experiment.recording import Level, RunRecord
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -106,12 +106,12 @@ SERVERS = {
 }
 
 
-def setup(run: Run) -> str:
+def setup(run: RunRecord) -> str:
     """The set-up as it is named beside others: `external, 3 x 15`."""
     return f"{run.setup}, {run.instances} x {run.workers}"
 
 
-def what(run: Run) -> str:
+def what(run: RunRecord) -> str:
     """One sentence that says what was run."""
     sharder, operator = (PROGRAMS.get(each, each) for each in (run.program.split("+") * 2)[:2])
     workers = f"{plural(run.workers, 'worker')}{' each' if run.instances > 1 else ''}"
@@ -129,7 +129,7 @@ def what(run: Run) -> str:
     )
 
 
-def verdict(run: Run) -> tuple[str, str]:
+def verdict(run: RunRecord) -> tuple[str, str]:
     """(good, bad or unsure; a sentence or two): whether the figures count, and which levels were kept."""
     missed = [level for level in run.levels if not level.kept]
     ended = (
