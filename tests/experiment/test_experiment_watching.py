@@ -67,15 +67,15 @@ def test_a_process_that_was_restarted_counts_from_zero() -> None:
 
 def test_bytes_are_added_up_over_the_connections_of_a_process() -> None:
     meter = Meter()
-    meter.look({1: Bytes(10, 20), 2: Bytes(5, 5), 9: Bytes(99, 99)}, {1: 100, 2: 200})
-    meter.look({1: Bytes(15, 20), 3: Bytes(1, 1)}, {1: 100, 3: 200})
+    meter.measure({1: Bytes(10, 20), 2: Bytes(5, 5), 9: Bytes(99, 99)}, {1: 100, 2: 200})
+    meter.measure({1: Bytes(15, 20), 3: Bytes(1, 1)}, {1: 100, 3: 200})
     assert meter.total == {100: Bytes(15, 20), 200: Bytes(6, 6)}
 
 
 def test_a_number_that_another_connection_has_now_is_not_subtracted() -> None:
     meter = Meter()
-    meter.look({1: Bytes(100, 100)}, {1: 7})
-    meter.look({1: Bytes(3, 120)}, {1: 7})
+    meter.measure({1: Bytes(100, 100)}, {1: 7})
+    meter.measure({1: Bytes(3, 120)}, {1: 7})
     assert meter.total == {7: Bytes(103, 220)}
 
 

@@ -22,8 +22,8 @@ from kubeshard.version import how_to_install
 if TYPE_CHECKING:
     from kubeshard.experiment.picture import Screen
     from kubeshard.experiment.recording import RunRecord
-    from kubeshard.experiment.running import Asked, Experiment
-    from kubeshard.experiment.servers import Place
+    from kubeshard.experiment.running import Experiment, Settings
+    from kubeshard.experiment.servers import RunningServer
     from kubeshard.experiment.subject import Subject
     from kubeshard.runtime.rng import Rng
 
@@ -278,7 +278,7 @@ def experiment(
     elif kubeconfig or context:
         raise ConfigurationError("--kubeconfig and --context need --on cluster")
     try:
-        from kubeshard.experiment.running import Asked, NotAtWork, ServerLost
+        from kubeshard.experiment.running import NotAtWork, ServerLost, Settings
         from kubeshard.experiment.servers import ServerFailed
         from kubeshard.experiment.setups import Setup
 
@@ -300,8 +300,8 @@ def experiment(
         check_scenario(wanted)
         go = Path("go") if program == "go" else None  # what is installed is not a file here
         setup = Setup("external", 0, workers or _WORKERS, go, go)
-        asked = Asked(wanted, setup, server, scale, seed, parallel, {})
-        conducted = _conducted_on_cluster(asked, output, ring, kubeconfig, context)
+        settings = Settings(wanted, setup, server, scale, seed, parallel, {})
+        conducted = _conducted_on_cluster(settings, output, ring, kubeconfig, context)
     else:
         setup_kind = setup_kind or ("singleton" if own else "external")
         subject, mine = _subject(scenario, setup_kind, own, template, manifests, ready, ring, controller)
@@ -319,8 +319,8 @@ def experiment(
         if latency and server != "embedded":
             raise ConfigurationError("--latency is the embedded API server's: leave out --on, or --latency")
         pinning = layout(sorted(os.sched_getaffinity(0))) if pin else {}
-        asked = Asked(wanted, setup, server, scale, seed, parallel, pinning, latency or 0.0)
-        conducted = _conducted_here(asked, _new_folder(output, scenario, setup_kind), subject)
+        settings = Settings(wanted, setup, server, scale, seed, parallel, pinning, latency or 0.0)
+        conducted = _conducted_here(settings, _new_folder(output, scenario, setup_kind), subject)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             run, interrupted = runner.run(conducted)
@@ -413,20 +413,22 @@ def _new_folder(given: Path | None, scenario: str, setup: str) -> Path:
 
 
 async def _conducted_here(
-    asked: Asked, folder: Path, subject: Callable[[str], Subject]
+    settings: Settings, folder: Path, subject: Callable[[str], Subject]
 ) -> tuple[RunRecord, bool]:
     from kubeshard.experiment.local import OnThisMachine
     from kubeshard.runtime.world import REAL_WORLD
 
     environment = dict(os.environ)
-    screen, serving = _screen(), _serving(asked, folder, environment)
-    conducted = OnThisMachine(asked, folder, REAL_WORLD, _rngs(asked), screen, subject, serving, environment)
+    screen, serving = _screen(), _serving(settings, folder, environment)
+    conducted = OnThisMachine(
+        settings, folder, REAL_WORLD, _rngs(settings), screen, subject, serving, environment
+    )
     screen.say(f"{conducted.run.title}; the run is recorded in {folder}")
     return await _conducted(conducted, folder)
 
 
 async def _conducted_on_cluster(
-    asked: Asked, output: Path | None, ring: str | None, kubeconfig: str | None, context: str | None
+    settings: Settings, output: Path | None, ring: str | None, kubeconfig: str | None, context: str | None
 ) -> tuple[RunRecord, bool]:
     from kubeshard.examples.webhosting.api import RING
     from kubeshard.experiment.cluster import OnCluster, found
@@ -434,16 +436,16 @@ async def _conducted_on_cluster(
     from kubeshard.manager.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
 
-    ring, scenario = ring or RING, asked.scenario
+    ring, scenario = ring or RING, settings.scenario
     async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
         kind, shards = await found(client, scenario, ring)
-        asked = asked._replace(setup=asked.setup._replace(kind=kind, instances=shards))
+        settings = settings._replace(setup=settings.setup._replace(kind=kind, instances=shards))
         folder, screen = _new_folder(output, scenario.name, "cluster"), _screen()
         conducted = OnCluster(
-            asked,
+            settings,
             folder,
             REAL_WORLD,
-            _rngs(asked),
+            _rngs(settings),
             screen,
             lambda run: Websites(run, scenario.name, ring),
             client,
@@ -467,10 +469,10 @@ async def _conducted(conducted: Experiment, folder: Path) -> tuple[RunRecord, bo
     return _judged(folder, conducted.controller), interrupted.is_set()
 
 
-def _rngs(asked: Asked) -> Callable[[int], Rng]:
+def _rngs(settings: Settings) -> Callable[[int], Rng]:
     from kubeshard.testing.virtual_world import SeededRng
 
-    return lambda part: SeededRng(asked.seed * 2 + part)
+    return lambda part: SeededRng(settings.seed * 2 + part)
 
 
 def _screen() -> Screen:
@@ -486,12 +488,14 @@ def _screen() -> Screen:
     return Terminal(Console(highlight=False))
 
 
-def _serving(asked: Asked, folder: Path, environment: dict[str, str]) -> AbstractAsyncContextManager[Place]:
+def _serving(
+    settings: Settings, folder: Path, environment: dict[str, str]
+) -> AbstractAsyncContextManager[RunningServer]:
     from kubeshard.experiment import servers
 
-    if asked.server == "real":
+    if settings.server == "real":
         return servers.real(folder / "logs" / "control-plane")
-    return servers.embedded(folder / "logs", environment, asked.latency)
+    return servers.embedded(folder / "logs", environment, settings.latency)
 
 
 def _stop_at_interrupt(conducted: Experiment) -> asyncio.Event:

@@ -48,7 +48,7 @@ from kubeshard.examples.webhosting.manifests import NAMESPACE
 from kubeshard.experiment.picture import Screen
 from kubeshard.experiment.plan import LoadPlan
 from kubeshard.experiment.recording import Event, Usage
-from kubeshard.experiment.running import Asked, Experiment, ready_shards
+from kubeshard.experiment.running import Experiment, Settings, ready_shards
 from kubeshard.experiment.scenarios import Scenario
 from kubeshard.experiment.setups import Kind as SetupKind
 from kubeshard.experiment.subject import RUN_LABEL, Subject
@@ -169,7 +169,7 @@ class OnCluster(Experiment):
 
     def __init__(
         self,
-        asked: Asked,
+        settings: Settings,
         folder: Path,
         world: World,
         rng: Callable[[int], Rng],
@@ -177,7 +177,7 @@ class OnCluster(Experiment):
         subject: Callable[[str], Subject],
         client: Client,
     ) -> None:
-        super().__init__(asked, folder, world, rng, screen, subject)
+        super().__init__(settings, folder, world, rng, screen, subject)
         self._client = client.with_user_agent("experiment")
         self._victims = self._rng(1)
 
@@ -189,7 +189,7 @@ class OnCluster(Experiment):
 
     async def conduct(self) -> None:
         """Raises LeftBehind, Unprepared if an object of the run exists already, NotAtWork; ApiError."""
-        plan = LoadPlan(self._asked.scenario, self._rng(0))
+        plan = LoadPlan(self._settings.scenario, self._rng(0))
         try:
             async with self._screen.showing(self.picture), self._background(self._tick()):
                 try:
@@ -241,7 +241,7 @@ class OnCluster(Experiment):
 
     async def _beside_load(self) -> None:
         acts = {"kill": self._kill, "roll": self._roll}
-        disturbance = self._asked.scenario.disturbance
+        disturbance = self._settings.scenario.disturbance
 
         async def act() -> None:
             try:

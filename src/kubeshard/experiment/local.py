@@ -27,15 +27,15 @@ from kubeshard.experiment.recording import Event, Usage
 from kubeshard.experiment.running import (
     AT_WORK_WITHIN,
     TICK,
-    Asked,
     Experiment,
     NotAtWork,
     ServerLost,
+    Settings,
     ready_shards,
 )
 from kubeshard.experiment.scenarios import Scenario
 from kubeshard.experiment.scrapes import Scraper, Scrapes
-from kubeshard.experiment.servers import Place
+from kubeshard.experiment.servers import RunningServer
 from kubeshard.experiment.setups import Programs
 from kubeshard.experiment.subject import Subject
 from kubeshard.runtime.rng import Rng, one_of
@@ -66,54 +66,54 @@ class OnThisMachine(Experiment):
 
     def __init__(
         self,
-        asked: Asked,
+        settings: Settings,
         folder: Path,
         world: World,
         rng: Callable[[int], Rng],
         screen: Screen,
         subject: Callable[[str], Subject],
-        serving: AbstractAsyncContextManager[Place],
+        serving: AbstractAsyncContextManager[RunningServer],
         environment: Mapping[str, str],
     ) -> None:
-        super().__init__(asked, folder, world, rng, screen, subject)
+        super().__init__(settings, folder, world, rng, screen, subject)
         self._serving = serving
         self._environment = environment
         self._logs = folder / "logs"
         self._wire_problem = ""
 
     async def conduct(self) -> None:
-        processes = Processes(self._logs, self._environment, self._clock, self._note, self._asked.pinning)
+        processes = Processes(self._logs, self._environment, self._clock, self._note, self._settings.pinning)
         self._processes = processes
         try:
-            async with self._serving as place, self._screen.showing(self.picture):
+            async with self._serving as server, self._screen.showing(self.picture):
                 try:
-                    for watched in place.processes:
+                    for watched in server.processes:
                         processes.watch(watched)
-                    await self._on(place)
+                    await self._on(server)
                 finally:
                     self._wire_problem = processes.wire_problem
                     processes.kill_all()  # before the server, which they would miss
         finally:
             self._end()
 
-    async def _on(self, place: Place) -> None:
-        config = await load_config(kubeconfig=place.kubeconfig)
+    async def _on(self, server: RunningServer) -> None:
+        config = await load_config(kubeconfig=server.kubeconfig)
         token = config.auth.token if isinstance(config.auth, BearerToken) else ""
         async with Client(config, world=self._world) as client:
             self._client = client.with_user_agent("experiment")
-            self._place = place
+            self._server = server
             self._scraper = Scraper(self._world, token)
             self._scrapes = Scrapes(self._folder)
             try:
                 async with self._background(self._watch_server(), self._tick()):
-                    await self._prepared_and_loaded(place)
+                    await self._prepared_and_loaded(server)
             finally:
                 await self._scraper.close()
                 self._scrapes.close()
 
-    async def _prepared_and_loaded(self, place: Place) -> None:
-        setup = self._asked.setup
-        plan = LoadPlan(self._asked.scenario, self._rng(0))
+    async def _prepared_and_loaded(self, server: RunningServer) -> None:
+        setup = self._settings.setup
+        plan = LoadPlan(self._settings.scenario, self._rng(0))
         self._doing = "preparing"
         async for _ in installing.install(
             self._client, self._subject.installation(ring=setup.kind == "external")
@@ -121,9 +121,9 @@ class OnThisMachine(Experiment):
             pass
         async for _ in installing.install(self._client, self._subject.foundation(plan)):
             pass
-        programs = self._programs = Programs(setup, place.kubeconfig, self._logs, LEASE_SECONDS, self._clock)
+        programs = self._programs = Programs(setup, server.kubeconfig, self._logs, LEASE_SECONDS, self._clock)
         self._disturbances = Disturbances(
-            self._asked.scenario, self._processes, programs, self._rng(1), self._at_work
+            self._settings.scenario, self._processes, programs, self._rng(1), self._at_work
         )
         self._processes.measure_wire()
         await self._loads(plan)
@@ -163,7 +163,7 @@ class OnThisMachine(Experiment):
         return self._processes.ended
 
     async def _watch_server(self) -> None:
-        while not (why := self._place.lost()):  # noqa: ASYNC110 - another process, there is nothing to wait on
+        while not (why := self._server.lost()):  # noqa: ASYNC110 - another process, there is nothing to wait on
             await asyncio.sleep(TICK)
         self._note(Event(self._clock.wall(), "server-lost", "", why))
         self.run = msgspec.structs.replace(
@@ -207,7 +207,7 @@ class OnThisMachine(Experiment):
     async def _at_work(self, launches: Sequence[Launch]) -> None:
         """Returns once these instances work, or the run is to stop. Raises NotAtWork."""
         names = {launch.name for launch in launches}
-        kind = self._asked.setup.kind
+        kind = self._settings.setup.kind
         until = asyncio.get_running_loop().time() + AT_WORK_WITHIN
         ended = self._processes.ends.copy()
         while not self._stopping.is_set():

@@ -50,8 +50,8 @@ class Screen(Protocol):
 
     def say(self, text: str) -> None: ...
 
-    def showing(self, look: Callable[[], Picture]) -> AbstractAsyncContextManager[None]:
-        """Shows the run as long as the block lasts. `look` gives the picture to show."""
+    def showing(self, picture: Callable[[], Picture]) -> AbstractAsyncContextManager[None]:
+        """Shows the run as long as the block lasts. `picture` gives the picture to show."""
         ...
 
 
@@ -62,23 +62,23 @@ class Lines:
         self.say = say
 
     @asynccontextmanager
-    async def showing(self, look: Callable[[], Picture]) -> AsyncIterator[None]:
-        telling = asyncio.create_task(self._tell(look), name="screen")
+    async def showing(self, picture: Callable[[], Picture]) -> AsyncIterator[None]:
+        telling = asyncio.create_task(self._tell(picture), name="screen")
         try:
             yield
         finally:
             await cancelled(telling)
-            self.say(line(look()))
+            self.say(line(picture()))
 
-    async def _tell(self, look: Callable[[], Picture]) -> None:
+    async def _tell(self, picture: Callable[[], Picture]) -> None:
         told = 0
         while True:
             await asyncio.sleep(_LINE_EVERY)
-            picture = look()
-            for event in picture.happened[told:]:
+            shown = picture()
+            for event in shown.happened[told:]:
                 self.say(f"  {happening(event)}")
-            told = len(picture.happened)
-            self.say(line(picture))
+            told = len(shown.happened)
+            self.say(line(shown))
 
 
 async def cancelled(task: asyncio.Task[None]) -> None:

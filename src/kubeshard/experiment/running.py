@@ -52,7 +52,7 @@ _QUEUE = "workqueue_queue_duration_seconds"
 _RECONCILE = "controller_runtime_reconcile_time_seconds"
 
 
-class Asked(NamedTuple):
+class Settings(NamedTuple):
     """What to run. `scenario` has been scaled already; `scale` says by how much."""
 
     scenario: Scenario
@@ -83,33 +83,33 @@ class Experiment:
 
     def __init__(
         self,
-        asked: Asked,
+        settings: Settings,
         folder: Path,
         world: World,
         rng: Callable[[int], Rng],
         screen: Screen,
         subject: Callable[[str], Subject],
     ) -> None:
-        self._asked = asked
+        self._settings = settings
         self._world = world
         self._clock = world.clock
         self._rng = rng
         self._screen = screen
         self._folder = folder
         self._recorder = Recorder(folder)
-        setup = asked.setup
+        setup = settings.setup
         self.run = RunRecord(
             id=world.rng.token(),
-            scenario=asked.scenario.name,
+            scenario=settings.scenario.name,
             setup=setup.kind,
             program=setup.program,
-            server=asked.server,
+            server=settings.server,
             instances=setup.instances,
             workers=setup.workers,
-            scale=asked.scale,
-            seed=asked.seed,
-            duration=asked.scenario.duration,
-            latency=asked.latency,
+            scale=settings.scale,
+            seed=settings.seed,
+            duration=settings.scenario.duration,
+            latency=settings.latency,
             machine=dict(machine()),
         )
         self._recorder.save(self.run)
@@ -145,13 +145,13 @@ class Experiment:
 
     async def _loads(self, plan: LoadPlan) -> None:
         """The run, on a cluster that has what the plan needs."""
-        scenario = self._asked.scenario
+        scenario = self._settings.scenario
         load = self._load = Load(
             lambda due: self._subject.send(self._client, due),
             self._tracker,
             self._recorder.add,
             self._clock,
-            self._asked.parallel,
+            self._settings.parallel,
         )
         async with self._background(self._follow()):
             if not scenario.cold:
@@ -224,7 +224,7 @@ class Experiment:
         """Returns at the end of the load, or once it is to stop."""
         loading = asyncio.create_task(load.run(plan), name="load")
         stopping = asyncio.create_task(self._stopping.wait(), name="stop")
-        seconds = self._asked.scenario.duration
+        seconds = self._settings.scenario.duration
         try:
             deadline = asyncio.get_running_loop().time() + seconds
             await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -243,7 +243,7 @@ class Experiment:
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while loop.time() < until and not self._stopping.is_set():
-            if self._asked.scenario.cold and not self._tracker.unready:
+            if self._settings.scenario.cold and not self._tracker.unready:
                 return
             await asyncio.sleep(min(TICK, max(0.0, until - loop.time())))
 
@@ -258,7 +258,7 @@ class Experiment:
         load = self._load
         if load is not None and not math.isnan(self.run.began):
             conditions = Conditions(
-                load.due, load.late, load.bound, self._asked.parallel, self._probes, self._busy,
+                load.due, load.late, load.bound, self._settings.parallel, self._probes, self._busy,
                 self._ended_by_themselves(),
             )  # fmt: skip
             notes = [
@@ -294,7 +294,7 @@ class Experiment:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while act is not None:
-            due += self._asked.scenario.disturbed_every
+            due += self._settings.scenario.disturbed_every
             await asyncio.sleep(due - loop.time())
             await act()
 
@@ -382,7 +382,7 @@ class Experiment:
         """Raises NotAtWork."""
         loop = asyncio.get_running_loop()
         self._doing = f"waiting for {what}"
-        until = loop.time() + max(AT_WORK_WITHIN, self._asked.scenario.duration)
+        until = loop.time() + max(AT_WORK_WITHIN, self._settings.scenario.duration)
         while not condition() and not self._stopping.is_set():
             if loop.time() > until:
                 raise NotAtWork(f"it took too long: {what}")

@@ -29,22 +29,22 @@ class Terminal:
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     @asynccontextmanager
-    async def showing(self, look: Callable[[], Picture]) -> AsyncIterator[None]:
+    async def showing(self, picture: Callable[[], Picture]) -> AsyncIterator[None]:
         if not self._console.is_terminal:
-            async with Lines(self.say).showing(look):
+            async with Lines(self.say).showing(picture):
                 yield
             return
         with Live(console=self._console, auto_refresh=False) as live:
-            drawing = asyncio.create_task(self._draw(live, look), name="screen")
+            drawing = asyncio.create_task(self._draw(live, picture), name="screen")
             try:
                 yield
             finally:
                 await cancelled(drawing)
-                live.update(frame(look()), refresh=True)
+                live.update(frame(picture()), refresh=True)
 
-    async def _draw(self, live: Live, look: Callable[[], Picture]) -> None:
+    async def _draw(self, live: Live, picture: Callable[[], Picture]) -> None:
         while True:
-            live.update(frame(look()), refresh=True)
+            live.update(frame(picture()), refresh=True)
             await asyncio.sleep(_REFRESH)
 
 

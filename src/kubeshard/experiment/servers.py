@@ -25,7 +25,7 @@ class ServerFailed(KubeshardError):
     """The API server did not become ready."""
 
 
-class Place(NamedTuple):
+class RunningServer(NamedTuple):
     kubeconfig: Path
     processes: Sequence[Watched]
     lost: Callable[[], str]
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 @asynccontextmanager
 async def embedded(
     folder: Path, environment: Mapping[str, str], latency: float = 0.0
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[RunningServer]:
     """`folder` exists. `latency`, in seconds, is added to each answer. Raises ServerFailed."""
     kubeconfig = folder / "kubeconfig"
     command = [sys.executable, "-m", "kubeshard", "apiserver", "--port", "0", "--kubeconfig", str(kubeconfig)]
@@ -47,7 +47,7 @@ async def embedded(
                 if not child.running:
                     raise ServerFailed(f"the API server did not start: {child.tail(3)}")
                 await asyncio.sleep(_POLL)
-        yield Place(
+        yield RunningServer(
             kubeconfig,
             [Watched("apiserver", "server", child.pid)],
             lambda: _lost([child]),
@@ -61,7 +61,7 @@ async def embedded(
 
 
 @asynccontextmanager
-async def real(folder: Path) -> AsyncIterator[Place]:
+async def real(folder: Path) -> AsyncIterator[RunningServer]:
     """etcd, kube-apiserver and kube-controller-manager. Raises ConfigurationError if they are not installed, and
     ControlPlaneFailed.
     """
@@ -72,7 +72,7 @@ async def real(folder: Path) -> AsyncIterator[Place]:
             while not kube.ready():  # noqa: ASYNC110 - another process, there is nothing to wait on
                 await asyncio.sleep(_POLL)
         kube.wait_ready()  # starts the controllers
-        yield Place(
+        yield RunningServer(
             kube.kubeconfig,
             [Watched(child.name, "server", child.pid) for child in kube.children],
             lambda: _lost(kube.children),

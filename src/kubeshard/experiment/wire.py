@@ -3,7 +3,7 @@
 Run by an experiment as a process of its own, since reading the kernel's table of sockets takes time that would be
 missing when it is to be noted when an object became ready. Prints a JSON object per second: for each process with the
 same parent as this one, and for the parent itself, the bytes received and sent since this program started. Not
-counted: what a connection transfers after the last look at it, less than a second before it is closed.
+counted: what a connection transfers after it was last measured, less than a second before it is closed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Meter:
 
     def __init__(self) -> None:
         self._seen: dict[int, Bytes] = {}
-        """The counters of each socket at the last look."""
+        """The counters of each socket at the last measurement."""
         self.total: dict[int, Bytes] = {}
 
-    def look(self, sockets: Mapping[int, Bytes], owners: Mapping[int, int]) -> None:
+    def measure(self, sockets: Mapping[int, Bytes], owners: Mapping[int, int]) -> None:
         """`sockets` are the counters by inode, `owners` the processes that have the sockets open, by inode."""
         for inode, process in owners.items():
             now = sockets.get(inode)
@@ -63,7 +63,7 @@ def main() -> None:
         while True:
             processes = [parent, *parent.children()]
             owners = {inode: each.pid for each in processes for inode in _inodes_of(each.pid)}
-            meter.look(table.read(), owners)
+            meter.measure(table.read(), owners)
             line = {str(process): counted for process, counted in meter.total.items()}
             print(msgspec.json.encode(line).decode(), flush=True)
             signal.pause()

@@ -26,7 +26,7 @@ from kubeshard.testing.control_plane import ControlPlane
 from kubeshard_apiserver.controllers.controllers import Controllers
 from kubeshard_apiserver.serving.embedded import EmbeddedServer
 
-_LOOK = 0.1
+_POLL = 0.1
 
 
 class Server(NamedTuple):
@@ -108,7 +108,7 @@ async def _control_plane(
             kube.spawn()
             async with asyncio.timeout(patience):
                 while not kube.ready():  # noqa: ASYNC110 - another process, there is nothing to wait on
-                    await asyncio.sleep(_LOOK)
+                    await asyncio.sleep(_POLL)
         seconds = clock.monotonic() - began
         console.print(f"etcd and kube-apiserver run on this machine: {seconds:.1f} s", soft_wrap=True)
         yield Server(kube.kubeconfig, str(kube.kubectl_path))
