@@ -108,7 +108,7 @@ class Bench:
             "kind": operator_config.KIND,
             **_addresses(),
         }
-        command = [str(program.go)] if program.go else [*_KUBESHARD, "webhosting-operator"]
+        command = [str(program.go)] if program.go else [*_WEBHOSTING, "operator"]
         return self._start("operator", command, document, WEBSITE_CONCURRENT_SYNCS=str(workers))
 
     def start_instance(self, name: str, mode: str) -> Child:
@@ -118,7 +118,7 @@ class Bench:
             "kind": operator_config.KIND,
             **_addresses(),
         }
-        command = [*_KUBESHARD, "webhosting-operator", "--sharding", mode]
+        command = [*_WEBHOSTING, "operator", "--sharding", mode]
         return self._start(name, [*command, "--shard-name", name, "--namespace", SYSTEM_NAMESPACE], document)
 
     def _start(
@@ -285,6 +285,7 @@ def progress(*words: object) -> None:
 
 
 _KUBESHARD = (sys.executable, "-m", "kubeshard")
+_WEBHOSTING = (sys.executable, "-m", "kubeshard.examples.webhosting")
 
 
 def _addresses() -> dict[str, Any]:

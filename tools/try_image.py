@@ -119,11 +119,18 @@ class Cluster:
         return self._container("sharder-a", (NAMESPACE, "sharder"), rendered["args"], {"/config.yaml": file})
 
     def shard(self) -> AbstractContextManager[Container]:
-        return self._container(SHARD, ("default", "shard"), ["checksum-controller"], {})
+        return self._container(
+            SHARD, ("default", "shard"), ["kubeshard.examples.checksum"], {}, ("/usr/bin/python3", "-I", "-m")
+        )
 
     @contextmanager
     def _container(
-        self, name: str, account: tuple[str, str], arguments: list[str], mounts: dict[str, Path]
+        self,
+        name: str,
+        account: tuple[str, str],
+        arguments: list[str],
+        mounts: dict[str, Path],
+        entry_point: tuple[str, ...] = (),
     ) -> Iterator[Container]:
         address = urlsplit(self._kube.url)
         container = Container(
@@ -136,6 +143,7 @@ class Cluster:
                 "KUBERNETES_SERVICE_PORT": str(address.port),
             },
             mounts={TOKENS: self._credentials(*account), **mounts},
+            entry_point=entry_point,
         )
         try:
             yield container

@@ -11,8 +11,10 @@ import click
 import msgspec
 import pytest
 
-from kubeshard.cli.options import Command
 from kubeshard.cli.program import cli
+from kubeshard.commands.options import Command
+from kubeshard.examples.checksum import __main__ as checksum
+from kubeshard.examples.webhosting import __main__ as webhosting
 from kubeshard.examples.webhosting import config as operator
 from kubeshard.manager.config_file import ComponentConfig, Duration, parse_config
 from kubeshard.sharder import config as sharder
@@ -23,7 +25,7 @@ CONFIGURATION = (DOCS / "configuration.md").read_text()
 
 
 def section(document: str, title: str) -> str:
-    return re.split(r"^## ", document.split(f"\n## {title}\n")[1], flags=re.M)[0]
+    return re.split(r"^###? ", re.split(rf"\n###? {title}\n", document)[1], flags=re.M)[0]
 
 
 def rows(text: str) -> Iterator[list[str]]:
@@ -32,10 +34,17 @@ def rows(text: str) -> Iterator[list[str]]:
             yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
-@pytest.mark.parametrize("name", list(cli.commands))
+PROGRAMS: dict[str, click.Command] = {
+    **{f"kubeshard {name}": command for name, command in cli.commands.items()},
+    **{f"{webhosting.PROGRAM} {name}": command for name, command in webhosting.webhosting.commands.items()},
+    checksum.PROGRAM: checksum.checksum_controller,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_every_option_is_documented_with_its_default_and_none_that_does_not_exist(name: str) -> None:
-    command = cli.commands[name]
-    text = section(COMMANDS, f"kubeshard {name}")
+    command = PROGRAMS[name]
+    text = section(COMMANDS, name)
     parts = list(command.commands.values()) if isinstance(command, click.Group) else [command]
     options = [o for part in parts for o in part.params if isinstance(o, click.Option) and not o.hidden]
     common = {"--log-level", "--log-format"}
@@ -57,7 +66,7 @@ def test_every_variable_is_documented_and_none_that_does_not_exist() -> None:
     documented = {cells[0].strip("`") for cells in rows(section(CONFIGURATION, "Environment"))} - {"variable"}
     known = {
         variable
-        for command in cli.commands.values()
+        for command in PROGRAMS.values()
         if isinstance(command, Command)
         for variable in command.environment
     }

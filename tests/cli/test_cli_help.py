@@ -14,11 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from kubeshard import __version__
-from kubeshard.cli import webhosting
 from kubeshard.cli.kubectl.program import shard
-from kubeshard.cli.logging import log_options
-from kubeshard.cli.options import Command
 from kubeshard.cli.program import cli
+from kubeshard.commands.logging import log_options
+from kubeshard.commands.options import Command
+from kubeshard.examples.checksum.__main__ import checksum_controller
+from kubeshard.examples.webhosting.__main__ import generate, operator, webhosting
 
 
 def groups(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -39,9 +40,13 @@ def commands(
             yield (*path, name), command
 
 
-@pytest.mark.parametrize(("path", "command"), list(commands()), ids=lambda value: str(value))
+EXAMPLES = click.Group(commands={"webhosting": webhosting, "checksum": checksum_controller})
+ALL_COMMANDS = [*commands(), *commands(EXAMPLES, ("examples",))]
+
+
+@pytest.mark.parametrize(("path", "command"), ALL_COMMANDS, ids=lambda value: str(value))
 def test_every_command_and_option_explains_itself(path: tuple[str, ...], command: click.Command) -> None:
-    text = CliRunner().invoke(cli, [*path, "--help"]).output
+    text = CliRunner().invoke(command, ["--help"]).output
     assert command.help
     assert command.help.split(".")[0].split()[0] in text
     for option in command.params:
@@ -52,7 +57,7 @@ def test_every_command_and_option_explains_itself(path: tuple[str, ...], command
         assert option.hidden or option.help, option.name
 
 
-@pytest.mark.parametrize("program", [cli, shard], ids=["kubeshard", "kubectl shard"])
+@pytest.mark.parametrize("program", [cli, shard, EXAMPLES], ids=["kubeshard", "kubectl shard", "examples"])
 def test_help_points_to_nothing_that_an_installation_does_not_have(program: click.Group) -> None:
     """Wheels contain no documentation."""
     pages = [*groups(program), *(path for path, _ in commands(program))]
@@ -63,11 +68,10 @@ def test_help_points_to_nothing_that_an_installation_does_not_have(program: clic
 
 
 @pytest.mark.parametrize(
-    "path", [["sharder"], ["webhosting-operator"], ["checksum-controller"], ["demo"], ["samples", "generate"]]
+    "command", [cli.commands["sharder"], cli.commands["demo"], operator, generate, checksum_controller]
 )
-def test_help_shows_environment_and_examples_line_by_line(path: list[str]) -> None:
-    text = CliRunner().invoke(cli, [*path, "--help"]).output
-    command = dict(commands())[tuple(path)]
+def test_help_shows_environment_and_examples_line_by_line(command: click.Command) -> None:
+    text = CliRunner().invoke(command, ["--help"]).output
     assert isinstance(command, Command)
     lines = [line.strip() for line in text.splitlines()]
     assert command.examples
@@ -76,25 +80,30 @@ def test_help_shows_environment_and_examples_line_by_line(path: list[str]) -> No
         assert any(line.startswith(f"{variable} ") for line in lines)
 
 
-@pytest.mark.parametrize("path", [[], ["sharder"], ["webhosting-operator"], ["checksum-controller"]])
-def test_version(path: list[str]) -> None:
-    result = CliRunner().invoke(cli, [*path, "--version"])
+@pytest.mark.parametrize("command", [cli, cli.commands["sharder"], webhosting, operator, checksum_controller])
+def test_version(command: click.Command) -> None:
+    result = CliRunner().invoke(command, ["--version"])
     assert (result.exit_code, result.output) == (0, f"kubeshard, version {__version__}\n")
 
 
-@pytest.mark.parametrize("name", ["sharder", "webhosting-operator", "checksum-controller"])
-def test_every_flag_of_the_go_programs_is_known(name: str) -> None:
-    known = {flag for option in cli.commands[name].params for flag in option.opts}
+@pytest.mark.parametrize(
+    ("command", "own"),
+    [
+        (cli.commands["sharder"], {"--config"}),
+        (operator, {"--config", "--kubeconfig"}),
+        (checksum_controller, {"--controllerring", "--namespace", "--lease-namespace", "--shard-name"}),
+    ],
+)
+def test_every_flag_of_the_go_programs_is_known(command: click.Command, own: set[str]) -> None:
+    known = {flag for option in command.params for flag in option.opts}
     zap = {"devel", "encoder", "log-level", "stacktrace-level", "time-encoding"}
     assert {f"--zap-{flag}" for flag in zap} | {"--version"} <= known
-    own = {
-        "checksum-controller": {"--controllerring", "--namespace", "--lease-namespace", "--shard-name"},
-        "webhosting-operator": {"--config", "--kubeconfig"},
-        "sharder": {"--config"},
-    }
-    assert own[name] <= known
-    generate = {flag for option in webhosting.generate.params for flag in option.opts}
-    assert {"-c", "--count", "-n", "--namespace", "--skip-workload"} <= generate
+    assert own <= known
+
+
+def test_the_flags_of_the_samples_generator_of_the_go_project_are_known() -> None:
+    known = {flag for option in generate.params for flag in option.opts}
+    assert {"-c", "--count", "-n", "--namespace", "--skip-workload"} <= known
 
 
 @pytest.mark.parametrize(
@@ -153,7 +162,7 @@ def test_shells_complete_commands_and_options() -> None:
         )
         return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
-    assert completed("webh") == ["webhosting-operator"]
+    assert completed("shar") == ["sharder"]
     assert completed("sharder --str") == ["--strict-config"]
 
 
@@ -161,7 +170,7 @@ def test_samples_are_printed_as_yaml_for_kubectl() -> None:
     import yaml
 
     def kinds(*arguments: str) -> list[str]:
-        printed = CliRunner().invoke(cli, ["samples", "show", *arguments]).output
+        printed = CliRunner().invoke(webhosting, ["samples", "show", *arguments]).output
         return [document["kind"] for document in yaml.safe_load_all(printed)]
 
     assert kinds("--crds") == ["CustomResourceDefinition"] * 2

@@ -41,7 +41,7 @@ class Processes(Fleet):
     def start_checksum(self, *shards: str, ring: str, namespace: str) -> None:
         """Starts shards of the checksum controller, for Secrets in `default`."""
         for shard in shards:
-            command = ["-m", "kubeshard", "checksum-controller", "--controllerring", ring]
+            command = ["-m", "kubeshard.examples.checksum", "--controllerring", ring]
             self.start(shard, *command, "--shard-name", shard, "--lease-namespace", namespace)
 
     def start_websites(self, *shards: str, namespace: str) -> None:

@@ -41,6 +41,7 @@ ALLOWED = {
         "the network",
     ): "only reads the kernel's table of sockets",
     ("kubeshard/cli/*", "the environment"): "commands load configurations, and hand their environment on",
+    ("kubeshard/examples/*/__main__.py", "the environment"): "likewise",
 }
 
 
@@ -66,6 +67,7 @@ OUTERMOST = {
 
 MAY_NAME_THE_REAL_WORLD = {
     "kubeshard/cli/*": "a command begins a process in the real world",
+    "kubeshard/examples/*/__main__.py": "likewise",
     "kubeshard_apiserver/cli/*": "a command begins a process in the real world",
     "kubeshard/client/loading.py": "finds the configuration of a pod",
     "kubeshard/examples/webhosting/config.py": "loads a configuration",

@@ -14,8 +14,8 @@ LOGGERS = {"log", "_log", "_LOG", "logger", "_logger"}
 PAGE = ROOT / "docs" / "troubleshooting.md"
 COMPONENTS = {
     "cache": "Informers",
-    "cli": "Configuration",
     "client": "Client",
+    "commands": "Configuration",
     "controller": "Controllers",
     "manager": "Manager",
     "runtime": "Process",

@@ -29,6 +29,8 @@ from kubeshard.webhook.selfsigned import renewed
 GO_WEBHOOK_PORT = 9443
 LEASE_SECONDS = 5
 _KUBESHARD = (sys.executable, "-m", "kubeshard")
+_WEBHOSTING = (sys.executable, "-m", "kubeshard.examples.webhosting")
+_CHECKSUM = (sys.executable, "-m", "kubeshard.examples.checksum")
 
 
 class Programs:
@@ -95,13 +97,13 @@ class Programs:
                 )
             command = [*as_pod(name, namespace), str(go), "--config", config]
         else:
-            command = [*_KUBESHARD, "webhosting-operator", "--config", config]
+            command = [*_WEBHOSTING, "operator", "--config", config]
             command += ["--shard-name", name, "--namespace", namespace]
         return self._start(name, command, ENABLE_SHARDING="true")
 
     def checksums(self, name: str, ring: str, namespace: str, go: Path | None = None) -> Child:
         """Starts the checksum controller as a shard whose Lease is in the namespace of its Secrets."""
-        command = [str(go)] if go else [*_KUBESHARD, "checksum-controller"]
+        command = [str(go)] if go else [*_CHECKSUM]
         command += ["--controllerring", ring, "--shard-name", name]
         command += ["--namespace", namespace, "--lease-namespace", namespace]
         return self._start(name, command)

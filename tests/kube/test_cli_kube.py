@@ -18,10 +18,14 @@ from kubeshard.core import Namespace
 from kubeshard.examples.webhosting.api import SKIP_WORKLOAD_LABEL, Website
 from kubeshard_apiserver.testing import KubeApi
 
+WEBHOSTING, CHECKSUM = "kubeshard.examples.webhosting", "kubeshard.examples.checksum"
 
-def command(kubeconfig: Path, *arguments: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+
+def command(
+    kubeconfig: Path, *arguments: str, module: str = "kubeshard", timeout: float = 60.0
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "kubeshard", *arguments],
+        [sys.executable, "-m", module, *arguments],
         env={**os.environ, "KUBECONFIG": str(kubeconfig)},
         capture_output=True,
         text=True,
@@ -30,9 +34,9 @@ def command(kubeconfig: Path, *arguments: str, timeout: float = 60.0) -> subproc
 
 
 @contextmanager
-def running(kubeconfig: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def running(kubeconfig: Path, *arguments: str, module: str = "kubeshard") -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [sys.executable, "-m", "kubeshard", *arguments],
+        [sys.executable, "-m", module, *arguments],
         env={**os.environ, "KUBECONFIG": str(kubeconfig)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -77,11 +81,15 @@ def with_token(kube_api: KubeApi, token: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("samples", "generate"), ("sharder",), ("checksum-controller", "--lease-namespace", "default")],
+    ("module", "arguments"),
+    [
+        (WEBHOSTING, ("samples", "generate")),
+        ("kubeshard", ("sharder",)),
+        (CHECKSUM, ("--lease-namespace", "default")),
+    ],
 )
-def test_credentials_that_the_server_refuses(expired: Path, arguments: tuple[str, ...]) -> None:
-    done = command(expired, *arguments)
+def test_credentials_that_the_server_refuses(expired: Path, module: str, arguments: tuple[str, ...]) -> None:
+    done = command(expired, *arguments, module=module)
     assert done.returncode == 1
     assert done.stderr == (
         "Error: the cluster refuses the credentials (GET /version: Unauthorized): log in again, or renew the "
@@ -90,7 +98,7 @@ def test_credentials_that_the_server_refuses(expired: Path, arguments: tuple[str
 
 
 def test_rights_that_are_missing(powerless: Path) -> None:
-    done = command(powerless, "samples", "apply")
+    done = command(powerless, "samples", "apply", module=WEBHOSTING)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert 'User "system:serviceaccount:default:powerless" cannot' in line
@@ -117,7 +125,7 @@ def test_a_sharder_that_may_not_keep_its_certificate_says_once_what_to_grant(
 
 def test_a_shard_of_a_ring_that_does_not_exist_says_so_and_what_to_do(kubeconfig: Path) -> None:
     options = ("--controllerring", "no-such-ring", "--lease-namespace", "default")
-    with running(kubeconfig, "checksum-controller", *options) as process:
+    with running(kubeconfig, *options, module=CHECKSUM) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
         assert (
@@ -131,18 +139,18 @@ def test_a_shard_of_a_ring_that_does_not_exist_says_so_and_what_to_do(kubeconfig
 
 async def test_samples_are_applied_and_generated_where_asked(kubeconfig: Path, kube_client: Client) -> None:
     """D4 in docs/defects.md."""
-    first = command(kubeconfig, "samples", "apply")
+    first = command(kubeconfig, "samples", "apply", module=WEBHOSTING)
     assert first.stderr == ""
     assert first.stdout.splitlines()[-1] == "applied Website library"
-    assert command(kubeconfig, "samples", "apply").stdout == first.stdout
-    missing = command(kubeconfig, "samples", "generate", "--namespace", "default")
+    assert command(kubeconfig, "samples", "apply", module=WEBHOSTING).stdout == first.stdout
+    missing = command(kubeconfig, "samples", "generate", "--namespace", "default", module=WEBHOSTING)
     assert missing.returncode == 2
     assert missing.stderr == (
         "Error: no project: default (a project is a namespace with the label "
         "webhosting.timebertt.dev/project=true)\n"
     )
     options = ("--count", "3", "--namespace", "project-foo", "--skip-workload")
-    made = command(kubeconfig, "samples", "generate", *options)
+    made = command(kubeconfig, "samples", "generate", *options, module=WEBHOSTING)
     assert made.stdout == 'created 3 Websites in project "project-foo"\n'
     websites = await kube_client.list_all(Website, "project-foo")
     samples = [site for site in websites if site.metadata.label("generated-by") == "samples-generator"]

@@ -46,9 +46,10 @@ class Container:
         folder: Path,
         variables: Mapping[str, str],
         mounts: Mapping[str, Path],
+        entry_point: Sequence[str] = (),
     ) -> None:
         """`mounts` maps paths in the container to files that are mounted there read-only. `folder` is for settings and
-        log.
+        log. `entry_point`: instead of the image's.
         """
         config = unpacked.image.config["config"]
         user, _, group = config["User"].partition(":")
@@ -57,7 +58,7 @@ class Container:
             "root": str(unpacked.root),
             "mounts": {path: str(source) for path, source in mounts.items()},
             "user": int(user),
-            "command": [*config["Entrypoint"], *(arguments or config["Cmd"])],
+            "command": [*(entry_point or config["Entrypoint"]), *(arguments or config["Cmd"])],
             "variables": {
                 **dict(each.split("=", 1) for each in config["Env"]),
                 "HOSTNAME": name,

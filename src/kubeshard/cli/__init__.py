@@ -1,8 +1,4 @@
-"""The commands `kubeshard` and `kubectl shard`: what cluster operators type.
-
-Every command reports a user's mistake in one line that says what to do. The exit code is 2 for wrong usage or
-configuration and 1 for a failure while running. The first Ctrl-C or SIGTERM ends a command gracefully, the second at
-once.
+"""The commands `kubeshard` and `kubectl shard`: what cluster operators type. They end as `kubeshard.commands` says.
 
 The modules import a command's dependencies only when it runs, so `--help` is quick and needs no extra.
 """

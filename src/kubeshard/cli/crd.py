@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubeshard.cli.loading import load_manager, load_module, load_name
-from kubeshard.cli.options import Command
 from kubeshard.cli.yaml_files import read_documents
+from kubeshard.commands.options import Command
 from kubeshard.core.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command, Function, cluster_options
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command, Function, cluster_options
 from kubeshard.core.errors import ConfigurationError, KubeshardError, Unprepared
 from kubeshard.experiment.scenarios import SCENARIOS, scaled
 from kubeshard.manager.config_file import Duration

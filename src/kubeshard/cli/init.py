@@ -14,7 +14,7 @@ from string import Template
 
 import click
 
-from kubeshard.cli.options import Command, version_option
+from kubeshard.commands.options import Command, version_option
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import default_plural
 from kubeshard.core.yaml_output import scalar

@@ -11,8 +11,8 @@ import click
 from kubeshard.cli.experiment import load_options
 from kubeshard.cli.loading import load_manager, program_name
 from kubeshard.cli.names import account, label
-from kubeshard.cli.options import Command
 from kubeshard.cli.yaml_files import read_documents, source_name
+from kubeshard.commands.options import Command
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.experiment.scenarios import SCENARIOS, scaled
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.options import Command
 from kubeshard.cli.yaml_files import read_documents, source_name
+from kubeshard.commands.options import Command
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.manager.config_file import Duration
 

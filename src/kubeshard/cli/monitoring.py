@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kubeshard.cli.names import label
-from kubeshard.cli.options import Command
+from kubeshard.commands.options import Command
 from kubeshard.core.errors import ConfigurationError
 
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 import click
 
 from kubeshard.cli.apiserver import apiserver_command
-from kubeshard.cli.checksum import checksum_controller
 from kubeshard.cli.crd import crd
 from kubeshard.cli.demo.command import demo
-from kubeshard.cli.ending import run_program
 from kubeshard.cli.experiment import experiment
 from kubeshard.cli.init import init
 from kubeshard.cli.manifests import manifests
 from kubeshard.cli.measure import measure
 from kubeshard.cli.monitoring import monitoring
-from kubeshard.cli.options import version_option
 from kubeshard.cli.rbac import rbac
 from kubeshard.cli.release_finalizers import release_finalizers
 from kubeshard.cli.report import report
 from kubeshard.cli.run import run
 from kubeshard.cli.sharder import sharder
 from kubeshard.cli.types import types_command
-from kubeshard.cli.webhosting import operator, samples
+from kubeshard.commands.ending import run_program
+from kubeshard.commands.options import version_option
 
 
 class _InOrder(click.Group):
@@ -41,7 +39,7 @@ def cli() -> None:
     """Horizontally scalable Kubernetes controllers.
 
     The sharder spreads the objects of a controller over its live instances, the shards. `kubeshard demo` shows a whole
-    ring at work on this machine; the example controllers and `kubeshard samples` are for trying it out in a cluster.
+    ring at work on this machine.
     """
 
 
@@ -60,9 +58,6 @@ for _command in (
     experiment,
     measure,
     report,
-    operator,
-    checksum_controller,
-    samples,
 ):
     cli.add_command(_command)
 

@@ -6,7 +6,7 @@ import click
 
 from kubeshard.cli.loading import load_manager, program_name
 from kubeshard.cli.names import account
-from kubeshard.cli.options import Command
+from kubeshard.commands.options import Command
 
 
 @click.command(

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command, cluster_options
 
 
 @click.command(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kubeshard.cli.options import Command
+from kubeshard.commands.options import Command
 
 DEFAULT = "comparison.html"
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubeshard.cli.logging import log_options
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options, version_option
+from kubeshard.commands.logging import log_options
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command, cluster_options, version_option
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.version import how_to_install
 

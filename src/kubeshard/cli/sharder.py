@@ -6,8 +6,8 @@ import os
 
 import click
 
-from kubeshard.cli.logging import log_options
-from kubeshard.cli.options import (
+from kubeshard.commands.logging import log_options
+from kubeshard.commands.options import (
     CLUSTER_VARIABLE,
     LEADER_VARIABLE,
     POD_VARIABLE,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command, cluster_options
 from kubeshard.cli.yaml_files import read_documents
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command, cluster_options
 from kubeshard.core.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -108,7 +108,7 @@ async def found(client: Client, scenario: Scenario, ring: str) -> Found:
         except KindNotServed:
             raise Unprepared(
                 f"the cluster does not serve {cls.KIND.group_resource}: install the webhosting operator, "
-                "kubeshard samples show --crds"
+                "python -m kubeshard.examples.webhosting samples show --crds"
             ) from None
     there = True
     try:

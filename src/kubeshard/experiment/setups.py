@@ -111,7 +111,7 @@ class Programs:
         config = self._config(name, document)
         environment = {"WEBSITE_CONCURRENT_SYNCS": str(setup.workers)}
         if setup.operator is None:
-            command = [*_KUBESHARD, "webhosting-operator", "--config", config, "--shard-name", name]
+            command = [*_WEBHOSTING, "operator", "--config", config, "--shard-name", name]
             command += ["--sharding", _MODES[setup.kind]]
         elif setup.kind == "singleton":
             command = [str(setup.operator), "--config", config]
@@ -205,3 +205,4 @@ class Programs:
 
 
 _KUBESHARD = (sys.executable, "-m", "kubeshard")
+_WEBHOSTING = (sys.executable, "-m", "kubeshard.examples.webhosting")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from kubeshard.cli.logging import log_options
-from kubeshard.cli.options import Command, version_option
+from kubeshard.commands.logging import log_options
+from kubeshard.commands.options import Command, version_option
 
 DEFAULT_PORT = 6443
 _LONGEST_ROUND_TRIP = 60.0

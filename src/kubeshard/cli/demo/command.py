@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kubeshard.cli.options import Command
+from kubeshard.commands.options import Command
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.version import how_to_install
 

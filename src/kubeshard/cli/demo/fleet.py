@@ -59,7 +59,15 @@ class Fleet:
             "operator",
             {"apiVersion": operator_config.API_VERSION, "kind": operator_config.KIND, **self._common()},
         )
-        command = ["-m", "kubeshard", "webhosting-operator", "--config", str(file), "--shard-name", name]
+        command = [
+            "-m",
+            "kubeshard.examples.webhosting",
+            "operator",
+            "--config",
+            str(file),
+            "--shard-name",
+            name,
+        ]
         return self.start(name, *command, "--sharding", mode, *arguments)
 
     def start(self, name: str, *arguments: str, **environment: str) -> Child:

@@ -125,7 +125,7 @@ async def _keep(console: Console, kube: Server, fleet: Fleet) -> None:
         f"  export KUBECONFIG={kube.kubeconfig}",
         f"  {kube.kubectl} get websites --all-namespaces --label-columns {shard_label(RING)}",
         f"  {kube.kubectl} get leases --all-namespaces --show-labels",
-        "  kubeshard samples generate --count 20 --skip-workload",
+        "  python -m kubeshard.examples.webhosting samples generate --count 20 --skip-workload",
     ):
         console.print(text, soft_wrap=True)
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from kubeshard.cli.options import Function, cluster_options
+from kubeshard.commands.options import Function, cluster_options
 from kubeshard.runtime.logs import one_line
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from kubeshard.cli.kubectl.asking import (
     print_value,
     say,
 )
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client

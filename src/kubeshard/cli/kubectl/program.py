@@ -8,13 +8,13 @@ import sys
 import click
 from click.shell_completion import ShellComplete
 
-from kubeshard.cli.ending import run_program
 from kubeshard.cli.kubectl.drain import drain
 from kubeshard.cli.kubectl.planning import plan
 from kubeshard.cli.kubectl.questions import status, where, why
 from kubeshard.cli.kubectl.top import top
 from kubeshard.cli.kubectl.web import web
-from kubeshard.cli.options import version_option
+from kubeshard.commands.ending import run_program
+from kubeshard.commands.options import version_option
 
 COMPLETE = "_KUBECTL_SHARD_COMPLETE"
 

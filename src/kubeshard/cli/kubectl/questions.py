@@ -21,7 +21,7 @@ from kubeshard.cli.kubectl.asking import (
     say,
     seconds,
 )
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 from kubeshard.runtime.logs import one_line
 
 if TYPE_CHECKING:

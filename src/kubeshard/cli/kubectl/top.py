@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, only_ring, say, stop_in_order
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.version import how_to_install
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, only_ring, stop_in_order
-from kubeshard.cli.options import CLUSTER_VARIABLE, Command
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client

@@ -38,7 +38,9 @@ async def generate(
     rng = client.world.rng
     themes = [theme.metadata.name for theme in await _themes(client)]
     if not themes:
-        raise ConfigurationError("there is no Theme: create one, for example with `kubeshard samples apply`")
+        raise ConfigurationError(
+            "there is no Theme: create one, for example with `python -m kubeshard.examples.webhosting samples apply`"
+        )
     projects = await _projects(client, namespaces)
     labels = {"generated-by": "samples-generator"} | ({SKIP_WORKLOAD_LABEL: "true"} if skip_workload else {})
     for project in projects:
@@ -77,7 +79,8 @@ async def _themes(client: Client) -> list[Theme]:
         return await client.list_all(Theme)
     except NotFound:
         raise ConfigurationError(
-            "the cluster does not know Themes and Websites: install them with `kubeshard samples apply`"
+            "the cluster does not know Themes and Websites: install them with "
+            "`python -m kubeshard.examples.webhosting samples apply`"
         ) from None
 
 

@@ -1,11 +1,12 @@
-"""The command `kubeshard checksum-controller`."""
+"""The checksum controller as a program: `python -m kubeshard.examples.checksum`."""
 
 from __future__ import annotations
 
 import click
 
-from kubeshard.cli.logging import log_options
-from kubeshard.cli.options import (
+from kubeshard.commands.ending import run_program
+from kubeshard.commands.logging import log_options
+from kubeshard.commands.options import (
     CLUSTER_VARIABLE,
     Command,
     cluster_options,
@@ -13,19 +14,20 @@ from kubeshard.cli.options import (
     version_option,
 )
 
+PROGRAM = "python -m kubeshard.examples.checksum"
+
 
 @click.command(
-    "checksum-controller",
     cls=Command,
-    short_help="Run the example: checksums of Secrets.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     environment=CLUSTER_VARIABLE,
     examples=(
         "# two shards on your own machine",
-        "kubeshard checksum-controller --shard-name one --lease-namespace default &",
-        "kubeshard checksum-controller --shard-name two --lease-namespace default &",
+        f"{PROGRAM} --shard-name one --lease-namespace default &",
+        f"{PROGRAM} --shard-name two --lease-namespace default &",
         "# the same without a sharder service and a ControllerRing",
-        "kubeshard checksum-controller --sharding both --shard-name one --lease-namespace default &",
-        "kubeshard checksum-controller --sharding both --shard-name two --lease-namespace default &",
+        f"{PROGRAM} --sharding both --shard-name one --lease-namespace default &",
+        f"{PROGRAM} --sharding both --shard-name two --lease-namespace default &",
     ),
 )
 @sharding_option(
@@ -71,9 +73,9 @@ def checksum_controller(
     --sharding both. The first Ctrl-C stops it gracefully and hands its Secrets over; the second ends it immediately,
     like a crash.
     """
+    from kubeshard import run
     from kubeshard.core.names import is_dns_label
     from kubeshard.examples.checksum.operator import connected_checksum_controller
-    from kubeshard.manager.running import run
     from kubeshard.runtime.environ import pod_namespace
     from kubeshard.runtime.world import REAL_WORLD
 
@@ -95,3 +97,7 @@ def checksum_controller(
             mode=None if sharding == "off" else sharding,
         )
     )
+
+
+if __name__ == "__main__":
+    run_program(checksum_controller, PROGRAM)

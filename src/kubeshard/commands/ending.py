@@ -14,10 +14,10 @@ from kubeshard.runtime.logs import one_line
 from kubeshard.survey.errors import Unanswerable
 
 
-def run_program(group: click.Group, name: str, **options: Any) -> None:
-    """Runs the command that the process's arguments name, and exits the process if it fails."""
+def run_program(command: click.Command, name: str, **options: Any) -> None:
+    """Runs the command, or of a group the one that the process's arguments name, and exits the process if it fails."""
     try:
-        group.main(prog_name=name, standalone_mode=False, **options)
+        command.main(prog_name=name, standalone_mode=False, **options)
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:

@@ -1,4 +1,8 @@
-"""The commands `kubeshard webhosting-operator` and `kubeshard samples`."""
+"""The webhosting operator and its samples as programs.
+
+python -m kubeshard.examples.webhosting operator --sharding shard
+python -m kubeshard.examples.webhosting samples apply
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,9 @@ import os
 
 import click
 
-from kubeshard.cli.logging import log_options
-from kubeshard.cli.options import (
+from kubeshard.commands.ending import run_program
+from kubeshard.commands.logging import log_options
+from kubeshard.commands.options import (
     CLUSTER_VARIABLE,
     LEADER_VARIABLE,
     POD_VARIABLE,
@@ -20,11 +25,18 @@ from kubeshard.cli.options import (
     version_option,
 )
 
+PROGRAM = "python -m kubeshard.examples.webhosting"
 
-@click.command(
-    "webhosting-operator",
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@version_option
+def webhosting() -> None:
+    """An example of a sharded operator: a web server for every Website."""
+
+
+@webhosting.command(
     cls=Command,
-    short_help="Run the example: web servers for Websites.",
+    short_help="Run the operator.",
     environment={
         "ENABLE_SHARDING": "true: be a shard of the ring webhosting-operator, with a sharder service (default: false)",
         "SHARDING_ENABLED": "true: be a shard of that ring, and a candidate for its sharder (default: false)",
@@ -38,11 +50,11 @@ from kubeshard.cli.options import (
     },
     examples=(
         "# one instance for everything, on your own machine",
-        "LEADER_ELECT=false kubeshard webhosting-operator",
+        f"LEADER_ELECT=false {PROGRAM} operator",
         "# one shard; start as many as you like",
-        "kubeshard webhosting-operator --sharding shard --shard-name one",
+        f"{PROGRAM} operator --sharding shard --shard-name one",
         "# the same without a sharder service: the elected shard does its work",
-        "kubeshard webhosting-operator --sharding both --shard-name one",
+        f"{PROGRAM} operator --sharding both --shard-name one",
     ),
 )
 @config_options
@@ -82,9 +94,9 @@ def operator(
     """
     import msgspec
 
+    from kubeshard import run
     from kubeshard.examples.webhosting.config import load_settings
     from kubeshard.examples.webhosting.operator import connected_operator
-    from kubeshard.manager.running import run
     from kubeshard.runtime.world import REAL_WORLD
 
     settings, unknown = load_settings(path, os.environ)
@@ -96,7 +108,7 @@ def operator(
     run(connected_operator(settings, kubeconfig, context, REAL_WORLD))
 
 
-@click.group()
+@webhosting.group()
 def samples() -> None:
     """Sample objects for the webhosting operator."""
 
@@ -104,8 +116,8 @@ def samples() -> None:
 @samples.command(
     cls=Command,
     examples=(
-        "kubeshard samples show --crds | kubectl apply -f -",
-        "kubeshard samples show | kubectl apply -f -",
+        f"{PROGRAM} samples show --crds | kubectl apply -f -",
+        f"{PROGRAM} samples show | kubectl apply -f -",
     ),
 )
 @click.option(
@@ -146,8 +158,8 @@ def apply(kubeconfig: str | None, context: str | None) -> None:
     cls=Command,
     environment=CLUSTER_VARIABLE,
     examples=(
-        "kubeshard samples generate",
-        "kubeshard samples generate --count 100 --namespace project-foo --skip-workload",
+        f"{PROGRAM} samples generate",
+        f"{PROGRAM} samples generate --count 100 --namespace project-foo --skip-workload",
     ),
 )
 @click.option(
@@ -192,3 +204,7 @@ def generate(
                 click.echo(f'created {made.websites} Websites in project "{made.project}"')
 
     asyncio.run(do())
+
+
+if __name__ == "__main__":
+    run_program(webhosting, PROGRAM)
