@@ -21,16 +21,14 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.client.client import Client
     from kubeshard.controller import when
     from kubeshard.controller.context import Context
-    from kubeshard.controller.controller import Controller
+    from kubeshard.controller.controller import Controller, Generator
     from kubeshard.controller.daemons import Daemon
     from kubeshard.controller.dependents import Ensured, ensure
     from kubeshard.controller.desired.plan import Applied, Plan
     from kubeshard.controller.every_kind import EveryKind
     from kubeshard.controller.finalizers import Finalizer
-    from kubeshard.controller.generators import Generator
     from kubeshard.controller.reconciler import BlockingReconciler, Reconciler, Result
-    from kubeshard.controller.relations import related
-    from kubeshard.controller.watch import Index, Watch
+    from kubeshard.controller.watch import Index, Watch, related
     from kubeshard.core import until
     from kubeshard.core.builtin import ConfigMap
     from kubeshard.core.clusters import EVERY_CLUSTER, HOME, OTHER_CLUSTERS
@@ -106,16 +104,14 @@ _HOMES = {
     "client.client": ("Client",),
     "controller": ("when",),
     "controller.context": ("Context",),
-    "controller.controller": ("Controller",),
+    "controller.controller": ("Controller", "Generator"),
     "controller.daemons": ("Daemon",),
     "controller.dependents": ("Ensured", "ensure"),
     "controller.desired.plan": ("Applied", "Plan"),
     "controller.finalizers": ("Finalizer",),
     "controller.every_kind": ("EveryKind",),
-    "controller.generators": ("Generator",),
     "controller.reconciler": ("BlockingReconciler", "Reconciler", "Result"),
-    "controller.relations": ("related",),
-    "controller.watch": ("Index", "Watch"),
+    "controller.watch": ("Index", "Watch", "related"),
     "": ("errors",),
     "core": ("until",),
     "core.builtin": ("ConfigMap",),

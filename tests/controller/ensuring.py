@@ -7,7 +7,7 @@ from typing import Any, cast
 from kubeshard.client import Client
 from kubeshard.controller import Context
 from kubeshard.controller.dependents import Ensured, ensure
-from kubeshard.controller.rewrites import Rewrites
+from kubeshard.controller.merging import Rewrites
 from kubeshard.core import KubeObject, NotFound
 
 

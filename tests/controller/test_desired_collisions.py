@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kubeshard.controller.desired.collisions import collisions
+from kubeshard.controller.desired.execution import collisions
 
 
 def entry(name: str, port: int, protocol: str = "TCP", **more: Any) -> dict[str, Any]:

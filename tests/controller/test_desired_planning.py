@@ -32,8 +32,8 @@ from kubeshard.controller.desired.applyset import (
     remembered,
 )
 from kubeshard.controller.desired.members import members_of
-from kubeshard.controller.desired.planning import Observed, plan_of
-from kubeshard.controller.rewrites import Rewrites
+from kubeshard.controller.desired.plan import Observed, plan_of
+from kubeshard.controller.merging import Rewrites
 from kubeshard.core import ConfigMap, Forbidden, Key, KubeObject, Namespace, ObjectMeta, OwnerReference
 from kubeshard.core.kinds import GroupKind
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kubeshard.controller import rewrites
-from kubeshard.controller.rewrites import Rewrites
+from kubeshard.controller import merging
+from kubeshard.controller.merging import Rewrites
 from kubeshard.core import ConfigMap, Namespace
 
 KIND = ConfigMap.KIND
@@ -67,7 +67,7 @@ def test_the_author_is_told_once_which_field_and_no_values(caplog: pytest.LogCap
 
 
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewrites, "REMEMBERED", 2)
+    monkeypatch.setattr(merging, "REMEMBERED", 2)
     memory = Rewrites()
     for number in range(3):
         memory.learn(KIND, None, {"a": number}, {"a": "stored"})

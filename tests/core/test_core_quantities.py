@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeshard.core.quantities import same_quantity
+from kubeshard.core.overlay import same_quantity
 
 SAME = [
     "1 1000m 1.0 1e0 1. +1 1000000u",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from kubeshard.controller import Context
-from kubeshard.controller.rewrites import Rewrites
+from kubeshard.controller.merging import Rewrites
 from kubeshard.core import (
     AlreadyExists,
     Conflict,

@@ -9,7 +9,7 @@ import pytest
 
 from kubeshard.client import Client
 from kubeshard.controller.dependents import Ensured, ensure
-from kubeshard.controller.rewrites import Rewrites
+from kubeshard.controller.merging import Rewrites
 from kubeshard.core import ConfigMap, Form, Key, KubeObject, MergePatch, NotFound, ObjectMeta, Struct, field
 from kubeshard.examples.webhosting import children
 from kubeshard.examples.webhosting.api import Theme, ThemeSpec, Website, WebsiteSpec

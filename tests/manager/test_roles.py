@@ -21,7 +21,7 @@ from kubeshard import (
 )
 from kubeshard.cache import Scope
 from kubeshard.controller import Finalizer
-from kubeshard.controller.generators import Generator
+from kubeshard.controller.controller import Generator
 from kubeshard.core import Grant, GroupResource
 from kubeshard.manager.roles import roles
 from kubeshard.sharding import RingGroupResource, RingResource

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kubeshard.workqueue.core import KeyState, QueueCore
-from kubeshard.workqueue.levels import LOW, NORMAL
+from kubeshard.workqueue.order import LOW, NORMAL
 
 IDLE, QUEUED, RUNNING, DIRTY = KeyState.IDLE, KeyState.QUEUED, KeyState.RUNNING, KeyState.RUNNING_DIRTY
 

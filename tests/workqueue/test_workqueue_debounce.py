@@ -12,7 +12,7 @@ from workqueue_bench import new_queue, take
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.workqueue import Debounce, ShutDown
 from kubeshard.workqueue.debounce import Settling
-from kubeshard.workqueue.levels import LOW, NORMAL
+from kubeshard.workqueue.order import LOW, NORMAL
 
 BURST = Debounce(quiet=2, longest=5)
 

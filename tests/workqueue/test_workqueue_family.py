@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from kubeshard.testing.virtual_time import VirtualClock, VirtualTimeLoop
 from kubeshard.workqueue import LOW, NORMAL, Debounce, FastSlow, RoundRobin, ShutDown, WorkQueue
-from kubeshard.workqueue.levels import SHARE
+from kubeshard.workqueue.order import SHARE
 from kubeshard.workqueue.reasons import MAX_REASONS
 
 KEYS = st.integers(0, 3)

@@ -8,15 +8,13 @@ which is up to whoever starts the workers (`kubeshard.manager`). A tour in readi
 
 from kubeshard.controller import when
 from kubeshard.controller.context import Context
-from kubeshard.controller.controller import Controller
+from kubeshard.controller.controller import Controller, Generator
 from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.desired.applyset import AnothersApplySet
 from kubeshard.controller.desired.plan import Applied, Plan, Update
 from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
-from kubeshard.controller.elsewhere import Elsewhere
 from kubeshard.controller.every_kind import EveryKind
 from kubeshard.controller.finalizers import Finalizer
-from kubeshard.controller.generators import Generator
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.outcomes import STALE
 from kubeshard.controller.reconciler import (
@@ -27,11 +25,11 @@ from kubeshard.controller.reconciler import (
     Request,
     Result,
 )
-from kubeshard.controller.relations import related
+from kubeshard.controller.remote_clusters import RemoteCluster
 from kubeshard.controller.sources import ChannelSource, Enqueue, Source, TimerSource
 from kubeshard.controller.status import NoStatusSubresource
 from kubeshard.controller.tracing import traced
-from kubeshard.controller.watch import Index, Watch
+from kubeshard.controller.watch import Index, Watch, related
 
 __all__ = [
     "STALE",
@@ -43,7 +41,6 @@ __all__ = [
     "Context",
     "Controller",
     "Daemon",
-    "Elsewhere",
     "Enqueue",
     "EveryKind",
     "Finalizer",
@@ -57,6 +54,7 @@ __all__ = [
     "ReconcileFn",
     "Reconciler",
     "ReconcilerWrapper",
+    "RemoteCluster",
     "Request",
     "Result",
     "Source",

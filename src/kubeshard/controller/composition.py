@@ -10,6 +10,7 @@ from typing import Any
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemons
+from kubeshard.controller.error_condition import Reporting
 from kubeshard.controller.finalizers import finalized
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
@@ -18,7 +19,6 @@ from kubeshard.controller.reconciler import (
     Reconciler,
     Result,
 )
-from kubeshard.controller.reporting import Reporting
 from kubeshard.core.objects import KubeObject
 
 

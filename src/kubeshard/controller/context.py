@@ -13,14 +13,13 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client.client import Client
-from kubeshard.controller.desired.known import Whose
-from kubeshard.controller.desired.plan import Applied, Plan
-from kubeshard.controller.desired.planning import Unowned
-from kubeshard.controller.desired.sets import ApplyRequest, DesiredSets, Immutable
-from kubeshard.controller.elsewhere import Elsewhere, Surroundings
+from kubeshard.controller.desired.execution import Immutable
+from kubeshard.controller.desired.plan import Applied, Plan, Unowned
+from kubeshard.controller.desired.sets import ApplyRequest, DesiredSets, Whose
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import Run
 from kubeshard.controller.reader import ControllerReader
+from kubeshard.controller.remote_clusters import RemoteCluster, RemoteClusters
 from kubeshard.controller.status import Report, write_status
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
@@ -85,7 +84,7 @@ class Context:
         reconcile_id: str = "",
         wanted: Wanted | None = None,
         sets: DesiredSets | None = None,
-        surroundings: Surroundings | None = None,
+        remote_clusters: RemoteClusters | None = None,
     ) -> None:
         self.key = key
         self.form = form
@@ -110,7 +109,7 @@ class Context:
         self._run = run
         """What this run has in flight."""
         self._threads = threads
-        self._surroundings = surroundings or Surroundings({}, "")
+        self._remote_clusters = remote_clusters or RemoteClusters({}, "")
 
     @property
     def why(self) -> tuple[Cause, ...]:
@@ -129,11 +128,11 @@ class Context:
         """The manager's cluster that the object is in; `""` is the home cluster."""
         return self.key.cluster
 
-    def at(self, cluster: str) -> Elsewhere:
+    def at(self, cluster: str) -> RemoteCluster:
         """The client and the cache of another of the manager's clusters; `""` is the home cluster. Like those of
         `client`, the client's writes belong to the run, but reads do not wait for them. Raises NoSuchCluster.
         """
-        return self._surroundings.at(cluster)
+        return self._remote_clusters.at(cluster)
 
     async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
         """The object, or None. `namespace` defaults to that of the reconciled object.

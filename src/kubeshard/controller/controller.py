@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import (
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from itertools import combinations
 from typing import Any, Generic, TypeVar
 
 from kubeshard.cache.scope import Scope
+from kubeshard.controller.context import Context
 from kubeshard.controller.daemons import Daemon
+from kubeshard.controller.desired.execution import Immutable
+from kubeshard.controller.desired.plan import Applied, Unowned
 from kubeshard.controller.finalizers import Finalizer
-from kubeshard.controller.generators import Generator
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFunction,
     Reconciler,
     ReconcilerWrapper,
+    Result,
     is_plain,
     takes_two,
 )
@@ -34,9 +46,8 @@ from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
 from kubeshard.core.statements import has_conditions
 from kubeshard.runtime.world import World
 from kubeshard.workqueue.debounce import Debounce
-from kubeshard.workqueue.levels import Order
 from kubeshard.workqueue.limits import Limiter
-from kubeshard.workqueue.tenants import RoundRobin
+from kubeshard.workqueue.order import Order, RoundRobin
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -380,3 +391,87 @@ def _check_methods(controller: str, reconciler: Any) -> None:
             raise TypeError(
                 f"{whose}.{name} is not an `async def`: make it one, or derive from BlockingReconciler"
             )
+
+
+Generate = Callable[[Context, T], AsyncIterable[KubeObject] | Awaitable[Iterable[KubeObject]]]
+"""An `async def` function that yields or returns the objects that should exist for an object."""
+
+Then = Callable[[Context, T, Applied], Awaitable[Result | None]]
+"""Called with the objects as they are after they have been applied, for example to call `ctx.status(...)`."""
+
+
+class Generator(Reconciler[T]):
+    """A reconciler that only declares which objects should exist for an object.
+
+        async def pages(ctx: Context, page: Page) -> AsyncIterator[KubeObject]:
+            yield ConfigMap(...)
+            if page.spec.public:
+                yield Ingress(...)
+
+        Controller(name="page", reconciler=Generator(pages), primary=Page, applies=[ConfigMap, Ingress])
+
+    The yielded objects are the desired set of the object (`ctx.apply`, `kubeshard.controller.desired`): they are
+    created or updated, and those that were yielded before and no longer are get pruned. Also guaranteed: if the
+    function raises, nothing is applied or deleted, however much it had yielded; a function that returns None has
+    forgotten something, which is an error and not an empty set.
+
+    When the object is deleted, the garbage collector deletes what refers to it: all generated objects in its namespace,
+    or all generated objects if it is cluster-scoped. For other objects, give the controller the finalizer that
+    `cleanup` returns.
+
+    `then` is called with the result of `ctx.apply`, and returns the result of the run. `set`, `unowned`, `immutable`
+    and RBAC: see `ctx.apply`.
+    """
+
+    def __init__(
+        self,
+        generate: Generate[T],
+        *,
+        then: Then[T] | None = None,
+        set: str = "",
+        unowned: Unowned = "refuse",
+        immutable: Immutable = "refuse",
+    ) -> None:
+        for function in (generate, then):
+            if function is not None and not callable(function):
+                raise TypeError(f"{function!r} is not a function of (ctx, obj)")
+        if not takes_two(generate):
+            raise TypeError(f"{generate!r} takes other arguments than (ctx, obj)")
+        self._generate = generate
+        self._then = then
+        self._set = set
+        self._unowned: Unowned = unowned
+        self._immutable: Immutable = immutable
+
+    async def reconcile(self, ctx: Context, obj: T, /) -> Result | None:
+        """Generates nothing for an object that is being deleted: its objects are deleted with it."""
+        if obj.metadata.deleting:
+            return None
+        wanted = await self._wanted(ctx, obj)
+        applied = await ctx.apply(
+            *wanted, owner=obj, set=self._set, unowned=self._unowned, immutable=self._immutable
+        )
+        return None if self._then is None else await self._then(ctx, obj, applied)
+
+    def cleanup(self, key: str) -> Finalizer[T]:
+        """A finalizer for `Controller.finalizers` that deletes what was generated, wherever it is, before the object
+        is deleted. It does not wait for other finalizers on what it deletes.
+        """
+
+        async def delete_all(ctx: Context, obj: T) -> None:
+            await ctx.apply(owner=obj, set=self._set)
+
+        return Finalizer(key, delete_all)
+
+    async def _wanted(self, ctx: Context, obj: T) -> list[KubeObject]:
+        found: Any = self._generate(ctx, obj)
+        if isinstance(found, AsyncIterable):
+            return [each async for each in found]
+        if isinstance(found, Awaitable):
+            found = await found
+        if isinstance(found, Iterable) and not isinstance(found, str | bytes):
+            return list(found)
+        name = getattr(self._generate, "__qualname__", None) or repr(self._generate)
+        raise TypeError(
+            f"{name} returned {found!r}: yield the objects, or return a list of them, which may be empty"
+        )

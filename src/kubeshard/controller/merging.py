@@ -2,21 +2,34 @@
 
 Guaranteed: fields that the desired object does not set are kept (rules: `kubeshard.core.overlay`), so an object that
 lacks nothing needs no request, whatever the server and others added to it. Pure, except for what `Rewrites` remembers.
+
+The API server stores some values differently from how they were sent: a time in another zone, a field that the schema
+does not know, a default for an empty string. A comparison of desired and stored values would find that difference
+forever. Therefore `Rewrites` learns from each response: what it would immediately send again is what the server does
+not store, and it is not sent again while the stored value stays the same.
+
+Guaranteed: only values of the same request are learned, so that changes by another writer are not mistaken for
+rewrites by the server. Not guaranteed: that nothing is learned twice. The memory is bounded, ends with the process, and
+is void after a restore of etcd, which also undoes what others stated and how a kind was defined; each value that was
+forgotten costs a request that changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 import msgspec
 
-from kubeshard.controller.rewrites import Rewrites
 from kubeshard.core.encoding import to_dict
+from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import UNSET, KubeObject, ObjectMeta
 from kubeshard.core.overlay import overlaid
 from kubeshard.core.owners import is_controlled_by, with_owner
-from kubeshard.core.patches import merge_patch
+from kubeshard.core.patches import merge_patch, pointer
+from kubeshard.runtime.logs import get_logger
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -69,3 +82,131 @@ def _with(live: Mapping[str, str] | None, desired: Mapping[str, str] | None) -> 
     if not desired or (live is not None and desired.items() <= live.items()):
         return live
     return {**(live or {}), **desired}
+
+
+REMEMBERED = 4096
+"""The number of values; the oldest are forgotten first."""
+
+_log = get_logger("kubeshard.controller")
+
+_Path = tuple[str, ...]
+
+
+class Statements:
+    """What one controller last stated in the status of objects that also have other controllers' status fields."""
+
+    def __init__(self) -> None:
+        self._digests: OrderedDict[str, bytes] = OrderedDict()
+        """The statements by UID. A forgotten entry costs a request that changes nothing."""
+
+    def __contains__(self, statement: tuple[str, Any]) -> bool:
+        uid, said = statement
+        return uid in self._digests and self._digests[uid] == _digest(said)
+
+    def note(self, uid: str, said: Any, *, there_is_more: bool) -> None:
+        self._digests.pop(uid, None)
+        if there_is_more:
+            self._digests[uid] = _digest(said)
+            if len(self._digests) > REMEMBERED:
+                self._digests.popitem(last=False)
+
+
+class Rewrites:
+    """The memory of one controller. `restores` returns how often the server was restored from a backup."""
+
+    def __init__(self, restores: Callable[[], int] = int) -> None:
+        self._restores = restores
+        self._begin()
+
+    def _begin(self) -> None:
+        self._since = self._restores()
+        """The restores before anything here was learned."""
+        self._stored: OrderedDict[tuple[Kind, _Path, bytes], bytes] = OrderedDict()
+        """What the server stored for a value at a path."""
+        self._told: set[tuple[Kind, _Path]] = set()
+        self._statements = Statements()
+
+    @property
+    def statements(self) -> Statements:
+        self._check()
+        return self._statements
+
+    def _check(self) -> None:
+        """Forgets everything after a restore."""
+        if self._since != self._restores():
+            self._begin()
+
+    def without_known(self, kind: Kind, patch: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
+        """The merge patch without values that are known to be stored as what `live` already has."""
+        self._check()
+        return self._left(kind, patch, live, ()) if self._stored else dict(patch)
+
+    def learn(
+        self, kind: Kind, sent: Mapping[str, Any] | None, again: Mapping[str, Any], answer: Mapping[str, Any]
+    ) -> None:
+        """`again` is the merge patch that the answer to `sent` (None: a create) would lead to."""
+        self._check()
+        for path, value in _leaves(again):
+            if sent is not None and not _sets(sent, path):
+                continue
+            entry = (kind, path, _json(value))
+            self._stored[entry] = _json(_at(answer, path))
+            self._stored.move_to_end(entry)
+            if len(self._stored) > REMEMBERED:
+                self._stored.popitem(last=False)
+            if (kind, path) not in self._told and len(self._told) < REMEMBERED:
+                self._told.add((kind, path))
+                _log.warning(
+                    "The API server does not store a field as it was sent; "
+                    "send what it stores, or leave the field unset",
+                    kind=kind,
+                    field=pointer(*path),
+                )
+
+    def _left(
+        self, kind: Kind, patch: Mapping[str, Any], live: Mapping[str, Any], path: _Path
+    ) -> dict[str, Any]:
+        left = {}
+        for name, value in patch.items():
+            place, have = (*path, name), live.get(name)
+            if self._stored.get((kind, place, _json(value))) == _json(have):
+                continue
+            if isinstance(value, Mapping) and isinstance(have, Mapping):
+                value = self._left(kind, value, have, place)
+                if not value:
+                    continue
+            left[name] = value
+        return left
+
+
+def _leaves(patch: Mapping[str, Any], path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+    for name, value in patch.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*path, name))
+        else:
+            yield (*path, name), value
+
+
+def _sets(patch: Any, path: _Path) -> bool:
+    """Whether a merge patch sets the value at a path."""
+    for name in path:
+        if not isinstance(patch, Mapping):
+            return True
+        if name not in patch:
+            return False
+        patch = patch[name]
+    return True
+
+
+def _at(document: Any, path: _Path) -> Any:
+    for name in path:
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def _digest(said: Any) -> bytes:
+    return blake2b(msgspec.json.encode(said, order="deterministic"), digest_size=16).digest()

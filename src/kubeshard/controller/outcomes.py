@@ -4,7 +4,7 @@
 |---|---|---|---|
 | returned None or `Result()` | `success` | forget | debug |
 | returned `Result(requeue_after=s)` | `requeue_after` | forget, add after `s` | debug |
-| raised that its reads were stale | `requeue` | add rate-limited | debug; many times in a row warning (`stale`) |
+| raised that its reads were stale | `requeue` | add rate-limited | debug; many times in a row warning |
 | met a kind that is not served (`syncing`) | `requeue` | parked until it is | debug |
 | could not create anything in a namespace that is being deleted | `requeue` | forget, add after a pause | debug |
 | raised `Terminal`, `UndecodableObject` or `UndeclaredIndex` | `error` | nothing, not even forget | error |
@@ -14,22 +14,32 @@
 
 An exception group counts as its worst member. Stale means that somebody else was faster, and the next run will
 see it.
+
+A single stale read is normal and logged at debug level: somebody else was faster, and the next run sees it. Many in a
+row mean that retrying does not help. Then the likely cause is logged: the fifth time, and from then on less and less
+often (`warn_if_persistent`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from kubeshard.cache.errors import CacheBehind
+from kubeshard.cache.informer import Informer
 from kubeshard.cache.store import UndeclaredIndex
+from kubeshard.client.client import Client
 from kubeshard.client.leaving import is_leaving
 from kubeshard.controller.reconciler import Result
 from kubeshard.controller.syncing import KindsMissing
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, Forbidden, KubeshardError, Terminal
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import Key, metadata_only
 from kubeshard.runtime.logs import Logger
 
 STALE = (Conflict, AlreadyExists, CacheBehind)
@@ -154,3 +164,79 @@ def _begin_with_the_authors_code(error: BaseException) -> None:
 
 def _is_framework(module: str) -> bool:
     return module.startswith("kubeshard.") and not module.startswith("kubeshard.examples.")
+
+
+PERSISTENT = 5
+
+PATIENCE = 5.0
+"""Seconds for the one read that an explanation may need."""
+
+
+def is_persistent(times: int) -> bool:
+    """Whether this is the 5th, 10th, 20th, 40th ... time in a row."""
+    rounds, rest = divmod(times, PERSISTENT)
+    return rest == 0 and rounds.bit_count() == 1
+
+
+async def warn_if_persistent(
+    log: Logger,
+    times: int,
+    error: BaseException,
+    key: Key,
+    informers: Sequence[Informer[Any]],
+    client: Client,
+) -> None:
+    """`times`: how many runs in a row, with this one."""
+    if is_persistent(times):
+        log.warning(
+            "Reconcile keeps having stale reads",
+            times=times,
+            error=error,
+            advice=await advice(next(leaves(error)), key, informers, client),
+        )
+
+
+async def advice(error: BaseException, key: Key, informers: Sequence[Informer[Any]], client: Client) -> str:
+    """What the user can do about it. RBAC: `get` on the kind whose create failed; without it the advice is less
+    precise.
+    """
+    match error:
+        case AlreadyExists():
+            return await _of_taken_name(error, key, informers, client)
+        case CacheBehind():
+            return "the cache does not follow: is its kind listed and watched without errors?"
+        case _:
+            return (
+                "the object changes faster than it is reconciled, or is written with an old resourceVersion: "
+                "patch only what must change"
+            )
+
+
+async def _of_taken_name(
+    error: AlreadyExists, key: Key, informers: Sequence[Informer[Any]], client: Client
+) -> str:
+    name = str(error.details.get("name", ""))
+    resource = (str(error.details.get("group", "")), str(error.details.get("kind", "")))
+    informer = next((each for each in informers if each.form.kind.group_resource == resource), None)
+    if informer is None:
+        return (
+            "the controller does not cache this kind: declare it in owns, or read it live before creating it"
+        )
+    kind, scope = informer.form.kind, informer.scope
+    with suppress(KubeshardError, TimeoutError):
+        async with asyncio.timeout(PATIENCE):
+            live = await client.get(metadata_only(kind), name, key.namespace if kind.namespaced else "")
+        if not scope.may_select(kind, live.metadata):
+            return (
+                f"{_named(kind, name)} exists, but the cache holds only what matches {scope.labels or scope.fields}: "
+                "give it these labels, delete it, or choose another name"
+            )
+        return f"{_named(kind, name)} exists, but the cache does not show it yet"
+    return (
+        f"{_named(kind, name)} exists, but the cache does not show it: "
+        "does it have the namespace and labels of its scope?"
+    )
+
+
+def _named(kind: Kind, name: str) -> str:
+    return f"{kind.kind} {name}"

@@ -39,26 +39,24 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.desired.sets import DesiredSets
-from kubeshard.controller.elsewhere import Surroundings
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.in_flight import CurrentRun, Run
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
-from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result, report
+from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result, report, warn_if_persistent
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.controller.stale import warn_if_persistent
+from kubeshard.controller.remote_clusters import RemoteClusters
 from kubeshard.controller.syncing import Inputs, Trouble, until_answered
-from kubeshard.controller.triggers import Trigger
+from kubeshard.controller.triggers import Trigger, mapped_watches
 from kubeshard.controller.unawaited import Noticing
-from kubeshard.controller.watched import mapped_watches
 from kubeshard.core.clusters import HOME, located
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.logs import context, get_logger
 from kubeshard.runtime.loop import being_cancelled
 from kubeshard.tenure.tenure import Gate
-from kubeshard.workqueue.levels import NORMAL
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.metrics import QueueMetrics
+from kubeshard.workqueue.order import NORMAL
 from kubeshard.workqueue.queue import ShutDown, WorkQueue
 from kubeshard.workqueue.reasons import Reason
 
@@ -80,7 +78,7 @@ class ControllerRunner:
         self.cluster = cluster.name
         self.name = located(controller.name, cluster.name)
         self._cluster = cluster
-        self._surroundings = Surroundings(cluster.fleet, f"{controller.name}-controller")
+        self._remote_clusters = RemoteClusters(cluster.fleet, f"{controller.name}-controller")
         self._client = (
             cluster.client.with_field_manager(f"{controller.name}-controller")
             .on_write(record_own_write)
@@ -400,7 +398,7 @@ class ControllerRunner:
                 reconcile_id=reconcile_id,
                 wanted=self.queue.wanted(key),
                 sets=self._sets,
-                surroundings=self._surroundings,
+                remote_clusters=self._remote_clusters,
             )
             ctx.undecodable = undecodable
             return await self._reconcile(ctx, obj)

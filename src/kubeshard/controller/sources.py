@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kubeshard.core.objects import Key
-from kubeshard.workqueue.levels import NORMAL
+from kubeshard.workqueue.order import NORMAL
 from kubeshard.workqueue.reasons import Reason
 
 

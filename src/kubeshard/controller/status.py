@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from kubeshard.client.client import Client
-from kubeshard.controller.rewrites import Rewrites
+from kubeshard.controller.merging import Rewrites
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.encoding import to_plain
 from kubeshard.core.errors import Conflict, NotFound, NotOurs, Terminal

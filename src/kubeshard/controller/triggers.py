@@ -1,16 +1,16 @@
-"""The triggers of one watch of a controller: they turn deltas into keys in its queue, without losing any.
+"""The triggers of a controller's watches: they turn deltas into keys in its queue, without losing any.
 
 * The predicate raises: the change counts. An unnecessary reconcile is harmless, a lost trigger is not.
 * A full list shows the change (`Updated.relisted`): the predicate is also asked as if the object had just been added.
-After a restore of etcd, generations and versions come again with other contents; comparing them would lose edits and
-deletions for good.
+  After a restore of etcd, generations and versions come again with other contents; comparing them would lose edits and
+  deletions for good.
 * The map function raises: the states of the object that it did not map are kept and mapped again, with backoff, and
-before the object's next change.
+  before the object's next change.
 * Time passes: in a resync every cached object triggers as if it had just been added.
 * The object is from the initial list or a resync, or counts only as if it had been added: recent changes have
-priority (`kubeshard.workqueue.LOW`).
+  priority (`kubeshard.workqueue.LOW`).
 * The spec changed, or may have changed in a full list, or the object is new: its backoff is reset. No other trigger
-changes its backoff.
+  changes its backoff.
 
 Guaranteed: `handle` never raises, whatever the author's functions do, and does not affect other triggers. The states of
 one object are mapped in order. Mapping the current state of an object is retried until it succeeds; mapping an earlier
@@ -21,30 +21,37 @@ Bounded: for an object whose changes all fail, the oldest state and the newest f
 at most. Dropped states are logged. A resync only adds keys while fewer keys wait than there are workers, so a change
 waits behind at most that many keys.
 
+A controller with finalizers is triggered when the deletion of an object with one of them begins; one with
+daemons also when `restart_on` changes or the object is gone, whatever the `when` of its primary watch lets pass.
+Otherwise every deletion would wait forever.
+
 Not guaranteed: a bound on the cost of a map function. It runs in the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated, current
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.pace import Pace
-from kubeshard.controller.mapping import KeysOf, states, to_itself
+from kubeshard.controller.controller import Controller
+from kubeshard.controller.mapping import KeysOf, Reader, mapped_by, states, to_itself, to_owner
 from kubeshard.controller.metrics import ControllerMetrics, TriggerStep
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
+from kubeshard.controller.when import Predicate
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 from kubeshard.runtime.rng import Rng
-from kubeshard.workqueue.levels import LOW, NORMAL
 from kubeshard.workqueue.limits import ItemExponential
+from kubeshard.workqueue.order import LOW, NORMAL
 from kubeshard.workqueue.queue import WorkQueue
 from kubeshard.workqueue.reasons import Reason
 
@@ -295,3 +302,48 @@ def _is_renewal(delta: Delta[Any]) -> bool:
             return not initial
         case _:
             return False
+
+
+def mapped_watches(controller: Controller[Any], reader: Reader) -> Iterator[tuple[Watch[Any], KeysOf]]:
+    """The watches in the cluster of the primary objects, in the order of `Controller.all_watches`."""
+    primary = controller.primary_watch
+    if controller.finalizers or controller.daemons:
+        yield replace(primary, when=primary.when | _lives(controller)), to_itself
+    else:
+        yield primary, to_itself
+    for watch in controller.owned_watches:
+        yield watch, to_owner(primary.form.kind, controller_only=not watch.any_owner)
+    for watch in controller.mapping_watches:
+        yield watch, mapped(watch, reader)
+    for watch in controller.read_watches:
+        yield watch, to_itself
+
+
+def mapped(watch: Watch[Any], reader: Reader) -> KeysOf:
+    """The keys that a watch in `Controller.watches` triggers."""
+    assert watch.to is not None, "checked where the controller is declared"
+    return mapped_by(watch.to, reader)
+
+
+def _lives(controller: Controller[Any]) -> Predicate[Any]:
+    """Passes what finalizers and daemons must not miss. Other changes of an object that is being deleted are left to
+    the watch: a cleanup may write to its object, and would trigger itself.
+    """
+    keys = {finalizer.key for finalizer in controller.finalizers}
+    daemons = controller.daemons
+
+    def concerns(obj: Any) -> bool:
+        return bool(daemons) or not keys.isdisjoint(obj.metadata.finalizers)
+
+    def test(delta: Delta[Any]) -> bool:
+        match delta:
+            case Added(obj):
+                return obj.metadata.deleting and concerns(obj)
+            case Updated(old, new):
+                if old.metadata.deletion_timestamp != new.metadata.deletion_timestamp:
+                    return concerns(new)
+                return any(daemon.restart_on(old) != daemon.restart_on(new) for daemon in daemons)
+            case Deleted():
+                return bool(daemons)
+
+    return Predicate(test, "lives")

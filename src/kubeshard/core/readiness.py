@@ -9,23 +9,29 @@
 | `NotFound` | the object does not exist |
 
 Checked in this order: a deletion; a `status.observedGeneration` that is not the object's; the conditions `Reconciling`
-(in progress) and `Stalled` (failed); the rules of the kind (`kubeshard.core.workloads`), if it has any; the condition
+(in progress) and `Stalled` (failed); the rules of the kind, if it has any; the condition
 `Ready`; and without any of these the object is current.
 
 Two differences from kstatus: a failed pod is `Failed`, and one that cannot be scheduled stays `InProgress`, because
 a node may be added and nothing here reads a clock. As in kstatus, a Job is current as soon as it has started: to wait
 for its completion, wait for its condition `Complete`.
+
+Each rule of a built-in kind lists the fields that it reads. It gets a document that is not being deleted and has its
+newest generation observed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from kubeshard.core.documents import Path, at, document_of, require_declared
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import KubeObject
-from kubeshard.core.workloads import RULES, Verdict
+
+Document = Mapping[str, Any]
+Verdict = tuple[Literal["Current", "InProgress", "Failed"], str]
+
 
 State = Literal["Current", "InProgress", "Failed", "Terminating", "NotFound"]
 
@@ -115,3 +121,265 @@ def _conditions(document: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 def _words_of(condition: Mapping[str, Any]) -> str:
     reason, message = condition.get("reason") or "", condition.get("message") or ""
     return f"{reason}: {message}" if reason and message else reason or message
+
+
+class Rule(NamedTuple):
+    judge: Callable[[Document], Verdict]
+    reads: Sequence[Path]
+
+
+def _of_spec(*names: str) -> list[Path]:
+    return [("spec", *name.split(".")) for name in names]
+
+
+def _of_status(*names: str) -> list[Path]:
+    return [("status", *name.split(".")) for name in names]
+
+
+def _deployment(document: Document) -> Verdict:
+    conditions = _by_type(document)
+    progressing = conditions.get("Progressing", {})
+    if progressing.get("reason") == "ProgressDeadlineExceeded":
+        return "Failed", "its progress deadline is exceeded"
+    wanted = at(document, "spec", "replicas", default=1)
+    count, updated, ready, available = _counts(
+        document, "replicas", "updatedReplicas", "readyReplicas", "availableReplicas"
+    )
+    behind = (
+        _less("replicas", count, wanted)
+        or _less("updated", updated, wanted)
+        or _extra(count, wanted)
+        or _less("available", available, updated)
+        or _less("ready", ready, wanted)
+    )
+    if behind:
+        return behind
+    # Without a deadline the controller does not set the condition.
+    has_deadline = at(document, "spec", "progressDeadlineSeconds", default=_NO_DEADLINE) != _NO_DEADLINE
+    done = progressing.get("status") == "True" and progressing.get("reason") == "NewReplicaSetAvailable"
+    if has_deadline and not done:
+        return "InProgress", "its new ReplicaSet is not available"
+    if conditions.get("Available", {}).get("status") != "True":
+        return "InProgress", "it is not available"
+    return "Current", f"available, with {count} replicas"
+
+
+_NO_DEADLINE = 2**31 - 1
+
+
+def _stateful_set(document: Document) -> Verdict:
+    if at(document, "spec", "updateStrategy", "type") == "OnDelete":
+        return "Current", "its pods are replaced by hand (OnDelete)"
+    wanted = at(document, "spec", "replicas", default=1)
+    count, ready, current, updated = _counts(
+        document, "replicas", "readyReplicas", "currentReplicas", "updatedReplicas"
+    )
+    behind = _less("replicas", count, wanted) or _less("ready", ready, wanted) or _extra(count, wanted)
+    if behind:
+        return behind
+    partition = at(document, "spec", "updateStrategy", "rollingUpdate", "partition")
+    if partition is not None:
+        rolled = _less("updated", updated, wanted - partition)
+        return rolled or ("Current", f"rolled out to its partition: {updated} updated")
+    if lagging := _less("current", current, wanted):
+        return lagging
+    status = at(document, "status", default={})
+    if status.get("currentRevision") != status.get("updateRevision"):
+        return "InProgress", "not all of its pods have the newest revision"
+    return "Current", f"all {count} replicas are up to date and ready"
+
+
+def _replica_set(document: Document) -> Verdict:
+    if _by_type(document).get("ReplicaFailure", {}).get("status") == "True":
+        return "InProgress", "pods cannot be created or deleted"
+    wanted = at(document, "spec", "replicas", default=1)
+    count, labelled, available, ready = _counts(
+        document, "replicas", "fullyLabeledReplicas", "availableReplicas", "readyReplicas"
+    )
+    behind = (
+        _less("labelled", labelled, wanted)
+        or _less("available", available, wanted)
+        or _less("ready", ready, wanted)
+        or _extra(count, wanted)
+    )
+    return behind or ("Current", f"available, with {count} replicas")
+
+
+def _daemon_set(document: Document) -> Verdict:
+    if at(document, "status", "observedGeneration") is None:
+        return "InProgress", "no controller has observed it yet"
+    wanted = at(document, "status", "desiredNumberScheduled")
+    if wanted is None:
+        return "InProgress", "the number of nodes that it should run on is not known yet"
+    for what, name in (
+        ("current", "currentNumberScheduled"),
+        ("updated", "updatedNumberScheduled"),
+        ("available", "numberAvailable"),
+        ("ready", "numberReady"),
+    ):
+        if behind := _less(what, at(document, "status", name, default=0), wanted):
+            return behind
+    return "Current", f"all {wanted} pods are up to date and available"
+
+
+def _job(document: Document) -> Verdict:
+    conditions = _by_type(document)
+    succeeded, active, failed = _counts(document, "succeeded", "active", "failed")
+    if conditions.get("Complete", {}).get("status") == "True":
+        return "Current", f"complete: {succeeded} succeeded"
+    if conditions.get("Failed", {}).get("status") == "True":
+        return "Failed", f"{failed} pods failed: {conditions['Failed'].get('message') or 'see its pods'}"
+    suspended = conditions.get("Suspended", {}).get("status") == "True"
+    if suspended and at(document, "spec", "suspend", default=False):
+        return "Current", "it is suspended"
+    if not at(document, "status", "startTime"):
+        return "InProgress", "it has not started"
+    return "Current", f"it is running: {succeeded} succeeded, {active} active, {failed} failed"
+
+
+def _pod(document: Document) -> Verdict:
+    match at(document, "status", "phase", default=""):
+        case "Succeeded":
+            return "Current", "it has succeeded"
+        case "Failed":
+            return "Failed", at(document, "status", "message", default="it has failed")
+        case "Running":
+            if _by_type(document).get("Ready", {}).get("status") == "True":
+                return "Current", "it is ready"
+            looping = [
+                str(at(container, "name"))
+                for container in at(document, "status", "containerStatuses", default=())
+                if at(container, "state", "waiting", "reason") == "CrashLoopBackOff"
+            ]
+            if looping:
+                return "Failed", f"these containers keep crashing: {', '.join(looping)}"
+            return "InProgress", "it is running, but not ready"
+        case "Pending":
+            scheduled = _by_type(document).get("PodScheduled", {})
+            if scheduled.get("status") == "False":
+                return "InProgress", f"it is not scheduled: {scheduled.get('message') or 'no node fits'}"
+            return "InProgress", "it is pending"
+        case phase:
+            return (
+                "InProgress",
+                f"its phase is {phase}" if phase else "no kubelet or scheduler has handled it yet",
+            )
+
+
+def _claim(document: Document) -> Verdict:
+    phase = at(document, "status", "phase", default="unknown")
+    return ("Current", "it is bound") if phase == "Bound" else ("InProgress", f"it is not bound: {phase}")
+
+
+def _service(document: Document) -> Verdict:
+    balanced = at(document, "spec", "type", default="ClusterIP") == "LoadBalancer"
+    if balanced and not at(document, "spec", "clusterIP", default=""):
+        return "InProgress", "its load balancer has no cluster IP yet"
+    return "Current", "it can be reached"
+
+
+def _definition(document: Document) -> Verdict:
+    conditions = _by_type(document)
+    names, established = conditions.get("NamesAccepted", {}), conditions.get("Established", {})
+    if names.get("status") == "False":
+        return "Failed", names.get("message") or "its names are not accepted"
+    if established.get("status") == "True":
+        return "Current", "it is established"
+    if established.get("status") == "False" and established.get("reason") != "Installing":
+        return "Failed", established.get("message") or "it cannot be established"
+    return "InProgress", "it is being established"
+
+
+def _always(_: Document) -> Verdict:
+    return "Current", "objects of this kind have no desired state to reach"
+
+
+def _by_type(document: Document) -> dict[str, Document]:
+    found = at(document, "status", "conditions", default=())
+    return {str(item.get("type")): item for item in found if isinstance(item, Mapping)}
+
+
+def _counts(document: Document, *names: str) -> tuple[int, ...]:
+    return tuple(at(document, "status", name, default=0) for name in names)
+
+
+def _less(what: str, have: int, wanted: int) -> Verdict | None:
+    return ("InProgress", f"{what}: {have} of {wanted}") if have < wanted else None
+
+
+def _extra(have: int, wanted: int) -> Verdict | None:
+    return ("InProgress", f"{have - wanted} pods have not terminated yet") if have > wanted else None
+
+
+_OBSERVED = ("observedGeneration", "conditions.type", "conditions.status", "conditions.reason")
+
+RULES: Mapping[GroupKind, Rule] = {
+    GroupKind("apps", "Deployment"): Rule(
+        _deployment,
+        [
+            *_of_spec("replicas", "progressDeadlineSeconds"),
+            *_of_status(*_OBSERVED, "replicas", "updatedReplicas", "readyReplicas", "availableReplicas"),
+        ],
+    ),
+    GroupKind("apps", "StatefulSet"): Rule(
+        _stateful_set,
+        [
+            *_of_spec("replicas", "updateStrategy.type", "updateStrategy.rollingUpdate.partition"),
+            *_of_status("observedGeneration", "replicas", "readyReplicas", "currentReplicas"),
+            *_of_status("updatedReplicas", "currentRevision", "updateRevision"),
+        ],
+    ),
+    GroupKind("apps", "ReplicaSet"): Rule(
+        _replica_set,
+        [
+            *_of_spec("replicas"),
+            *_of_status("observedGeneration", "conditions.type", "conditions.status", "replicas"),
+            *_of_status("fullyLabeledReplicas", "availableReplicas", "readyReplicas"),
+        ],
+    ),
+    GroupKind("apps", "DaemonSet"): Rule(
+        _daemon_set,
+        _of_status(
+            "observedGeneration",
+            "desiredNumberScheduled",
+            "currentNumberScheduled",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberReady",
+        ),
+    ),
+    GroupKind("batch", "Job"): Rule(
+        _job,
+        [*_of_spec("suspend"), *_of_status("conditions.type", "conditions.status", "startTime")],
+    ),
+    GroupKind("", "Pod"): Rule(
+        _pod,
+        _of_status(
+            "phase",
+            "conditions.type",
+            "conditions.status",
+            "containerStatuses.name",
+            "containerStatuses.state.waiting.reason",
+        ),
+    ),
+    GroupKind("", "PersistentVolumeClaim"): Rule(_claim, _of_status("phase")),
+    GroupKind("", "Service"): Rule(_service, _of_spec("type", "clusterIP")),
+    GroupKind("apiextensions.k8s.io", "CustomResourceDefinition"): Rule(
+        _definition, _of_status("conditions.type", "conditions.status", "conditions.reason")
+    ),
+    **{
+        GroupKind(group, kind): Rule(_always, ())
+        for group, kind in (
+            ("", "ConfigMap"),
+            ("", "Secret"),
+            ("", "ServiceAccount"),
+            ("batch", "CronJob"),
+            ("coordination.k8s.io", "Lease"),
+            ("policy", "PodDisruptionBudget"),
+            ("rbac.authorization.k8s.io", "ClusterRole"),
+            ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
+            ("rbac.authorization.k8s.io", "Role"),
+            ("rbac.authorization.k8s.io", "RoleBinding"),
+        )
+    },
+}

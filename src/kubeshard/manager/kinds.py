@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.handlers import Registration
 from kubeshard.cache.informer import Informer
-from kubeshard.controller.outposts import Outpost
+from kubeshard.controller.remote_watches import RemoteWatches
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import (
     CHECK,
@@ -299,7 +299,10 @@ class Kinds:
 
     def _users(self, informer: Informer[Any]) -> str:
         """The controllers that declared the informer, or all controllers if none did."""
-        users: list[ControllerRunner | Outpost] = [*self.runners(), *self._staff.outposts_in(self._cluster)]
+        users: list[ControllerRunner | RemoteWatches] = [
+            *self.runners(),
+            *self._staff.remote_watches_in(self._cluster),
+        ]
         names = [user.name for user in users if informer in user.informers]
         return ", ".join(names) or "all"
 

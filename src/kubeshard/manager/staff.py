@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller, check_controllers
 from kubeshard.controller.in_flight import current_owner
-from kubeshard.controller.outposts import Outpost
+from kubeshard.controller.remote_watches import RemoteWatches
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.watch import check_classes
 from kubeshard.core.clusters import located
@@ -26,7 +26,7 @@ from kubeshard.manager.runnable import Runnable, RunnableWork, Shift, Stop, Work
 
 
 class _Hired(NamedTuple):
-    part: ControllerRunner | Outpost
+    part: ControllerRunner | RemoteWatches
     shift: Shift
     sharded: bool = False
 
@@ -135,9 +135,9 @@ class Staff:
     def runners_in(self, cluster: str) -> list[ControllerRunner]:
         return [runner for runner in self.runners if runner.cluster == cluster]
 
-    def outposts_in(self, cluster: str) -> list[Outpost]:
+    def remote_watches_in(self, cluster: str) -> list[RemoteWatches]:
         parts = (hired.part for hired in self._hired)
-        return [part for part in parts if isinstance(part, Outpost) and part.cluster == cluster]
+        return [part for part in parts if isinstance(part, RemoteWatches) and part.cluster == cluster]
 
     def lasting(self) -> Iterator[str]:
         """A human-readable list of what a stop waits for."""
@@ -158,7 +158,7 @@ class Staff:
                 yield f"controller {runner.name}: {problem}"
 
     def _employ(self, wanted: Iterable[tuple[Controller[Any], str]]) -> None:
-        """Creates workers for controllers in clusters, and outposts for watches across clusters. May raise; nothing
+        """Creates workers for controllers in clusters, and their watches across clusters. May raise; nothing
         has changed then.
         """
         made: list[_Hired] = []
@@ -167,7 +167,7 @@ class Staff:
                 if cluster in controller.clusters and (hired := self._made(controller, cluster)):
                     made.append(hired)
             for hired in [*self._hired, *made]:
-                made += self._outposts(hired)
+                made += self._remote_watches(hired)
         except BaseException:
             for hired in made:
                 hired.part.discard()
@@ -192,39 +192,39 @@ class Staff:
         runner.gate = None if self._sharding is None else self._sharding.gate(controller, cluster)
         return _Hired(runner, self.elected if gated else self.always, sharded)
 
-    def _outposts(self, hired: _Hired) -> Iterable[_Hired]:
-        """The outposts that a controller still lacks."""
+    def _remote_watches(self, hired: _Hired) -> Iterable[_Hired]:
+        """The remote watches that a controller still lacks."""
         runner = hired.part
         if not isinstance(runner, ControllerRunner) or not runner.controller.crossing_watches:
             return
         if runner.cluster not in self.fleets[0] or runner.controller.name in self._leaving:
-            return  # it is being removed together with its outposts
+            return  # it is being removed together with its remote watches
         there = [
             each.part.cluster
             for each in self._hired
-            if isinstance(each.part, Outpost) and each.part.runner is runner
+            if isinstance(each.part, RemoteWatches) and each.part.runner is runner
         ]
         fleet = self.fleets[hired.shift is self.elected]
         for name, cluster in fleet.items():
             if name not in there and any(
                 name in (w.clusters or ()) for w in runner.controller.crossing_watches
             ):
-                yield _Hired(Outpost(runner, cluster), hired.shift)
+                yield _Hired(RemoteWatches(runner, cluster), hired.shift)
 
     def _colleague(self, controller: str, cluster: str) -> ControllerRunner | None:
         """The controller's workers in the cluster."""
         return next((each for each in self.runners_in(cluster) if each.controller.name == controller), None)
 
     async def _dismiss(self, hired: Iterable[_Hired]) -> None:
-        """Returns when all of them, and the outposts of the controllers among them, have ended. If cancelled, it ends
-        them at once.
+        """Returns when all of them, and the remote watches of the controllers among them, have ended. If cancelled, it
+        ends them at once.
         """
         leaving = list(hired)
         runners = [each.part for each in leaving]
         leaving += [
             each
             for each in self._hired
-            if isinstance(each.part, Outpost) and each.part.runner in runners and each not in leaving
+            if isinstance(each.part, RemoteWatches) and each.part.runner in runners and each not in leaving
         ]
         async with asyncio.TaskGroup() as tasks:
             for each in leaving:
@@ -276,7 +276,7 @@ def _measured(controller: Controller[Any], cluster: Cluster, metrics: Metrics) -
     )
 
 
-def _controller_of(part: ControllerRunner | Outpost) -> Controller[Any]:
+def _controller_of(part: ControllerRunner | RemoteWatches) -> Controller[Any]:
     return part.controller if isinstance(part, ControllerRunner) else part.runner.controller
 
 

@@ -1,8 +1,8 @@
 """The work queue between triggers and reconciles.
 
 Guaranteed (`core`, `queue`): keys are handed out in order, each to one worker at a time; adds are collapsed while a key
-waits and never lost while it is processed. Around that, each in its own module: priorities (`levels`), round robin over
-tenants (`tenants`), delays (`delays`), debouncing (`debounce`), retry limits (`limits`), reasons (`reasons`), metrics
+waits and never lost while it is processed. Around that, each in its own module: priorities and round robin
+over tenants (`order`), debouncing (`debounce`), retry limits (`limits`), reasons (`reasons`), metrics
 (`metrics`), and snapshots for debugging (`views`). A custom `Order` can decide which ready key of a priority is next.
 See docs/work-queue.md.
 
@@ -10,12 +10,11 @@ Not guaranteed: order between keys after delays, persistence, thread safety.
 """
 
 from kubeshard.workqueue.debounce import Debounce
-from kubeshard.workqueue.levels import LOW, NORMAL, Order
 from kubeshard.workqueue.limits import FastSlow, ItemExponential, Limiter, MaxOf, MaxWait, OverallRate
 from kubeshard.workqueue.metrics import QueueMetrics
+from kubeshard.workqueue.order import LOW, NORMAL, Order, RoundRobin
 from kubeshard.workqueue.queue import ShutDown, WorkQueue
 from kubeshard.workqueue.reasons import Cause, Reason
-from kubeshard.workqueue.tenants import RoundRobin
 from kubeshard.workqueue.views import DelayedKey, QueueView, WaitingKey
 
 __all__ = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Generic
 
-from kubeshard.workqueue.levels import K
+from kubeshard.workqueue.order import K
 from kubeshard.workqueue.reasons import Reason, Wanted
 
 

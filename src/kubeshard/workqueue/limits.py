@@ -20,7 +20,7 @@ from typing import Generic, Protocol
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.token_bucket import TokenBucket
-from kubeshard.workqueue.levels import K
+from kubeshard.workqueue.order import K
 
 
 class Limiter(Protocol):

@@ -23,12 +23,11 @@ from types import TracebackType
 from typing import Generic
 
 from kubeshard.runtime.clock import Clock
-from kubeshard.workqueue.core import QueueCore
+from kubeshard.workqueue.core import Delays, QueueCore
 from kubeshard.workqueue.debounce import Debounce, Settling
-from kubeshard.workqueue.delays import Delays
-from kubeshard.workqueue.levels import NORMAL, K, Order
 from kubeshard.workqueue.limits import Limiter, Retries
 from kubeshard.workqueue.metrics import Causes, NoMetrics, QueueMetrics
+from kubeshard.workqueue.order import NORMAL, K, Order
 from kubeshard.workqueue.reasons import Cause, Reason, Wanted, as_reason
 from kubeshard.workqueue.views import DelayedKey, QueueView, WaitingKey
 
@@ -42,7 +41,7 @@ class WorkQueue(Generic[K]):
 
     Guaranteed: a key is never handed out while a worker has it, a key added meanwhile is handed out again afterwards,
     and a key added several times before that is handed out once. Keys of a higher `priority` are handed out first
-    (`levels`); a key's priority can only rise while it waits. Methods that are not async never wait. `reason` is purely
+    (`order`); a key's priority can only rise while it waits. Methods that are not async never wait. `reason` is purely
     informational: a phrase or a `Reason`.
 
     `limiter` returns the delays of `add_rate_limited`; it must not be shared. `order` creates the order of the ready

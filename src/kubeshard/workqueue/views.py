@@ -6,7 +6,7 @@ from typing import Generic
 
 import msgspec
 
-from kubeshard.workqueue.levels import K
+from kubeshard.workqueue.order import K
 from kubeshard.workqueue.reasons import Cause, Reason
 
 

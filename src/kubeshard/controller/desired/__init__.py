@@ -11,5 +11,5 @@ without a reference to the owner are deleted with it (give the owner a finalizer
 being deleted); that a member whose labels or annotations were removed is still found when it should be pruned.
 
 RBAC: `get`, `list`, `watch`, `create`, `patch` and `delete` on the kinds of members; `patch` on the owner's kind.
-Reading order: `applyset`, `members`, `planning`, `observing`, `writing`, `sets`.
+Reading order: `applyset`, `members`, `plan`, `execution`, `sets`.
 """

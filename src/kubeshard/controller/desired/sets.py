@@ -1,54 +1,66 @@
-"""Executes a desired set.
+"""The desired sets of a controller: finds the existing objects of a set, plans, and has the plan carried out.
 
-The order of the steps allows the next run to complete an interrupted one:
+Existing objects are found in the caches of the controller, or at the API server if not cached. Guaranteed: finds
+members of all kinds that the controller declares, and in kinds and namespaces that it no longer declares, for as long
+as the owner records them. Only the latter cost requests, and only until they are pruned.
 
-1. Record on the owner the kinds and namespaces of what is about to be applied, in addition to those already recorded.
-2. Create or apply everything desired, one object after the other, Namespaces and CustomResourceDefinitions first. A
-failure does not stop the others.
-3. If all of that succeeded, delete what is no longer desired, in the opposite order.
-4. If that succeeded as well, remove the kinds and namespaces that are now empty from the owner's record.
-
-The next run does not depend on what this module keeps in memory, which only saves time.
+Sets that were as desired are remembered until something about them changes, so that most runs compare nothing. Each
+cached change or removal of a member passes through the index of the stores, which drops the set from memory. A full
+list that changed anything drops all sets. Only the desired objects, by a fingerprint, and the owner's record of the set
+remain to be compared. Guaranteed: any other result leads to a full comparison. Kept for each reconciled key until it is
+forgotten; refers only to objects that the caches hold anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, get_args
+from typing import Any, Protocol, TypeVar, get_args
 
 import msgspec
 
 from kubeshard.cache.errors import UndeclaredKind
+from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.cache.store import Store
+from kubeshard.client.client import Client
+from kubeshard.client.discovery import KindNotServed
 from kubeshard.controller.desired.applyset import (
+    ID,
+    PART_OF,
+    SET,
+    SETS,
     Address,
     ApplySet,
+    Memory,
     address_of,
     applyset,
     memory_of,
     remembered,
 )
-from kubeshard.controller.desired.collisions import names_a_duplicate
-from kubeshard.controller.desired.known import KnownSets, Whose
+from kubeshard.controller.desired.execution import Execution, Immutable
 from kubeshard.controller.desired.members import Member, members_of
-from kubeshard.controller.desired.observing import Observer, Run
-from kubeshard.controller.desired.plan import Applied, Plan
-from kubeshard.controller.desired.planning import Observed, Unowned, plan_of
-from kubeshard.controller.desired.problems import ImmutableFields, raise_for
-from kubeshard.controller.desired.writing import Writer
-from kubeshard.controller.merging import learn
+from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, plan_of
+from kubeshard.controller.merging import Rewrites
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.controller.rewrites import Rewrites
-from kubeshard.core.errors import AlreadyExists, Conflict, Invalid, KubeshardError, NotOurs
-from kubeshard.core.kinds import GroupKind
-from kubeshard.core.objects import Key, KubeObject
-
-Immutable = Literal["refuse", "recreate"]
-"""What to do with a member whose fields the API server refuses to change."""
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import (
+    ApiError,
+    Conflict,
+    Terminal,
+)
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of, metadata_only
+from kubeshard.core.selectors import Selector
 
 _encode = msgspec.json.Encoder().encode
+
+
+T = TypeVar("T", bound=KubeObject)
+
+Whose = tuple[GroupKind, Key, str] | str
+"""Owner and name of a set; the name alone of a set of the reconciled object."""
 
 
 class ApplyRequest(msgspec.Struct, frozen=True):
@@ -131,7 +143,9 @@ class DesiredSets:
         observer = Observer(run, reads, writes, self._known)
         observed = await observer.observe(set_, members)
         plan = plan_of(set_, members, observed, self.rewrites, request.unowned)
-        applied = await _Run(run, set_, members, self.rewrites, request).carry_out(plan)
+        applied = await Execution(
+            run.client, set_, members, self.rewrites, request.unowned, request.immutable
+        ).carry_out(plan)
         if not plan and observer.shown_by_caches(set_, applied.objects):
             self._known.note(run.key, whose, fingerprint, set_, applied)
         return applied
@@ -159,123 +173,243 @@ class DesiredSets:
         return members
 
 
-class _Run:
-    """One execution of one set."""
+class _Known:
+    __slots__ = ("applied", "fingerprint", "id", "index_value", "note", "note_key", "uid")
 
-    def __init__(
+    def __init__(self, fingerprint: int, set_: ApplySet, applied: Applied) -> None:
+        meta = set_.owner.metadata
+        self.fingerprint = fingerprint
+        self.applied: Applied | None = applied
+        """None once something has changed."""
+        self.index_value = set_.index_value
+        self.uid = meta.uid
+        self.id = meta.label(ID)
+        self.note_key = SETS + set_.name
+        self.note = meta.annotation(self.note_key)
+
+    def is_said_by(self, owner: KubeObject) -> bool:
+        meta = owner.metadata
+        return (
+            meta.uid == self.uid
+            and (meta.labels or {}).get(ID, "") == self.id
+            and (meta.annotations or {}).get(self.note_key, "") == self.note
+        )
+
+
+class KnownSets:
+    """The known sets of one controller."""
+
+    def __init__(self) -> None:
+        self._index = f"kubeshard.dev/set {id(self):x}"
+        self._known: dict[Key, dict[Whose, _Known]] = {}
+        self._by_value: dict[str, _Known] = {}
+
+    async def follow(self, informer: Informer[Any]) -> None:
+        """Returns when the marked objects of its store are known. From then on, changes are noticed."""
+        if not informer.store.has_index(self._index):
+            with suppress(ValueError):  # another run of the controller has begun it
+                informer.add_index(self._index, _index_values, self._changed)
+            await informer.indexed()
+
+    def follows(self, store: Store[Any]) -> bool:
+        return store.has_index(self._index)
+
+    def filed(self, store: Store[Any], set_: ApplySet) -> Mapping[Key, Any]:
+        """The current marked objects of a tracked store."""
+        return store.filed(self._index, set_.index_value)
+
+    def leave(self, store: Store[Any]) -> None:
+        """Stops tracking changes in the store."""
+        store.remove_index(self._index)
+
+    def _changed(self, index_value: str | None) -> None:
+        if index_value is None:
+            self._known, self._by_value = {}, {}
+        elif (known := self._by_value.pop(index_value, None)) is not None:
+            known.applied = None
+
+    def note(self, key: Key, whose: Whose, fingerprint: int, set_: ApplySet, applied: Applied) -> None:
+        """Records that the set is as desired, and that the caches show it so."""
+        known = _Known(fingerprint, set_, applied)
+        self._changed(known.index_value)
+        self._by_value[known.index_value] = known
+        self._known.setdefault(key, {})[whose] = known
+
+    def forget(self, key: Key) -> None:
+        for known in self._known.pop(key, {}).values():
+            self._changed(known.index_value)
+
+    def applied(
         self,
-        run: Run,
-        set_: ApplySet,
-        members: Mapping[Address, Member[Any]],
-        rewrites: Rewrites,
-        request: ApplyRequest,
-    ) -> None:
-        self._set = set_
-        self._members = members
-        self._rewrites = rewrites
-        self._request = request
-        self._writer = Writer(run.client, set_)
-        self._objects: dict[Address, KubeObject] = {}
-        self._waiting: list[KubeObject] = []
-
-    async def carry_out(self, plan: Plan) -> Applied:
-        wanted, owner = memory_of(self._members), self._set.owner
-        before = remembered(owner.metadata, self._set.name)
-        self._objects = {address_of(obj): obj for obj in plan.unchanged}
-        self._waiting = list(plan.waiting)
-        if plan.creates or plan.updates:
-            await self._writer.remember(before.united(wanted))
-        problems = {**plan.refused, **await self._apply_all(plan)}
-        if not problems and not self._waiting:
-            problems = {**await self._delete_all(plan.deletes), **plan.unseen}
-            if not problems:
-                await self._writer.remember(wanted)
-        raise_for(f"set {self._set.name} of {owner.KIND.kind} {owner.key}", problems)
-        return Applied(plan, tuple(self._objects.values()), tuple(self._waiting))
-
-    async def _apply_all(self, plan: Plan) -> dict[Address, Exception]:
-        creates = {address_of(obj) for obj in plan.creates}
-        updates = {address_of(update.live): update.live for update in plan.updates}
-        problems: dict[Address, Exception] = {}
-        for address, member in self._members.items():
+        key: Key,
+        whose: Whose,
+        fingerprint: int,
+        owner: KubeObject | None,
+        form: Form[Any],
+        reads: ControllerReader,
+        writes: OwnWrites,
+        fresh: Callable[[Kind], bool],
+    ) -> Applied | None:
+        """The result of the last apply if another one would have the same result; None if that is unknown."""
+        sets = self._known.get(key)
+        known = sets.get(whose) if sets is not None else None
+        if known is None or known.fingerprint != fingerprint or writes:
+            return None
+        for declared in reads.declared:
+            if fresh(declared.kind):
+                return None
+        if owner is None:
             try:
-                if address in creates:
-                    await self._create(member)
-                elif address in updates:
-                    await self._update(member, updates[address])
-            except NotOurs:
-                raise  # nor are the others
-            except KubeshardError as error:
-                problems[address] = error
-        return problems
+                owner = reads.informer(form).store.get(key)
+            except UndecodableObject:
+                return None
+        return known.applied if owner is not None and known.is_said_by(owner) else None
 
-    async def _delete_all(self, objects: Sequence[KubeObject]) -> dict[Address, Exception]:
-        problems: dict[Address, Exception] = {}
-        for obj in objects:
+
+def _index_values(obj: KubeObject) -> tuple[str, ...]:
+    labels = obj.metadata.labels
+    if labels is None or PART_OF not in labels:
+        return ()
+    return (f"{labels[PART_OF]}/{labels.get(SET, '')}",)
+
+
+class Run(Protocol):
+    """The part of `Context` that a set needs."""
+
+    @property
+    def key(self) -> Key: ...
+    @property
+    def form(self) -> Form[Any]: ...
+    @property
+    def client(self) -> Client: ...
+    @property
+    def _rewrites(self) -> Rewrites: ...
+    @property
+    def _fresh(self) -> Callable[[Kind], bool]: ...
+
+    async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None: ...
+
+
+class Observer:
+    """Finds the objects for one run."""
+
+    def __init__(self, run: Run, reads: ControllerReader, writes: OwnWrites, known: KnownSets) -> None:
+        self._known = known
+        self._run = run
+        self._reads = reads
+        self._writes = writes
+
+    async def filed(
+        self, set_: ApplySet, wanted: Container[GroupKind]
+    ) -> dict[Form[Any], Mapping[Key, KubeObject]]:
+        """The marked objects of all declared kinds, by form; from the API server, only those of the wanted kinds.
+        Views of caches change with them: read them at once.
+        """
+        found: dict[Form[Any], Mapping[Key, KubeObject]] = {}
+        for form in self._reads.declared:
+            if not self._run._fresh(form.kind):
+                informer = await self._settled(form)
+                await self._known.follow(informer)
+                found[form] = self._known.filed(informer.store, set_)
+            elif form.kind.group_kind in wanted:
+                listed = await self._reads.list_live(
+                    self._run.client, form, ALL, index=None, labels=_selector(set_)
+                )
+                found[form] = {obj.key: obj for obj in listed}
+        return found
+
+    def shown_by_caches(self, set_: ApplySet, objects: Sequence[KubeObject]) -> bool:
+        """Whether the caches have exactly these objects for the set at this moment."""
+        shown: set[int] = set()
+        for form in self._reads.declared:
+            store = self._reads.informer(form).store
+            if self._run._fresh(form.kind) or not self._known.follows(store):
+                return False
+            shown |= {*map(id, self._known.filed(store, set_).values())}
+        return shown == {*map(id, objects)}
+
+    async def observe(self, set_: ApplySet, members: Mapping[Address, Member[Any]]) -> Observed:
+        """Raises UndeclaredKind, CacheBehind, and Terminal for objects that the controller's watches would not show."""
+        memory, wanted = remembered(set_.owner.metadata, set_.name), memory_of(members)
+        for member in members.values():
+            self._check_shown(member)
+        filed = await self.filed(set_, memory.kinds | wanted.kinds)
+        marked = {address_of(obj): obj for objects in filed.values() for obj in objects.values()}
+        marked |= {address_of(obj): obj for obj in self._undecodable(set_, filed)}
+        unseen: dict[Address, Exception] = {}
+        if not memory.within(wanted):
+            marked |= {address_of(obj): obj for obj in await self._elsewhere(set_, memory, unseen)}
+        live: dict[Address, KubeObject] = {}
+        unreadable: dict[Address, Exception] = {}
+        for address, member in members.items():
+            obj = marked.pop(address, None)
+            if type(obj) is not type(member.obj):
+                try:
+                    obj = await self._run.get(type(member.obj), address.key.name, address.key.namespace)
+                except UndecodableObject as error:
+                    unreadable[address] = error
+                    continue
+            if obj is not None:
+                live[address] = obj
+        return Observed(live, marked.values(), unreadable, unseen)
+
+    def _check_shown(self, member: Member[Any]) -> None:
+        metadata, scope = member.obj.metadata, self._reads.declared.get(form_of(type(member.obj)))
+        if scope is not None and not scope.labels.matches(metadata.labels):
+            raise Terminal(
+                f"{member.address} would be invisible: the controller's watch of {member.address.kind.kind} shows only "
+                f"{scope.labels}; give the object these labels, or remove the scope from the watch"
+            )
+
+    async def _settled(self, form: Form[Any]) -> Informer[Any]:
+        """The informer, once it shows what runs for this key wrote."""
+        informer = self._reads.informer(form)
+        if not informer.has_synced:
+            await self._reads.filled(form)
+        if self._writes:
+            await self._writes.settled(self._reads.cache, form)
+        return informer
+
+    def _undecodable(self, set_: ApplySet, forms: Iterable[Form[Any]]) -> Iterator[PartialObject]:
+        """Members that no longer fit their class, which can still be deleted."""
+        for form in forms:
+            for error in self._reads.informer(form).store.undecodable.values():
+                if error.partial is not None and set_.marks(error.partial):
+                    yield error.partial
+
+    async def _elsewhere(
+        self, set_: ApplySet, memory: Memory, unseen: dict[Address, Exception]
+    ) -> list[KubeObject]:
+        """Marked objects of kinds, and in namespaces, that this version of the program does not watch. Collects in
+        `unseen` what cannot be listed.
+        """
+        found: list[KubeObject] = []
+        for group_kind in sorted(memory.kinds):
+            watched = [
+                (form.kind, scope)
+                for form, scope in self._reads.declared.items()
+                if form.kind.group_kind == group_kind
+            ]
+            if any(scope.namespaces is ALL or not kind.namespaced for kind, scope in watched):
+                continue
             try:
-                await self._writer.delete(obj)
-            except NotOurs:
-                raise
-            except KubeshardError as error:
-                problems[address_of(obj)] = error
-        return problems
+                kind = await self._run.client.discovery.kind(group_kind.group, kind=group_kind.kind)
+            except KindNotServed:
+                continue  # and no objects of it are left
+            except ApiError as error:
+                unseen[Address(group_kind, Key("", "*"))] = error
+                continue
+            form: Form[Any] = metadata_only(kind)
+            for namespace in sorted(memory.namespaces) if kind.namespaced else ("",):
+                if any(scope.covers(kind, namespace) for _, scope in watched):
+                    continue
+                place = namespace if kind.namespaced else ALL
+                try:
+                    found += await self._run.client.list_all(form, place, label_selector=_selector(set_))
+                except ApiError as error:
+                    unseen[Address(group_kind, Key(namespace, "*"))] = error
+        return found
 
-    async def _create(self, member: Member[Any]) -> None:
-        try:
-            created = await self._writer.create(member)
-        except AlreadyExists:
-            await self._judge(member, await self._writer.read(member))
-        else:
-            self._became(member, created)
 
-    async def _judge(self, member: Member[Any], live: KubeObject) -> None:
-        """Handles an object that the cache did not show, or not yet."""
-        address = member.address
-        observed = Observed({address: live})
-        plan = plan_of(self._set, {address: member}, observed, self._rewrites, self._request.unowned)
-        if plan.refused:
-            raise plan.refused[address]
-        if plan.updates:
-            await self._update(member, live)
-        elif plan.waiting:
-            self._waiting.append(live)
-        else:
-            self._objects[address] = live
-
-    async def _update(self, member: Member[Any], live: KubeObject) -> None:
-        try:
-            applied = await self._writer.apply(member, live)
-        except Invalid as error:
-            if not await self._writer.is_valid_as_new(member):
-                raise
-            if names_a_duplicate(error):
-                with suppress(Invalid):
-                    if (freed := await self._writer.make_room(member, live)) is not None:
-                        self._became(member, await self._writer.apply(member, freed))
-                        return
-            await self._recreate(member, live, error)
-        else:
-            self._became(member, applied)
-
-    async def _recreate(self, member: Member[Any], live: KubeObject, why: Invalid) -> None:
-        """Deletes and recreates a member, but only if we created it."""
-        if self._request.immutable == "refuse" or not self._set.is_member(live):
-            raise ImmutableFields(
-                f"the API server refuses to change fields that differ; delete it, or use "
-                f"immutable='recreate' for members of the set: {why.message}"
-            ) from why
-        now = await self._writer.read(member)
-        if now.metadata.uid != live.metadata.uid or not self._set.is_member(now):
-            raise Conflict(f"{member.address} changed since it was read")
-        await self._writer.delete(now)
-        try:
-            self._became(member, await self._writer.create(member))
-        except AlreadyExists:
-            left = await self._writer.read(member)
-            if not left.metadata.deleting:
-                raise
-            self._waiting.append(left)
-
-    def _became(self, member: Member[Any], answer: KubeObject) -> None:
-        learn(answer, member.merged_into(answer), self._rewrites)
-        self._objects[member.address] = answer
+def _selector(set_: ApplySet) -> Selector:
+    return Selector.equals(PART_OF, set_.id) & Selector.equals(SET, set_.name)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kubeshard.workqueue.levels import KEPT, LOW, NORMAL, SHARE, Levels
+from kubeshard.workqueue.order import KEPT, LOW, NORMAL, SHARE, Levels
 
 
 def levels_of(*keys: tuple[str, int]) -> Levels[str]:

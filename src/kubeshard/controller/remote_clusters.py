@@ -16,14 +16,14 @@ from kubeshard.controller.in_flight import CurrentRun
 from kubeshard.core.errors import NoSuchCluster
 
 
-class Elsewhere(NamedTuple):
+class RemoteCluster(NamedTuple):
     """A cluster of the manager. `cache` contains what its controllers watch there."""
 
     client: Client
     cache: Cache
 
 
-class _Place(Protocol):
+class _Cluster(Protocol):
     @property
     def client(self) -> Client: ...
 
@@ -31,15 +31,15 @@ class _Place(Protocol):
     def cache(self) -> Cache: ...
 
 
-class Surroundings:
+class RemoteClusters:
     """The clusters of a manager, for one controller."""
 
-    def __init__(self, fleet: Mapping[str, _Place], field_manager: str) -> None:
+    def __init__(self, fleet: Mapping[str, _Cluster], field_manager: str) -> None:
         self._fleet = fleet
         self._field_manager = field_manager
-        self._seen: dict[str, tuple[_Place, Elsewhere]] = {}
+        self._seen: dict[str, tuple[_Cluster, RemoteCluster]] = {}
 
-    def at(self, cluster: str) -> Elsewhere:
+    def at(self, cluster: str) -> RemoteCluster:
         """The cluster with this name. Raises NoSuchCluster."""
         place = self._fleet.get(cluster)
         if place is None:
@@ -48,5 +48,5 @@ class Surroundings:
         known = self._seen.get(cluster)
         if known is None or known[0] is not place:
             client = place.client.with_field_manager(self._field_manager).entered_in(CurrentRun()).sparing()
-            known = self._seen[cluster] = place, Elsewhere(client, place.cache)
+            known = self._seen[cluster] = place, RemoteCluster(client, place.cache)
         return known[1]

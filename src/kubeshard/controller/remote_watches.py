@@ -1,8 +1,8 @@
 """A controller's watches in another cluster than that of the objects that it reconciles (`Watch.clusters`).
 
-Guaranteed: only the outpost waits for its cluster. While the cluster does not answer, its objects trigger nothing and
+Guaranteed: only these watches wait for their cluster. While it does not answer, its objects trigger nothing and
 the controller keeps working; once it answers, the controller sees all of them. `drain` does not wait for anything,
-because an outpost does not write.
+because watches do not write.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from kubeshard.cache.informer import Informer
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.runner import ControllerRunner
-from kubeshard.controller.watched import mapped
+from kubeshard.controller.triggers import mapped
 from kubeshard.tenure.tenure import Gate
 
 
-class Outpost:
+class RemoteWatches:
     """The watches of one controller in one cluster. It declares its watches on creation, and follows them while `run`
     runs. Raises ConfigurationError.
     """
@@ -50,7 +50,7 @@ class Outpost:
                     stack.enter_context(informer.add_handler(trigger.handle))
 
     async def drain(self) -> None:
-        """Returns at once: an outpost never has anything in flight."""
+        """Returns at once: watches never have anything in flight."""
 
     def under_way(self) -> Sequence[str]:
         return ()

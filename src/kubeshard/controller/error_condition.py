@@ -34,8 +34,8 @@ from kubeshard.controller.status import Report, apply_status
 from kubeshard.core.conditions import Condition, get_condition, set_condition, shortened
 from kubeshard.core.encoding import decode
 from kubeshard.core.errors import NotFound
+from kubeshard.core.managed_fields import owned_fields
 from kubeshard.core.objects import Key, KubeObject
-from kubeshard.core.owned_fields import owned_fields
 from kubeshard.core.statements import conditions_of
 from kubeshard.core.times import second_time
 
