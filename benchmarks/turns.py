@@ -17,8 +17,7 @@ from informer import Turns, Wire
 from store import Deployment, deployment
 
 from kubeshard.cache import Cache
-from kubeshard.cache.listwatch import Replace
-from kubeshard.cache.snapshot import Snapshot
+from kubeshard.cache.snapshot import Replace, Snapshot
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core.encoding import decode
 from kubeshard.core.objects import form_of

@@ -129,11 +129,11 @@ class ScriptedClient:
         form: Form[Any],
         namespace: str | AllNamespaces = ALL,
         *,
-        label_selector: Selector,
-        field_selector: FieldSelector,
-        on_restart: Callable[[], None],
+        label_selector: Selector | None,
+        field_selector: FieldSelector | None,
+        on_restart: Callable[[], object],
     ) -> ScriptedList:
-        scope = Scope(labels=label_selector, fields=field_selector)
+        scope = Scope(labels=label_selector or Selector(), fields=field_selector or FieldSelector())
         return ScriptedList(self, namespace, scope)
 
     async def current_version(
@@ -141,8 +141,8 @@ class ScriptedClient:
         form: Form[Any],
         namespace: str | AllNamespaces = ALL,
         *,
-        label_selector: Selector,
-        field_selector: FieldSelector,
+        label_selector: Selector | None,
+        field_selector: FieldSelector | None,
     ) -> str:
         self.note("probe")
         await asyncio.sleep(0)
@@ -154,8 +154,8 @@ class ScriptedClient:
         form: Form[Any],
         namespace: str | AllNamespaces = ALL,
         *,
-        label_selector: Selector,
-        field_selector: FieldSelector,
+        label_selector: Selector | None,
+        field_selector: FieldSelector | None,
         resource_version: str,
         send_initial_events: bool,
         timeout_seconds: float,
@@ -165,7 +165,9 @@ class ScriptedClient:
         self.note("stream" if send_initial_events else "watch", resource_version)
         if not send_initial_events and int(resource_version) < self.compacted:
             raise Gone("compacted", code=410)
-        stream = Stream(namespace, Scope(labels=label_selector, fields=field_selector))
+        stream = Stream(
+            namespace, Scope(labels=label_selector or Selector(), fields=field_selector or FieldSelector())
+        )
         if send_initial_events:
             for obj in self.existing(namespace, stream.scope):
                 stream.queue.put_nowait(Changed("ADDED", obj))

@@ -21,13 +21,13 @@ from kubeshard.cache import (
     UndeclaredIndex,
     UndeclaredKind,
 )
-from kubeshard.cache.listwatch import Replace
-from kubeshard.cache.reflector import READ_DEADLINE
+from kubeshard.cache.snapshot import Replace
 from kubeshard.core import WrongNamespace
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.errors import ConfigurationError, Forbidden, Gone
 from kubeshard.core.objects import Form, KubeObject, metadata_only
 from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.listwatch.reflector import READ_DEADLINE
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 MINE = Scope(labels=Selector.equals("shard", "me"))

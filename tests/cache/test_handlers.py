@@ -13,12 +13,12 @@ from scripted_client import ScriptedClient, Widget, unreadable
 
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Registration, Updated
 from kubeshard.cache.deltas import current
-from kubeshard.cache.listwatch import Replace
-from kubeshard.cache.pace import STEPS
+from kubeshard.cache.snapshot import Replace
 from kubeshard.client.watching import Failed
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import Unavailable
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.runtime.pace import STEPS
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 Told = list[Delta[Widget]]

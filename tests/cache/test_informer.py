@@ -10,8 +10,6 @@ import pytest
 from scripted_client import Request, ScriptedClient, Widget, unreadable
 
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Scope, Updated
-from kubeshard.cache.pace import STEPS
-from kubeshard.cache.reflector import READ_DEADLINE
 from kubeshard.client.watching import Failed
 from kubeshard.controller.syncing import SILENCE
 from kubeshard.core.encoding import UndecodableObject
@@ -27,6 +25,8 @@ from kubeshard.core.errors import (
 )
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
+from kubeshard.listwatch.reflector import READ_DEADLINE
+from kubeshard.runtime.pace import STEPS
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 Told = list[Delta[Widget]]

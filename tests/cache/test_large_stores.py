@@ -17,11 +17,10 @@ from scripted_client import ScriptedClient, Widget, WidgetSpec
 
 from kubeshard import ALL
 from kubeshard.cache import Cache, CacheBehind, Informer, Scope
-from kubeshard.cache.listwatch import Apply, Replace
-from kubeshard.cache.pace import STEPS
-from kubeshard.cache.snapshot import Snapshot
+from kubeshard.cache.snapshot import Apply, Replace, Snapshot
 from kubeshard.cache.store import Store
 from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.runtime.pace import STEPS
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 MANY = 50_000

@@ -7,27 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from collecting_machine import CollectingMachine
 
-from kubeshard.cache.listwatch import (
-    Advance,
-    Apply,
-    ListWatch,
-    Remove,
-    Replace,
-    SharedKnowledge,
-)
-from kubeshard.cache.listwatch_states import (
-    List,
-    Listing,
-    Opening,
-    Pause,
-    Pausing,
-    Probe,
-    Probing,
-    Streaming,
-    Watch,
-    Watching,
-)
+from kubeshard.cache.snapshot import Advance, Apply, Remove, Replace
 from kubeshard.core.errors import (
     ApiError,
     Forbidden,
@@ -40,6 +22,19 @@ from kubeshard.core.errors import (
     UnexpectedResponse,
 )
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
+from kubeshard.listwatch.machine import (
+    List,
+    Listing,
+    Opening,
+    Pause,
+    Pausing,
+    Probe,
+    Probing,
+    SharedKnowledge,
+    Streaming,
+    Watch,
+    Watching,
+)
 
 
 class Thing(KubeObject, version="v1"):
@@ -58,19 +53,19 @@ def thing(name: str, version: int) -> Thing:
     return Thing(metadata=ObjectMeta(name=name, uid=f"uid-{name}", resource_version=str(version)))
 
 
-Machine = ListWatch[Thing]
+Machine = CollectingMachine
 A5 = thing("a", 5)
 
 
 def in_stream(streaming: SharedKnowledge | None = None) -> Machine:
-    machine: Machine = ListWatch("apps", streaming or SharedKnowledge(), TopRng())
+    machine = Machine("apps", streaming or SharedKnowledge(), TopRng())
     machine.opened(0.0)
     machine.event("ADDED", A5, 60.0)
     return machine
 
 
 def in_list() -> Machine:
-    machine: Machine = ListWatch("apps", SharedKnowledge(enabled=False), TopRng())
+    machine = Machine("apps", SharedKnowledge(enabled=False), TopRng())
     machine.item(A5)
     return machine
 
@@ -272,7 +267,7 @@ def test_every_state_and_input_without_a_row_is_refused_as_a_drivers_bug() -> No
 
 
 def test_full_reads_never_ask_for_any_cached_version() -> None:
-    machine: Machine = ListWatch("", SharedKnowledge(), TopRng())
+    machine = Machine("", SharedKnowledge(), TopRng())
     assert machine.request == Watch("", initial=True)
     machine.opened(0.0)
     machine.bookmark("7", 60.0, ends_initial_events=True)
@@ -379,7 +374,7 @@ def test_stale_events_are_counted_and_do_not_move_the_position() -> None:
 @pytest.mark.parametrize("odd", ["no number", "9/9", "\u0663\u0663"])
 def test_a_version_that_is_no_number_makes_nobody_believe_in_a_rewritten_history(odd: str) -> None:
     shared = SharedKnowledge(enabled=False)
-    machine: Machine = ListWatch("apps", shared, TopRng())
+    machine = Machine("apps", shared, TopRng())
     machine.listed("10", 0.0)
     machine.opened(0.0)
     machine.bookmark(odd, 1.0, ends_initial_events=False)
@@ -392,7 +387,7 @@ def test_a_version_that_is_no_number_makes_nobody_believe_in_a_rewritten_history
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_full_read_at_an_earlier_version_says_that_the_history_was_rewritten(streaming: bool) -> None:
-    machine: Machine = ListWatch("apps", SharedKnowledge(enabled=streaming), TopRng())
+    machine = Machine("apps", SharedKnowledge(enabled=streaming), TopRng())
     for version, rewound in (("1000", False), ("999", True), ("2000", False)):
         if streaming:
             machine.opened(0.0)

@@ -8,31 +8,26 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import pytest
+from collecting_machine import CollectingMachine
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
-from kubeshard.cache.listwatch import (
-    Advance,
-    Apply,
-    ListWatch,
-    Remove,
-    Replace,
-    SharedKnowledge,
-)
-from kubeshard.cache.listwatch_states import (
+from kubeshard.cache.snapshot import Advance, Apply, Remove, Replace
+from kubeshard.cache.store import Store
+from kubeshard.core.errors import ApiError, Gone, Invalid, Throttled, Timeout, Unavailable
+from kubeshard.core.objects import Key, KubeObject, ObjectMeta
+from kubeshard.listwatch.machine import (
     List,
     Listing,
     Opening,
     Pausing,
     Probing,
+    SharedKnowledge,
     Streaming,
     Watch,
     Watching,
 )
-from kubeshard.cache.store import Store
-from kubeshard.core.errors import ApiError, Gone, Invalid, Throttled, Timeout, Unavailable
-from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 
 
 class Thing(KubeObject, version="v1"):
@@ -101,7 +96,7 @@ class Wire:
     def __init__(self, server: Server, *, streaming: bool) -> None:
         self.server = server
         self.streaming = streaming
-        self.machine: ListWatch[Thing] = ListWatch("", SharedKnowledge(), _NoJitter())
+        self.machine = CollectingMachine("", SharedKnowledge(), _NoJitter())
         self.store: Store[Thing] = Store()
         self.told: list[Delta[Thing]] = []
         self.now = 0.0

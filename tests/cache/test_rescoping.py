@@ -26,12 +26,12 @@ from kubeshard.cache import (
     UndeclaredKind,
     Updated,
 )
-from kubeshard.cache.pace import STEPS
 from kubeshard.client.watching import WatchEvent
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ConfigurationError, Forbidden, Gone, Unavailable
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.runtime.pace import STEPS
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 

@@ -11,7 +11,6 @@ import pytest
 from scripted_client import ScriptedClient, Widget, unreadable
 
 from kubeshard.cache import Complete, Interrupted, Vanished, WatcherEvent, watcher
-from kubeshard.cache.reflector import READ_DEADLINE
 from kubeshard.cache.watchers import AHEAD
 from kubeshard.client import Changed, Failed
 from kubeshard.core.errors import (
@@ -27,6 +26,7 @@ from kubeshard.core.errors import (
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
+from kubeshard.listwatch.reflector import READ_DEADLINE
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 Told = list[WatcherEvent[Widget]]

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from kubeshard.cache import Cache
-from kubeshard.cache.listwatch import Apply, Remove, Replace
 from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.cache.snapshot import Apply, Remove, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.cluster import Cluster

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from controller_bench import Bench, Site, json_answer, site
 
-from kubeshard.cache.listwatch import Replace
 from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.cache.snapshot import Replace
 from kubeshard.controller import BlockingReconciler, Context, Controller, Result
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.in_flight import follow_thread

@@ -13,8 +13,8 @@ import pytest
 from controller_bench import Bench, Site, site
 from test_controller_blocking import on_a_real_loop, started, until
 
-from kubeshard.cache.listwatch import Apply
 from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.cache.snapshot import Apply
 from kubeshard.controller import Context
 from kubeshard.controller.deadlines import OVERDUE, TOLERATED
 from kubeshard.core import Key

@@ -11,7 +11,7 @@ import pytest
 from controller_bench import Bench, Site, Theme, site
 
 from kubeshard.cache import CacheBehind, UndeclaredIndex
-from kubeshard.cache.listwatch import Replace
+from kubeshard.cache.snapshot import Replace
 from kubeshard.controller import Context
 from kubeshard.core import ConfigMap, KubeObject, Secret
 from kubeshard.core.namespaces import ALL, WrongNamespace

@@ -11,10 +11,10 @@ import pytest
 from controller_bench import Bench, Site, Theme, site
 
 from kubeshard import when
-from kubeshard.cache.pace import STEPS
 from kubeshard.controller import Context, Controller, Reconciler, Watch
 from kubeshard.controller.mapping import Reader
 from kubeshard.core import Key, KubeObject, ObjectMeta
+from kubeshard.runtime.pace import STEPS
 from kubeshard.testing.virtual_time import virtual_time
 
 A, B = Key("ns", "a"), Key("ns", "b")

@@ -20,8 +20,8 @@ from desiring import (
 from msgspec.structs import replace
 
 from kubeshard.cache import UndeclaredKind
-from kubeshard.cache.listwatch import Replace
 from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.cache.snapshot import Replace
 from kubeshard.controller import AnothersApplySet, ApplyFailed, Context, ImmutableFields, NotAdopted
 from kubeshard.core import (
     ConfigMap,

@@ -17,6 +17,7 @@ COMPONENTS = {
     "client": "Client",
     "commands": "Configuration",
     "controller": "Controllers",
+    "listwatch": "Lists and watches",
     "manager": "Manager",
     "runtime": "Process",
     "shard": "Shard",

@@ -14,7 +14,7 @@ from kubeshard.client import install
 from kubeshard.core import ConfigMap, Lease, MergePatch, Namespace, Secret
 from kubeshard.core.errors import ApiError, Unavailable
 from kubeshard.sharding import ControllerRing, drain_label, shard_label
-from kubeshard.survey import live, lookout
+from kubeshard.survey import live
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.errors import Unanswerable
 from kubeshard.survey.live import Lookout, live_ring
@@ -209,7 +209,7 @@ async def test_who_waits_for_the_first_picture_gets_that_of_a_ring_that_is_edite
 async def test_a_ring_with_a_resource_that_is_not_served_is_not_read_anew_until_it_is(
     cluster: RingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookout, "LOOK_AGAIN", 0.01)
+    monkeypatch.setattr(live, "LOOK_AGAIN", 0.01)
     things = {"group": "no.example", "resource": "things"}
     await cluster.ring(resources=[{"group": "", "resource": "secrets"}, things])
     looks = 0

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kubeshard.cache import Cache, Scope
-from kubeshard.cache.listwatch import Apply, Replace
+from kubeshard.cache.snapshot import Apply, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.core import GroupKind, KubeObject, ObjectMeta

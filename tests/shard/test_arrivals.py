@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kubeshard.cache import Cache, Scope
-from kubeshard.cache.listwatch import Apply, Remove, Replace
 from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.cache.snapshot import Apply, Remove, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import Key, KubeObject, ObjectMeta
 from kubeshard.runtime.http import HttpTransport
@@ -61,7 +61,7 @@ async def test_following_a_filled_cache_takes_no_look_at_any_object() -> None:
 async def test_what_was_there_at_first_has_arrived_until_a_live_run_or_its_end() -> None:
     informer = a_cache().declare(Site)
     await informer.replace(Replace({key: site(key, 1) for key in (A, B, C)}, "9"), ALL_NAMESPACES)
-    informer._tally.full_reads = 1
+    informer._stats.full_reads = 1
     arrivals = Arrivals()
     arrivals.follow(informer)
     informer.apply(Remove(site(B, 11)), ALL_NAMESPACES)

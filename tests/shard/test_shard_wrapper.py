@@ -12,8 +12,8 @@ import pytest
 
 from kubeshard import when
 from kubeshard.cache import Cache
-from kubeshard.cache.listwatch import Apply, Remove, Replace
 from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.cache.snapshot import Apply, Remove, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Daemon, Reconciler, Result
 from kubeshard.controller.cluster import Cluster
@@ -463,7 +463,7 @@ async def test_an_object_that_left_and_came_back_unseen_counts_as_arrived() -> N
     async with Process().running(site(5)) as process:
         informer = process.cache.informer(Site)
         before = gets(process.server, "sites")
-        informer._tally.full_reads += 1  # the reflector's part of a full read
+        informer._stats.full_reads += 1  # the reflector's part of a full read
         process.server.store(site(50))
         await informer.replace(Replace({site(50).key: site(50)}, "60"), ALL_NAMESPACES)
         await settle()

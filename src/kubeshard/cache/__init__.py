@@ -6,9 +6,9 @@ the connection, the copy converges to the server's state, and its age is known. 
 returns the latest state (`OwnWrites` covers this process's own writes), intermediate states, or order across
 kinds.
 
-The path of an event: `reflector` (drives `listwatch`, the state machine) -> `store` -> `deltas` -> `handlers` of
-the `informer`. `cache` shares informers, `own_writes` waits for them; `watchers` iterates over events without a
-cache, `waiting` waits for one object.
+The path of an event: `listwatch` -> `snapshot` (collects full lists) -> `store` -> `deltas` -> `handlers` of the
+`informer`. `cache` shares informers, `own_writes` waits for them; `watchers` iterates over events without a cache,
+`waiting` waits for one object.
 """
 
 from kubeshard.cache.cache import Cache
@@ -18,12 +18,12 @@ from kubeshard.cache.handlers import AsyncHandler, Handler, Registration
 from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
-from kubeshard.cache.reflector import Interrupted
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import Store, UndeclaredIndex
 from kubeshard.cache.transforms import Transform, TransformFailed
 from kubeshard.cache.waiting import WaitedTooLong, wait_for
 from kubeshard.cache.watchers import Complete, Vanished, WatcherEvent, watcher
+from kubeshard.listwatch.reflector import Interrupted
 
 __all__ = [
     "Added",

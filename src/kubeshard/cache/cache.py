@@ -20,8 +20,6 @@ from typing import Any, TypeVar, cast
 from kubeshard.cache.errors import CacheBehind, OutsideScope, UndeclaredKind
 from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.informer import Informer
-from kubeshard.cache.listwatch import SharedKnowledge
-from kubeshard.cache.reflector import Interrupted
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.cache.transforms import Transform
@@ -33,6 +31,8 @@ from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces, namespace_of, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of, two_classes
 from kubeshard.core.selectors import Selector
+from kubeshard.listwatch.machine import SharedKnowledge
+from kubeshard.listwatch.reflector import Interrupted
 from kubeshard.runtime.logs import get_logger
 
 T = TypeVar("T", bound=KubeObject)

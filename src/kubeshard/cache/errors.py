@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeshard.core.errors import ApiError, KubeshardError
+from kubeshard.core.errors import KubeshardError
 
 
 class UndeclaredKind(KubeshardError):
@@ -19,7 +19,3 @@ class CacheBehind(KubeshardError):
     """The cache did not show own writes in time, or is not filled yet. Requeue, because acting now would use stale
     state.
     """
-
-
-class ReadingCrashed(ApiError):
-    """An unexpected exception while a kind is read: a bug in this process, such as in a decoder or a transport."""

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kubeshard.cache.reflector import Tally
 from kubeshard.cache.troubles import Troubles
+from kubeshard.listwatch.reflector import ListWatchStats
 
 
 class Figures:
     """Counts what has happened to one informer."""
 
-    def __init__(self, tally: Tally, troubles: Troubles) -> None:
-        self._tally = tally
+    def __init__(self, stats: ListWatchStats, troubles: Troubles) -> None:
+        self._stats = stats
         self._troubles = troubles
 
     @property
     def full_reads(self) -> int:
         """The number of full reads, including the first one."""
-        return self._tally.full_reads
+        return self._stats.full_reads
 
     @property
     def rewinds(self) -> int:
         """The number of full reads that showed a rewritten history: the server was restored from a backup."""
-        return self._tally.rewinds
+        return self._stats.rewinds
 
     @property
     def errors(self) -> Counter[str]:
         """The number of lists and watches that failed, by the class of the error."""
-        return self._tally.errors
+        return self._stats.errors
 
     @property
     def failures(self) -> int:
@@ -38,7 +38,7 @@ class Figures:
     @property
     def unexpected_answers(self) -> int:
         """The number of lists and watches that failed because of an invalid response or watch event."""
-        return self._tally.unexpected_answers
+        return self._stats.unexpected_answers
 
     @property
     def handler_errors(self) -> int:

@@ -24,10 +24,10 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated, current, narrowed
-from kubeshard.cache.pace import Pace
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.pace import Pace
 
 T = TypeVar("T", bound=KubeObject)
 

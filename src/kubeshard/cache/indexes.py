@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from kubeshard.cache.pace import STEPS, Pace
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.pace import STEPS, Pace
 
 T = TypeVar("T", bound=KubeObject)
 

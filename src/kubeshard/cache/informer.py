@@ -30,11 +30,9 @@ from kubeshard.cache.handlers import (
     name_of,
 )
 from kubeshard.cache.indexes import IndexBuilds, IndexFunction, IndexListener
-from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, SharedKnowledge
-from kubeshard.cache.pace import Pace
-from kubeshard.cache.reflector import Interrupted, Reflector, Sink, Tally
 from kubeshard.cache.rescoping import Staging
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
+from kubeshard.cache.snapshot import Advance, Apply, Collector, Receiver, Remove, Replace
 from kubeshard.cache.store import Replacement, Store
 from kubeshard.cache.transforms import Transform, arriving
 from kubeshard.cache.troubles import Troubles
@@ -42,9 +40,13 @@ from kubeshard.client.client import Client
 from kubeshard.core.clusters import HOME, located
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
+from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.core.versions import compare
+from kubeshard.listwatch.machine import SharedKnowledge
+from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Reflector, Source
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.pace import Pace
 from kubeshard.runtime.rng import Rng
 
 T = TypeVar("T", bound=KubeObject)
@@ -82,7 +84,7 @@ class Informer(Figures, Generic[T]):
         self.quiet = False
         """Whether the cache's owner reports why it cannot be filled."""
         self._name = located(str(form), cluster)
-        super().__init__(Tally(), Troubles(self._name, clock))
+        super().__init__(ListWatchStats(), Troubles(self._name, clock))
         self.store: Store[T] = Store(parts, index_failed=self._troubles.index_failed)
         self._client = client
         self._shared = shared
@@ -104,7 +106,7 @@ class Informer(Figures, Generic[T]):
         """Whether its tasks have been cancelled but some have not ended."""
         self._past_stale_events = 0
         """The counts of list/watches that have ended."""
-        self._reflectors = {part: self._reflector(scope, part, self, self._tally) for part in parts}
+        self._reflectors = {part: self._reflector(scope, part, self, self._stats) for part in parts}
         self._driven: dict[str, asyncio.Task[NoReturn]] = {}
         """The list/watches by part, while the informer runs."""
         self._staging: Staging[T] | None = None
@@ -256,8 +258,11 @@ class Informer(Figures, Generic[T]):
         same = (scope.labels, scope.fields) == (self.scope.labels, self.scope.fields)
         kept = {part: self._reflectors[part] for part in parts if same and part in self._reflectors}
         fresh = [part for part in parts if part not in kept]
-        staging, tally = Staging(self.form.kind, scope, fresh, self), Tally(errors=self._tally.errors)
-        reflectors = {part: self._reflector(scope, part, staging, tally) for part in fresh}
+        staging, stats = (
+            Staging(self.form.kind, scope, fresh, self),
+            ListWatchStats(errors=self._stats.errors),
+        )
+        reflectors = {part: self._reflector(scope, part, staging, stats) for part in fresh}
         driven = {part: self._drive(reflector, group) for part, reflector in reflectors.items()}
         self._staging = staging
         restores, position = self._shared.rewrites, self.store.resource_version
@@ -284,7 +289,7 @@ class Informer(Figures, Generic[T]):
                             self._driven.pop(part).cancel()
                         self._driven.update(driven)
                         self._reflectors, self.scope = {**kept, **reflectors}, scope
-                        self._tally.add(tally)
+                        self._stats.add(stats)
                         telling = self._exchanged(replacement)
                     try:
                         await telling
@@ -292,7 +297,7 @@ class Informer(Figures, Generic[T]):
                         self._unsynced.intersection_update(kept)
                         self._note_synced()
                         for reflector in reflectors.values():
-                            reflector.sink, reflector.tally = self, self._tally
+                            reflector.collector.receiver, reflector.stats = self, self._stats
                         staging.open()
         finally:
             self._staging = None
@@ -385,23 +390,25 @@ class Informer(Figures, Generic[T]):
         """Called by the reflector: an object does not fit its class."""
         self._troubles.unreadable(error)
 
-    def _reflector(self, scope: Scope, part: str, sink: Sink[T], tally: Tally) -> Reflector[T]:
-        return Reflector(
-            self._client,
-            self.form,
-            scope,
-            part,
-            sink,
+    def _reflector(
+        self, scope: Scope, part: str, receiver: Receiver[T], stats: ListWatchStats
+    ) -> _PartReflector[T]:
+        namespace = ALL if part == ALL_NAMESPACES else part
+        source = Source(self._client, self.form, namespace, labels=scope.labels, fields=scope.fields)
+        return _PartReflector(
+            source,
+            Collector(receiver, part),
             self._shared,
-            self._clock,
-            self._rng,
-            tally=tally,
+            clock=self._clock,
+            rng=self._rng,
+            stats=stats,
             arrive=self._arrive,
+            **({"namespace": part} if part else {}),
         )
 
-    def _drive(self, reflector: Reflector[T], group: asyncio.TaskGroup) -> asyncio.Task[NoReturn]:
+    def _drive(self, reflector: _PartReflector[T], group: asyncio.TaskGroup) -> asyncio.Task[NoReturn]:
         return group.create_task(
-            _kept_going(reflector), name=f"reflector {self.form} {reflector.part}".rstrip()
+            reflector.keep_running(), name=f"reflector {self.form} {reflector.collector.part}".rstrip()
         )
 
     def _is_over(self, group: asyncio.TaskGroup) -> bool:
@@ -417,9 +424,9 @@ class Informer(Figures, Generic[T]):
             self._progress = None
 
 
-async def _kept_going(reflector: Reflector[Any]) -> NoReturn:
-    while True:
-        try:
-            await reflector.run()
-        except Exception as error:
-            await reflector.crashed(error)
+class _PartReflector(Reflector[T]):
+    """Keeps one part of the store."""
+
+    def __init__(self, source: Source[T], collector: Collector[T], *args: Any, **options: Any) -> None:
+        super().__init__(source, collector, *args, **options)
+        self.collector = collector

@@ -16,14 +16,13 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
-from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace
-from kubeshard.cache.reflector import Interrupted, Sink
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
-from kubeshard.cache.snapshot import Snapshot
+from kubeshard.cache.snapshot import Advance, Apply, Receiver, Remove, Replace, Snapshot
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.core.versions import compare, newest
+from kubeshard.listwatch.reflector import Interrupted
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -36,12 +35,12 @@ class _Heard(NamedTuple, Generic[T]):
 
 
 class Staging(Generic[T]):
-    """The sink of the new list/watches, in place of `sink`, to which it passes errors."""
+    """Receives from the new list/watches, in place of `receiver`, to which it passes errors."""
 
-    def __init__(self, kind: Kind, scope: Scope, parts: Iterable[str], sink: Sink[T]) -> None:
+    def __init__(self, kind: Kind, scope: Scope, parts: Iterable[str], receiver: Receiver[T]) -> None:
         self._kind = kind
         self._scope = scope
-        self._sink = sink
+        self._receiver = receiver
         self._read: dict[str, tuple[str, Snapshot[T]]] = {}
         """The version and the objects of each part that has been fully listed."""
         self._unread = set(parts)
@@ -102,16 +101,16 @@ class Staging(Generic[T]):
             self._complete.set_result(None)
 
     async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
-        await self._sink.interrupted(interruption, part, again=again)
+        await self._receiver.interrupted(interruption, part, again=again)
 
     def unreadable(self, error: UndecodableObject) -> None:
-        self._sink.unreadable(error)
+        self._receiver.unreadable(error)
 
     async def _later(self, change: Replace[T] | Apply[T] | Remove[T] | Advance, part: str) -> None:
         await self._told.wait()
         if isinstance(change, Replace):
-            await self._sink.replace(change, part)
-        elif (room := self._sink.apply(change, part)) is not None:
+            await self._receiver.replace(change, part)
+        elif (room := self._receiver.apply(change, part)) is not None:
             await room
 
     # The exchange
@@ -134,7 +133,7 @@ class Staging(Generic[T]):
         return found, versions
 
     def open(self) -> None:
-        """Called when the difference has been reported: passes waiting changes to the sink."""
+        """Called when the difference has been reported: passes waiting changes to the receiver."""
         self._told.set()
 
     def _has(self, entry: T | UndecodableObject, *, known_before: bool) -> bool:

@@ -10,11 +10,11 @@
 
 from __future__ import annotations
 
-from kubeshard.cache.reflector import Interrupted
 from kubeshard.cache.transforms import TransformFailed
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key
+from kubeshard.listwatch.reflector import Interrupted
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 

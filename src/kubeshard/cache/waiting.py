@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TypeVar, overload
 
-from kubeshard.cache.reflector import Interrupted
 from kubeshard.cache.watchers import Complete, Vanished, watcher
 from kubeshard.client.client import Client
 from kubeshard.client.watching import Changed, Failed
@@ -16,6 +15,7 @@ from kubeshard.core.namespaces import namespace_of
 from kubeshard.core.objects import Form, KubeObject, form_of
 from kubeshard.core.selectors import FieldSelector
 from kubeshard.core.until import WaitCondition
+from kubeshard.listwatch.reflector import Interrupted
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -19,15 +19,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from kubeshard.cache.listwatch import Advance, Apply, Remove, Replace, SharedKnowledge
-from kubeshard.cache.reflector import Interrupted, Reflector, Tally
-from kubeshard.cache.scope import ALL_NAMESPACES, ANY_FIELDS, EVERYTHING, Scope
+from kubeshard.cache.scope import ALL_NAMESPACES
+from kubeshard.cache.snapshot import Advance, Apply, Collector, Remove, Replace
 from kubeshard.client.client import Client
 from kubeshard.client.watching import Changed, ChangeType, Failed
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.namespaces import ALL, AllNamespaces, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.listwatch.machine import SharedKnowledge
+from kubeshard.listwatch.reflector import Interrupted, Reflector, Source
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -70,13 +71,12 @@ async def watcher(
     Guaranteed:
 
     - at least once: the final state of every object is reported eventually, and so is its removal: by a DELETED with
-    its
-      last state, or by `Vanished` if it happened in a gap;
-      - in order: changes of one object are reported in the order in which they happened; there is no ADDED for an
-      object that exists, and no MODIFIED or DELETED for one that does not;
-      - no repetition: an unchanged state is not reported again after a gap, unless the API server was restored from a
+      its last state, or by `Vanished` if it happened in a gap;
+    - in order: changes of one object are reported in the order in which they happened; there is no ADDED for an object
+      that exists, and no MODIFIED or DELETED for one that does not;
+    - no repetition: an unchanged state is not reported again after a gap, unless the API server was restored from a
       backup;
-      - no error ends the iteration: they are reported as `Interrupted`, and raising its error is up to you.
+    - no error ends the iteration: they are reported as `Interrupted`, and raising its error is up to you.
 
     Not guaranteed: every intermediate state, order between objects, that the process keeps up: if it takes minutes for
     an event, the server closes the watch, which is a gap like any other.
@@ -86,12 +86,10 @@ async def watcher(
     """
     form = form_of(target)
     place = namespaces_of(form.kind, namespace)
-    scope = Scope(labels=label_selector or EVERYTHING, fields=field_selector or ANY_FIELDS)
-    part = ALL_NAMESPACES if place is ALL else place
     feed: _Feed[T] = _Feed()
-    world = client.world
+    source = Source(client, form, place, labels=label_selector, fields=field_selector)
     reflector = Reflector(
-        client, form, scope, part, feed, SharedKnowledge(), world.clock, world.rng, tally=Tally()
+        source, Collector(feed, ALL_NAMESPACES if place is ALL else place), SharedKnowledge()
     )
     driver = asyncio.create_task(reflector.run(), name=f"watcher of {form}")
     driver.add_done_callback(feed.end)
@@ -148,7 +146,7 @@ def _event(type_: ChangeType, entry: T | UndecodableObject) -> Changed[T] | Fail
 
 
 class _Feed(Generic[T]):
-    """The sink of a watcher's list/watch: what has been reported, and what waits to be taken."""
+    """The receiver of a watcher's list/watch: what has been reported, and what waits to be taken."""
 
     def __init__(self) -> None:
         self._memory: _Memory[T] = _Memory()

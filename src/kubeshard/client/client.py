@@ -96,7 +96,7 @@ class Reads(View):
         page_size: int | None = 500,
         resource_version: str = "",
         timeout: float = LIST_TIMEOUT,
-        on_restart: Callable[[], None] | None = None,
+        on_restart: Callable[[], object] | None = None,
     ) -> ListStream[T]:
         """The objects of a namespace, or of `ALL`: `async for obj in client.list(Website, ALL)`. See `ListStream`.
         Raises WrongNamespace.

@@ -53,7 +53,7 @@ class ListStream(Generic[T]):
         page_size: int | None,
         resource_version: str,
         timeout: float,
-        on_restart: Callable[[], None] | None,
+        on_restart: Callable[[], object] | None,
     ) -> None:
         self._connection = connection
         self._form = form

@@ -35,11 +35,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kubeshard.cache.backoff import Backoff, BackoffPolicy
 from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes_two
 from kubeshard.controller.sources import Enqueue
 from kubeshard.core.objects import Key, KubeObject
+from kubeshard.runtime.backoff import Backoff, BackoffPolicy
 from kubeshard.runtime.loop import being_cancelled
 
 T = TypeVar("T", bound=KubeObject)

@@ -30,7 +30,6 @@ from typing import Any
 from kubeshard.cache.handlers import Registration
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import WriteBook, record_own_write
-from kubeshard.cache.pace import Pace
 from kubeshard.client.leaving import QUIET
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.composition import composed
@@ -53,6 +52,7 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.logs import context, get_logger
 from kubeshard.runtime.loop import being_cancelled
+from kubeshard.runtime.pace import Pace
 from kubeshard.tenure.tenure import Gate
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.metrics import QueueMetrics

@@ -27,7 +27,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, NoReturn
 
-from kubeshard.cache.errors import ReadingCrashed
 from kubeshard.cache.informer import Informer
 from kubeshard.core.errors import (
     ANONYMOUS,
@@ -39,6 +38,7 @@ from kubeshard.core.errors import (
     NotFound,
     Unauthorized,
 )
+from kubeshard.listwatch.reflector import ReadingCrashed
 from kubeshard.runtime.clock import Clock
 
 SILENCE = 90.0

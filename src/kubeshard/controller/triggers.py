@@ -37,7 +37,6 @@ from typing import Any, NamedTuple
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated, current
 from kubeshard.cache.informer import Informer
-from kubeshard.cache.pace import Pace
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.mapping import KeysOf, Reader, mapped_by, states, to_itself, to_owner
 from kubeshard.controller.metrics import ControllerMetrics, TriggerStep
@@ -49,6 +48,7 @@ from kubeshard.core.errors import KubeshardError
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
+from kubeshard.runtime.pace import Pace
 from kubeshard.runtime.rng import Rng
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.order import LOW, NORMAL

@@ -33,7 +33,6 @@ from collections.abc import AsyncIterator, Callable, Container, Iterable, Mappin
 from contextlib import asynccontextmanager
 from functools import partial
 
-from kubeshard.cache.backoff import Backoff, BackoffPolicy
 from kubeshard.client.client import Client
 from kubeshard.client.watching import Bookmark, Changed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound
@@ -41,6 +40,7 @@ from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.core.selectors import Selector
+from kubeshard.runtime.backoff import Backoff, BackoffPolicy
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng

@@ -23,6 +23,7 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key, PartialObject, form_of, metadata_only
 from kubeshard.core.selectors import Selector
+from kubeshard.listwatch.following import follow
 from kubeshard.sharder.waiting import SkippedNamespaces
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry
@@ -32,7 +33,6 @@ from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LAB
 from kubeshard.sharding.planner import RingView, hash_key
 from kubeshard.sharding.states import ShardState
 from kubeshard.survey.cluster import default_selector, read_cluster
-from kubeshard.survey.following import follow
 from kubeshard.survey.ring import SeenRing, see, type_of
 from kubeshard.survey.tally import Picture, Standing, Tally
 

@@ -1,18 +1,16 @@
-"""The list/watch state machine: how a cache becomes, and stays, a copy of what the server has.
+"""The list/watch state machine: how a copy of what the server has comes about, and stays one.
 
-Sans-IO: no network, no clock.
-The driver executes `request`, passes the result to the machine, and applies the returned change to its
-store:
+Sans-IO: no network, no clock, and no objects, only their versions. The driver executes `request`, passes the result to
+the machine, and passes on what the machine accepts:
 
-    state      input                                     change              next state
+    state      input                                     what it means       next state
     ---------  ----------------------------------------  ------------------  ------------------------------------
-    Streaming  event                                     -                   Streaming
-               bookmark that ends the initial events     Replace             Watching
+    Streaming  event                                     accepted            Streaming
+               bookmark that ends the initial events     Listed              Watching
                refused: Invalid (option not known)       -                   Listing
                refused: NotFound                         -                   Pausing, then start
                ended; any other error                    -                   Pausing, then Listing
-    Listing    item; restarted                           -                   Listing
-               listed                                    Replace             Opening at the list's version
+    Listing    listed                                    Listed              Opening at the list's version
                any error                                 -                   Pausing, then start
     Opening    opened                                    -                   Watching
                refused: transient                        -                   Pausing, then Probing
@@ -22,10 +20,10 @@ store:
                probed: an earlier version                -                   start
                refused: transient                        -                   Pausing, then Probing
                refused: any other                        -                   Pausing, then start
-    Watching   event                                     Apply, Remove       Watching
+    Watching   event                                     accepted            Watching
                event or bookmark before the last         - (counted)         Pausing, then Probing; after a probe
                version                                                       Watching until something new came
-               bookmark                                  Advance             Watching
+               bookmark                                  accepted            Watching
                ended after its time                      -                   Opening at the last version
                ended early                               -                   Probing
                silent past the deadline                  -                   start
@@ -48,35 +46,25 @@ later the new history may have passed the position, and then only a full list ca
 that notices a restore informs the others (`SharedKnowledge`), which then list everything again
 (docs/design/after-a-restore.md).
 
-The states are the classes of `listwatch_states`. "start" is Streaming, or Listing if the server does not support
+The states are classes, each with the data that exist only in it, so a version cannot be used in a state that has none.
+"start" is Streaming, or Listing if the server does not support
 streaming lists: after it refused one as Invalid, and then completed a list, it is not asked again. Throttled,
 Unavailable, Timeout and UnexpectedResponse are transient. The last version is that of the newest event or bookmark.
 
 Guaranteed: a full list is always consistent (never `"0"`), so the copy never goes back in time unless the server
-did; nothing is replaced before a full list is complete; every error leads to a pause with growing, jittered length
-and then to another attempt, forever. Not guaranteed: intermediate states of an object.
-Source: KEP-3157 (streaming lists).
+did; every error leads to a pause with growing, jittered length and then to another attempt, forever. Not guaranteed:
+intermediate states of an object. Source: KEP-3157 (streaming lists).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from kubeshard.cache.backoff import Backoff, BackoffPolicy
-from kubeshard.cache.listwatch_states import (
-    Listing,
-    Opening,
-    Pausing,
-    Probing,
-    Request,
-    State,
-    Streaming,
-    Watching,
-)
-from kubeshard.core.encoding import UndecodableObject
+import msgspec
+
 from kubeshard.core.errors import (
     ApiError,
+    Forbidden,
     Invalid,
     NotFound,
     Throttled,
@@ -84,11 +72,128 @@ from kubeshard.core.errors import (
     Unavailable,
     UnexpectedResponse,
 )
-from kubeshard.core.objects import Key, KubeObject
 from kubeshard.core.versions import precedes
+from kubeshard.runtime.backoff import Backoff, BackoffPolicy
 from kubeshard.runtime.rng import Rng
 
-T = TypeVar("T", bound=KubeObject)
+# Requests: what the driver must do now.
+
+
+class List(NamedTuple):
+    """List everything, consistently, in pages."""
+
+
+class Watch(NamedTuple):
+    """Open a watch with bookmarks. `initial`: it starts with all existing objects, and `resource_version` is
+    `""`.
+    """
+
+    resource_version: str
+    initial: bool = False
+
+
+class Probe(NamedTuple):
+    """Read the server's current version, consistently."""
+
+
+class Pause(NamedTuple):
+    seconds: float
+
+
+Request = List | Watch | Probe | Pause
+
+
+# States. `version` is the last version: that of the newest event, bookmark or full list; "" before the first one.
+
+
+class Streaming(msgspec.Struct):
+    """Listing everything with a watch that starts with the existing objects."""
+
+    version: str
+    """The version that was known before; the list shows whether the history went back."""
+    rewrites: int
+    """The known rewrites of the history at the start of the list."""
+    opened_at: float | None = None
+    due: float = 0.0
+    """As in `Watching`, once it is open."""
+
+    @property
+    def request(self) -> Request:
+        return Watch("", initial=True)
+
+
+class Listing(msgspec.Struct):
+    """Listing everything in pages."""
+
+    version: str
+    """As in `Streaming`."""
+    rewrites: int
+    """As in `Streaming`."""
+    streaming_refused: bool = False
+    """Whether the server has just rejected a streaming list as invalid."""
+
+    @property
+    def request(self) -> Request:
+        return List()
+
+
+class Opening(msgspec.Struct):
+    """Opening a watch at the last version."""
+
+    version: str
+    since: float
+    """When the version was last known to be valid (monotonic seconds)."""
+    cleared: bool = False
+    """As in `Watching`."""
+
+    @property
+    def request(self) -> Request:
+        return Watch(self.version)
+
+
+class Probing(msgspec.Struct):
+    """Reading the server's current version."""
+
+    version: str
+    since: float
+    """When the doubt arose (monotonic seconds)."""
+
+    @property
+    def request(self) -> Request:
+        return Probe()
+
+
+class Watching(msgspec.Struct):
+    """Receiving changes, on the request of the previous state."""
+
+    version: str
+    request: Request
+    opened_at: float
+    due: float
+    """When the server will end it."""
+    heard: bool = False
+    """Whether this watch has sent anything newer than its start."""
+    cleared: bool = False
+    """Whether a probe has shown, since the last new event, that anything older than the last version is a replay."""
+
+
+class Pausing(msgspec.Struct):
+    """Waiting before another attempt."""
+
+    seconds: float
+    then: Streaming | Listing | Probing
+
+    @property
+    def version(self) -> str:
+        return self.then.version
+
+    @property
+    def request(self) -> Request:
+        return Pause(self.seconds)
+
+
+State = Streaming | Listing | Opening | Probing | Watching | Pausing
+
 
 SHORT_STREAM = 1.0
 """A watch that ends sooner, and without having moved the position, counts as a failure (seconds)."""
@@ -96,6 +201,7 @@ SHORT_STREAM = 1.0
 FAILURES = BackoffPolicy()
 NOT_SERVED = BackoffPolicy(cap=5.0)
 """Between attempts for a kind that is not installed: at most 10 s with jitter."""
+ONCE_A_MINUTE = BackoffPolicy(initial=60.0, cap=60.0, jitter=0.0)
 
 PROMPT = 3.0
 """For how many seconds after a position was doubted a server at or past it removes the doubt: enough for a first pause
@@ -118,31 +224,13 @@ _REWRITTEN = "the server's history was rewritten"
 _TRANSIENT = (Throttled, *_SILENT, UnexpectedResponse)
 
 
-# Changes: what the driver must do to its store. An entry that could not be decoded represents its object.
-
-
-class Replace(NamedTuple, Generic[T]):
-    """All objects at the version. `rewound`: the history was rewritten since the last full list, so equal versions do
-    not imply equal objects, and every object counts as updated. The receiver owns the `Snapshot`.
+class Listed(NamedTuple):
+    """Everything that exists at the version has been received. `rewound`: the history was rewritten since the last full
+    list, so equal versions do not imply equal objects, and every object counts as updated.
     """
 
-    entries: Mapping[Key, T | UndecodableObject]
     resource_version: str
     rewound: bool = False
-
-
-class Apply(NamedTuple, Generic[T]):
-    entry: T | UndecodableObject
-
-
-class Remove(NamedTuple, Generic[T]):
-    entry: T | UndecodableObject
-
-
-class Advance(NamedTuple):
-    """There are no other changes up to the version."""
-
-    resource_version: str
 
 
 class SharedKnowledge:
@@ -166,24 +254,28 @@ class SharedKnowledge:
         self._refused.add(group)
 
 
-class ListWatch(Generic[T]):
-    """One list/watch. `state`, `request`, `resource_version` and `last_error` may be read at any time.
+class ListWatch:
+    """One list/watch. `state`, `request`, `resource_version` and `last_error` may be read at any time. `forbidden`:
+    between attempts that are refused as such.
 
     `now` arguments are monotonic seconds. An input that the current state does not take is a bug of the
     driver and raises AssertionError.
     """
 
-    def __init__(self, group: str, shared: SharedKnowledge, rng: Rng) -> None:
+    def __init__(
+        self, group: str, shared: SharedKnowledge, rng: Rng, *, forbidden: BackoffPolicy = FAILURES
+    ) -> None:
         self._group = group
         self._shared = shared
         self._failures = Backoff(FAILURES, rng)
         self._not_served = Backoff(NOT_SERVED, rng)
+        self._forbidden = self._failures if forbidden is FAILURES else Backoff(forbidden, rng)
         self.last_error: ApiError | None = None
         self.stale_events = 0
         self.rewinds = 0
         self._rewrites = shared.rewrites
         """The rewrites before the copy was listed."""
-        self.state: State[T] = self._beginning("")
+        self.state: State = self._beginning("")
 
     @property
     def request(self) -> Request:
@@ -199,18 +291,7 @@ class ListWatch(Generic[T]):
         """Starts with a full list, whatever was before."""
         self.state = self._beginning(self.state.version)
 
-    def item(self, entry: T | UndecodableObject) -> None:
-        """One object of the list."""
-        assert isinstance(self.state, Listing)
-        assert entry.metadata.name
-        self.state.entries.put(entry)
-
-    def restarted(self) -> None:
-        """The list lost its snapshot and restarts: the items so far are discarded."""
-        assert isinstance(self.state, Listing)
-        self.state.entries.clear()
-
-    def listed(self, resource_version: str, now: float) -> Replace[T] | None:
+    def listed(self, resource_version: str, now: float) -> Listed | None:
         """The list is complete. Without a version to watch from it counts as failed."""
         state = self.state
         assert isinstance(state, Listing)
@@ -248,48 +329,26 @@ class ListWatch(Generic[T]):
         else:
             self.state = Opening(state.version, now, cleared=True)
 
-    def event(self, type_: str, entry: T | UndecodableObject, now: float) -> Apply[T] | Remove[T] | None:
-        """ADDED, MODIFIED or DELETED: an object was added, changed or removed."""
+    def event(self, version: str, now: float) -> bool:
+        """An object was added, changed or removed. Returns whether that is accepted."""
         state = self.state
         if isinstance(state, Streaming):
-            assert entry.metadata.name
-            if type_ == "DELETED":
-                state.entries.drop(Key(entry.metadata.namespace, entry.metadata.name))
-            else:
-                state.entries.put(entry)
-            return None
+            return True
         assert isinstance(state, Watching)
         # Equal versions need not be duplicates: one transaction of the server can touch several objects.
-        version = entry.metadata.resource_version
-        if version and precedes(version, state.version):
-            self._stale(state, version, now)
-            return None
-        if self._outdated:
-            self._pause(UnexpectedResponse(_REWRITTEN), now, self._beginning(state.version))
-            return None
-        _move_on(state, version or state.version)
-        return Remove(entry) if type_ == "DELETED" else Apply(entry)
+        return self._follows(state, version or state.version, now)
 
-    def bookmark(
-        self, resource_version: str, now: float, *, ends_initial_events: bool
-    ) -> Replace[T] | Advance | None:
-        """Nothing else has happened up to this version."""
+    def bookmark(self, resource_version: str, now: float, *, ends_initial_events: bool) -> Listed | bool:
+        """Nothing else has happened up to this version. Returns whether that is accepted."""
         state = self.state
         if isinstance(state, Streaming):
             if not ends_initial_events:
-                return None
+                return False
             assert state.opened_at is not None
             self.state = Watching(resource_version, state.request, state.opened_at, state.due, heard=True)
             return self._complete(state, resource_version)
         assert isinstance(state, Watching)
-        if precedes(resource_version, state.version):
-            self._stale(state, resource_version, now)
-            return None
-        if self._outdated:
-            self._pause(UnexpectedResponse(_REWRITTEN), now, self._beginning(state.version))
-            return None
-        _move_on(state, resource_version)
-        return Advance(resource_version)
+        return self._follows(state, resource_version, now)
 
     def ended(self, now: float) -> None:
         """The server closed the watch normally."""
@@ -354,19 +413,27 @@ class ListWatch(Generic[T]):
         """Whether another list/watch has noticed a restore since the copy was listed."""
         return self._rewrites < self._shared.rewrites
 
-    def _beginning(self, version: str) -> Streaming[T] | Listing[T]:
+    def _beginning(self, version: str) -> Streaming | Listing:
         rewrites = self._shared.rewrites
         streaming = self._shared.offered_by(self._group)
         return Streaming(version, rewrites) if streaming else Listing(version, rewrites)
 
-    def _stale(self, state: Watching, version: str, now: float) -> None:
-        """A replay, or a rewritten history. A probe decides; once it has cleared the server, it is a replay."""
-        self.stale_events += 1
-        if not state.cleared:
-            problem = f"the watch went back from version {state.version} to {version}"
-            self._pause_and_ask(UnexpectedResponse(problem), now, state.version, now)
+    def _follows(self, state: Watching, version: str, now: float) -> bool:
+        if precedes(version, state.version):
+            # A replay, or a rewritten history. A probe decides; once it has cleared the server, it is a replay.
+            self.stale_events += 1
+            if not state.cleared:
+                problem = f"the watch went back from version {state.version} to {version}"
+                self._pause_and_ask(UnexpectedResponse(problem), now, state.version, now)
+            return False
+        if self._outdated:
+            self._pause(UnexpectedResponse(_REWRITTEN), now, self._beginning(state.version))
+            return False
+        if version != state.version:
+            state.version, state.heard, state.cleared = version, True, False
+        return True
 
-    def _complete(self, read: Streaming[T] | Listing[T], resource_version: str) -> Replace[T]:
+    def _complete(self, read: Streaming | Listing, resource_version: str) -> Listed:
         went_back = precedes(resource_version, read.version)
         if went_back and not self._outdated:
             self._shared.rewritten()
@@ -375,9 +442,9 @@ class ListWatch(Generic[T]):
         self._rewrites = read.rewrites
         self.rewinds += rewound
         self.last_error = None
-        return Replace(read.entries, resource_version, rewound)
+        return Listed(resource_version, rewound)
 
-    def _pause(self, error: ApiError, now: float, then: Streaming[T] | Listing[T]) -> None:
+    def _pause(self, error: ApiError, now: float, then: Streaming | Listing) -> None:
         self.state = Pausing(self._pause_after(error, now), then)
 
     def _pause_and_ask(self, error: ApiError, now: float, version: str, since: float) -> None:
@@ -387,14 +454,15 @@ class ListWatch(Generic[T]):
 
     def _pause_after(self, error: ApiError, now: float) -> float:
         self.last_error = error
-        backoff = self._not_served if isinstance(error, NotFound) else self._failures
+        match error:
+            case NotFound():
+                backoff = self._not_served
+            case Forbidden():
+                backoff = self._forbidden
+            case _:
+                backoff = self._failures
         wanted = min(error.retry_after or 0.0, LONGEST_RETRY_AFTER)
         return max(backoff.failed(now), wanted)
-
-
-def _move_on(state: Watching, version: str) -> None:
-    if version != state.version:
-        state.version, state.heard, state.cleared = version, True, False
 
 
 def _was_short(state: Watching, now: float) -> bool:

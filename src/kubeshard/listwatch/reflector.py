@@ -1,0 +1,393 @@
+"""Drives one list/watch machine against the API server and passes what it receives to a sink.
+
+Nothing is kept here, so memory does not grow with the number of objects: a sink that needs all of them collects them,
+as the cache's does.
+
+Guaranteed: objects of any size; other tasks get a turn on the event loop every few milliseconds of decoding; a watch
+without any event for READ_DEADLINE is given up (a bookmark is due every minute), which bounds the effect of a half-open
+connection; an object that does not fit its class is passed on as an UndecodableObject and never fails the list. If a
+watch sends an object whose name cannot be read, the change of some object was missed, so everything is listed again; a
+full list omits such an object. Every failure is counted, reported to the sink, kept in `last_error`, and followed by
+another attempt. Nothing is read while the sink makes the driver wait, so a slow sink causes backpressure and costs no
+memory.
+
+RBAC: list and watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Generic, NamedTuple, NoReturn, TypeVar
+
+import msgspec
+
+from kubeshard.client.client import Client
+from kubeshard.client.listing import ListStream
+from kubeshard.client.watching import Bookmark, Changed, WatchEvent, WatchStream
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import (
+    ApiError,
+    ConfigurationError,
+    Invalid,
+    Throttled,
+    Timeout,
+    Unauthorized,
+    Unavailable,
+    UnexpectedResponse,
+)
+from kubeshard.core.namespaces import ALL, AllNamespaces
+from kubeshard.core.objects import Form, KubeObject
+from kubeshard.core.selectors import FieldSelector, Selector
+from kubeshard.listwatch.machine import (
+    FAILURES,
+    LONGEST_WATCH,
+    SHORTEST_WATCH,
+    List,
+    Listed,
+    ListWatch,
+    Pause,
+    Pausing,
+    Probe,
+    SharedKnowledge,
+    Streaming,
+    Watch,
+    Watching,
+)
+from kubeshard.runtime.backoff import BackoffPolicy
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.pace import Pace
+from kubeshard.runtime.rng import Rng
+
+T = TypeVar("T", bound=KubeObject)
+
+READ_DEADLINE = 75.0
+"""Seconds without an event or bookmark after which a watch counts as dead. A bookmark is due every minute, so a
+healthy watch is not cut; and 15 s remain for a new watch before the informer counts as silent (90 s).
+"""
+
+_log = get_logger("kubeshard.listwatch")
+
+
+class Interrupted(NamedTuple):
+    """The watch is interrupted, and is retried after this many seconds; 0: at once."""
+
+    error: ApiError
+    seconds: float
+
+
+class ReadingCrashed(ApiError):
+    """An unexpected exception while a kind is read: a bug in this process, such as in a decoder or a transport."""
+
+
+class ListWatchStats(msgspec.Struct):
+    """Counts of what happened to list/watches. `errors`: those that failed, by the class of the error."""
+
+    full_reads: int = 0
+    rewinds: int = 0
+    unexpected_answers: int = 0
+    errors: Counter[str] = msgspec.field(default_factory=Counter)
+
+    def add(self, other: ListWatchStats) -> None:
+        """Adds other counts, except errors."""
+        self.full_reads += other.full_reads
+        self.rewinds += other.rewinds
+        self.unexpected_answers += other.unexpected_answers
+
+
+class Sink(Generic[T]):
+    """Receives what is listed and watched. An awaitable that a method returns is awaited before anything else is read.
+    Each method does nothing unless it is overridden.
+    """
+
+    def begin(self) -> bool:
+        """A full list begins, or begins again: all objects follow, then `listed`. False: they are not needed, so only
+        the current version is read. (Not for streaming lists.)
+        """
+        return True
+
+    def put(self, entry: T | UndecodableObject, /) -> Awaitable[None] | None:
+        """The object exists, or has changed."""
+
+    def drop(self, entry: T | UndecodableObject, /) -> Awaitable[None] | None:
+        """The object was deleted, or is not selected any more."""
+
+    def advance(self, version: str, /) -> Awaitable[None] | None:
+        """There are no other changes up to the version."""
+
+    def listed(self, listed: Listed, /) -> Awaitable[None] | None:
+        """The full list is complete."""
+
+    def opened(self) -> None:
+        """A watch that continues the list was accepted."""
+
+    def interrupted(self, interruption: Interrupted, /, *, again: bool) -> Awaitable[None] | None:
+        """A list or watch failed. `again`: for the same reason as before, without having worked since."""
+
+    def unreadable(self, error: UndecodableObject, /) -> None:
+        """An object that does not fit its class was received. If its name is known, it is put or dropped, too."""
+
+
+class Source(Generic[T]):
+    """What is listed and watched. Durations in seconds."""
+
+    def __init__(
+        self,
+        client: Client,
+        form: Form[T],
+        namespace: str | AllNamespaces = ALL,
+        *,
+        labels: Selector | None = None,
+        fields: FieldSelector | None = None,
+    ) -> None:
+        self.client = client
+        self.group = form.kind.group
+        self._form = form
+        self._namespace = namespace
+        self._labels = labels
+        self._fields = fields
+
+    def __str__(self) -> str:
+        return str(self._form)
+
+    async def form(self) -> Form[T]:
+        """Asked before each request. May raise ApiError."""
+        return self._form
+
+    async def list(self, on_restart: Callable[[], object]) -> ListStream[T]:
+        return self.client.list(
+            await self.form(),
+            self._namespace,
+            label_selector=self._labels,
+            field_selector=self._fields,
+            on_restart=on_restart,
+        )
+
+    async def current_version(self) -> str:
+        return await self.client.current_version(
+            await self.form(), self._namespace, label_selector=self._labels, field_selector=self._fields
+        )
+
+    async def watch(self, request: Watch, seconds: float) -> WatchStream[T]:
+        return self.client.watch(
+            await self.form(),
+            self._namespace,
+            label_selector=self._labels,
+            field_selector=self._fields,
+            resource_version=request.resource_version,
+            send_initial_events=request.initial,
+            timeout_seconds=seconds,
+            idle_timeout=READ_DEADLINE,
+        )
+
+
+class Reflector(Generic[T]):
+    """One list/watch. `log` are fields of its log lines.
+
+    `arrive` is applied to each received object. Times are monotonic seconds; they and `stats` may be read at any time.
+    `shared`: what the list/watches of one server share; without it, there are no streaming lists. `forbidden`: when to
+    try again what is forbidden.
+    """
+
+    def __init__(
+        self,
+        source: Source[T],
+        sink: Sink[T],
+        shared: SharedKnowledge | None = None,
+        *,
+        clock: Clock | None = None,
+        rng: Rng | None = None,
+        stats: ListWatchStats | None = None,
+        arrive: Callable[[T], T | UndecodableObject] | None = None,
+        forbidden: BackoffPolicy = FAILURES,
+        **log: str,
+    ) -> None:
+        self.stats = stats or ListWatchStats()
+        self.last_heard: float | None = None
+        """When the copy was last known to follow the server: by a completed list, an accepted watch that continues one,
+        an event or a bookmark. What arrives of a list that is not complete yet proves nothing.
+        """
+        self.last_answered: float | None = None
+        """When the server last responded at all: also by an error, or by a part of a list."""
+        self.read_since = float("-inf")
+        """When the last successful full list was started (monotonic seconds)."""
+        self._source = source
+        self._sink = sink
+        self._clock = clock or source.client.world.clock
+        self._rng = rng or source.client.world.rng
+        self._arrive = arrive
+        self._machine = ListWatch(
+            source.group, shared or SharedKnowledge(enabled=False), self._rng, forbidden=forbidden
+        )
+        self._log = _log.bind(kind=str(source), **log)
+        self._asked = 0.0
+        self._reported = ""
+
+    @property
+    def last_error(self) -> ApiError | None:
+        """Why it does not work at the moment; None when it does."""
+        return self._machine.last_error
+
+    @property
+    def stale_events(self) -> int:
+        return self._machine.stale_events
+
+    async def run(self) -> NoReturn:
+        """Lists and watches until cancelled. May be run again later. Any exception is a bug."""
+        self._machine.start()
+        while True:
+            try:
+                match self._machine.request:
+                    case Pause(seconds):
+                        assert self._machine.last_error is not None
+                        await self._interrupted(self._machine.last_error, seconds)
+                        await asyncio.sleep(seconds)
+                        self._machine.elapsed()
+                    case List():
+                        await self._list()
+                    case Probe():
+                        await self._probe()
+                    case Watch() as watch:
+                        await self._watch(watch)
+            except ApiError as error:
+                await self._failed(error)
+            except ConfigurationError as error:  # unusable credentials may be replaced in place
+                await self._failed(Unauthorized(str(error)))
+
+    async def keep_running(self) -> NoReturn:
+        """`run`, again and again. A bug is treated like any failure. It proves nothing about the server: a process that
+        hears about no kind because of bugs must not count as fit.
+        """
+        while True:
+            try:
+                await self.run()
+            except Exception as error:
+                failure = ReadingCrashed(
+                    f"reading it crashed, the log has the stack trace: {type(error).__name__}"
+                )
+                if str(failure) != self._reported:
+                    self._log.crash("Reading a kind crashed; it starts again", error)
+                seconds = self._machine.crashed(failure, self._clock.monotonic())
+                await self._interrupted(failure, seconds)
+                await asyncio.sleep(seconds)
+
+    async def _list(self) -> None:
+        machine, sink, pace = self._machine, self._sink, Pace(self._clock)
+        self._asked = self._clock.monotonic()
+        if sink.begin():
+            stream = await self._source.list(sink.begin)
+            arrive = self._arrival
+            async for obj in stream:
+                if (room := sink.put(arrive(obj))) is not None:
+                    await room
+                await pace.step()
+            for unreadable in stream.undecodable:
+                sink.unreadable(unreadable)
+                if unreadable.key is not None and (room := sink.put(unreadable)) is not None:
+                    await room
+            version = stream.resource_version
+        else:
+            version = await self._source.current_version()
+        self.last_answered = now = self._clock.monotonic()
+        if listed := machine.listed(version, now):
+            await self._listed(listed)
+            self.last_heard = now
+
+    async def _probe(self) -> None:
+        version = await self._source.current_version()
+        self.last_answered = now = self._clock.monotonic()
+        self._machine.probed(version, now)
+
+    async def _watch(self, request: Watch) -> None:
+        machine, pace = self._machine, Pace(self._clock)
+        self._asked = self._clock.monotonic()
+        lasts = self._rng.uniform(SHORTEST_WATCH, LONGEST_WATCH)
+        async with await self._source.watch(request, lasts) as stream:
+            now = self._clock.monotonic()
+            machine.opened(now, lasts=lasts)
+            if isinstance(machine.state, Watching):
+                self.last_heard = self.last_answered = now
+                self._sink.opened()
+            else:
+                self._sink.begin()
+            async for event in stream:
+                await self._event(event)
+                if isinstance(machine.state, Pausing):
+                    return
+                if isinstance(machine.state, Watching):
+                    self._reported = ""  # a successful list proves nothing: the watch may be what is refused
+                await pace.step()
+        machine.ended(self._clock.monotonic())
+
+    async def _event(self, event: WatchEvent[T]) -> None:
+        machine, sink = self._machine, self._sink
+        self.last_answered = now = self._clock.monotonic()
+        room: Awaitable[None] | None = None
+        if isinstance(event, Bookmark):
+            accepted = machine.bookmark(
+                event.resource_version, now, ends_initial_events=event.ends_initial_events
+            )
+            if isinstance(accepted, Listed):
+                room = self._listed(accepted)
+            elif accepted:
+                room = sink.advance(event.resource_version)
+        else:
+            entry: T | UndecodableObject
+            if isinstance(event, Changed):
+                entry = self._arrival(event.object)
+            else:
+                entry = event.error
+                sink.unreadable(entry)
+                if entry.key is None and isinstance(machine.state, Streaming):
+                    return
+                if entry.key is None:
+                    raise UnexpectedResponse(f"the watch sent an object whose name cannot be read: {entry}")
+            if machine.event(entry.metadata.resource_version, now):
+                room = (sink.drop if event.type == "DELETED" else sink.put)(entry)
+        if room is not None:
+            await room
+        if isinstance(machine.state, Watching):
+            self.last_heard = now
+
+    async def _listed(self, listed: Listed) -> None:
+        self.stats.full_reads += 1
+        self.stats.rewinds += listed.rewound
+        self.read_since = self._asked
+        self._log.debug("Read everything", version=listed.resource_version)
+        if (room := self._sink.listed(listed)) is not None:
+            await room
+
+    def _arrival(self, obj: T) -> T | UndecodableObject:
+        """What represents the object from here on."""
+        if self._arrive is None:
+            return obj
+        arrived = self._arrive(obj)
+        if isinstance(arrived, UndecodableObject):
+            self._sink.unreadable(arrived)
+        return arrived
+
+    async def _failed(self, error: ApiError) -> None:
+        machine, now = self._machine, self._clock.monotonic()
+        if error.code or isinstance(error, UnexpectedResponse):
+            self.last_answered = now
+        self.stats.unexpected_answers += isinstance(error, UnexpectedResponse)
+        if error.code and isinstance(machine.state, Watching):
+            machine.error_event(error, now)  # only an ERROR event has a code once the watch is open
+        else:
+            machine.failed(error, now)
+        if isinstance(machine.state, Pausing):
+            return  # which reports it
+        self._log.debug("Continuing at once", error=error)
+        if not isinstance(error, Invalid):  # which is how a server without streaming lists responds
+            await self._interrupted(error, 0.0)
+
+    async def _interrupted(self, error: ApiError, seconds: float) -> None:
+        self.stats.errors[type(error).__name__] += 1
+        trouble = "no answer" if isinstance(error, Throttled | Timeout | Unavailable) else str(error)
+        again = trouble == self._reported
+        if seconds:
+            self._reported = trouble
+        if (room := self._sink.interrupted(Interrupted(error, seconds), again=again)) is not None:
+            await room
