@@ -26,8 +26,8 @@ async def learn_go_names(ask: Asker, places: Iterable[Place], types: Types) -> N
     prefixes: dict[str, str] = {}
 
     async def look(struct: str, field: str) -> None:
-        facts = types[struct]["fields"][field]
-        around, inner = unwrapped(facts["type"])
+        markers = types[struct]["fields"][field]
+        around, inner = unwrapped(markers["type"])
         way = found[struct]
         if (not around and inner in _SILENT) or (not way.steps and field in ("apiVersion", "kind")):
             return
@@ -39,11 +39,11 @@ async def learn_go_names(ask: Asker, places: Iterable[Place], types: Types) -> N
         if told is None:
             raise LookupError(f"{struct}.{field}: {said}")
         path, go = told[2], told[3]
-        if go != _derived(facts["type"], types):
-            facts["go"] = go
+        if go != _derived(markers["type"], types):
+            markers["go"] = go
         own = path.removesuffix(field)
         if own != prefixes[struct]:
-            facts["embedded"] = own.removeprefix(prefixes[struct])
+            markers["embedded"] = own.removeprefix(prefixes[struct])
 
     by_depth = sorted(found, key=lambda name: len(found[name].steps))
     for depth in range(len(found[by_depth[-1]].steps) + 1):
@@ -57,9 +57,9 @@ def _prefix(way: Way, types: Types) -> str:
     """How messages begin the path of a struct's fields."""
     name, path = way.place.type, ""
     for field, _ in way.steps:
-        facts = types[name]["fields"][field]
-        path += f"{facts.get('embedded', '')}{field}."
-        name = unwrapped(facts["type"])[1]
+        markers = types[name]["fields"][field]
+        path += f"{markers.get('embedded', '')}{field}."
+        name = unwrapped(markers["type"])[1]
     return path
 
 

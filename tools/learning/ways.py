@@ -56,8 +56,8 @@ def ways(places: Iterator[Place], types: Types) -> dict[str, Way]:
     found = {place.type: Way(place) for place in places}
     queue = list(found)
     for name in queue:
-        for field, facts in types[name]["fields"].items():
-            around, inner = unwrapped(facts["type"])
+        for field, markers in types[name]["fields"].items():
+            around, inner = unwrapped(markers["type"])
             if inner in types and inner not in found:
                 found[inner] = Way(found[name].place, (*found[name].steps, (field, around)))
                 queue.append(inner)

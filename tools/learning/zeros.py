@@ -47,14 +47,14 @@ async def learn_zeros(ask: Asker, places: Iterable[Place], types: Types, audit_l
         for fact in _empty(root, types, body, decoded.get(mark), given=given):
             (kept if given else written if fact[-1] else left_out).add(fact)
     for name, struct in types.items():
-        for field, facts in struct["fields"].items():
-            plain = facts["type"].lstrip("*") in _ZEROS
-            if plain and facts["type"].startswith("*") and (name, field, True) not in kept:
-                facts["type"] = facts["type"][1:]
-            if not plain and "int-or-string" not in facts["type"] and (name, field, True) in written:
-                facts |= {"always": True, "type": facts["type"].lstrip("*")}
+        for field, markers in struct["fields"].items():
+            plain = markers["type"].lstrip("*") in _ZEROS
+            if plain and markers["type"].startswith("*") and (name, field, True) not in kept:
+                markers["type"] = markers["type"][1:]
+            if not plain and "int-or-string" not in markers["type"] and (name, field, True) in written:
+                markers |= {"always": True, "type": markers["type"].lstrip("*")}
             elif (name, field, False) in left_out:
-                facts.pop("always", None)
+                markers.pop("always", None)
 
 
 def _filled(
@@ -64,8 +64,8 @@ def _filled(
     are zero or missing.
     """
     body: dict[str, Any] = {}
-    for field, facts in types[name]["fields"].items():
-        around, inner = unwrapped(facts["type"])
+    for field, markers in types[name]["fields"].items():
+        around, inner = unwrapped(markers["type"])
         value: Any = None
         if inner in types and inner not in within and len(around) <= lists:
             value = _filled(inner, types, (*within, inner), zeros=zeros, lists=lists - len(around))
@@ -84,8 +84,8 @@ def _empty(
     """For the fields that were sent, or for those that were not: whether they are written although they are empty."""
     if not isinstance(body, dict) or not isinstance(decoded, dict):
         return
-    for field, facts in types[name]["fields"].items():
-        around, inner = unwrapped(facts["type"])
+    for field, markers in types[name]["fields"].items():
+        around, inner = unwrapped(markers["type"])
         if (field in body) == given and not decoded.get(field):
             yield name, field, field in decoded
         ours, theirs = body.get(field), decoded.get(field)

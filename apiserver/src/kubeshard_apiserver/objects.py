@@ -14,6 +14,8 @@ import msgspec
 from kubeshard.core.objects import Key
 
 Object = dict[str, Any]
+JsonObject = Mapping[str, Any]
+"""A part of an object that is only read."""
 LARGE = 64 * 1024
 """Processing more bytes of JSON than this takes tens of milliseconds."""
 

@@ -192,10 +192,10 @@ def _of(type_: Type, made: dict[Struct, Shape]) -> Shape:
 
 
 def _of_field(field: Field, made: dict[Struct, Shape]) -> Shape:
-    shape, facts = _of(field.type, made), field.facts
+    shape, markers = _of(field.type, made), field.markers
     if shape.kind == "list":
-        return Shape("list", items=shape.items, list_type=facts.get("list", "atomic"), keys=_keys(field))
-    if facts.get("map") == "atomic":
+        return Shape("list", items=shape.items, list_type=markers.get("list", "atomic"), keys=_keys(field))
+    if markers.get("map") == "atomic":
         return Shape(shape.kind, shape.fields, shape.items, atomic=True, closed=shape.closed)
     return shape
 
@@ -205,4 +205,4 @@ def _keys(field: Field) -> dict[str, Any]:
     items = field.type.items if isinstance(field.type, List) else None
     if not isinstance(items, Struct):
         return {}
-    return {key: items.fields[key].facts.get("default") for key in field.facts.get("keys", ())}
+    return {key: items.fields[key].markers.get("default") for key in field.markers.get("keys", ())}

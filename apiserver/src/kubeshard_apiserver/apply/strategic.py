@@ -18,7 +18,7 @@ _PATCH = "$patch"
 _RETAIN = "$retainKeys"
 _ORDER = "$setElementOrder/"
 _DELETE = "$deleteFromPrimitiveList/"
-_NO_FACTS: Mapping[str, Any] = {}
+_NO_MARKERS: Mapping[str, Any] = {}
 
 
 class BadDirective(Exception):
@@ -79,7 +79,7 @@ def _set_orders(type_: Type | None, merged: dict[str, Any], patch: dict[str, Any
             if value is not None and not isinstance(value, list):
                 raise BadDirective(f"expected a []interface {{}}, but received a {go_kind(value)}")
         field = _field(type_, name)
-        key = _facts(field).get("merge-key", "")
+        key = _markers(field).get("merge-key", "")
         _check_order(theirs or [], order or [], key)
         if ours is None and theirs is None:
             continue
@@ -92,7 +92,7 @@ def _set_orders(type_: Type | None, merged: dict[str, Any], patch: dict[str, Any
 
 def _merged(field: Field | None, live: Any, given: Any, *, deletes: bool) -> Any:
     """Merges two values of the same form."""
-    strategies = _facts(field).get("strategy", "").split(",")
+    strategies = _markers(field).get("strategy", "").split(",")
     if isinstance(given, dict):
         return _plain(given) if "replace" in strategies else strategic_merge(_inner(field), live, given)
     if not isinstance(given, list):
@@ -111,7 +111,7 @@ def _merged_lists(field: Field | None, live: list[Any], given: list[Any], *, del
             return [item for item in live if item not in given]
         both = list(dict.fromkeys([*live, *given]))
         return _ordered(both, given, live, "")
-    key = _facts(field).get("merge-key", "")
+    key = _markers(field).get("merge-key", "")
     live, given = _specially(live, given, key)
     merged = list(live)
     for item in given:
@@ -228,8 +228,8 @@ def _field(type_: Type | None, name: str) -> Field | None:
     return type_.fields.get(name) if isinstance(type_, Struct) else None
 
 
-def _facts(field: Field | None) -> Mapping[str, Any]:
-    return field.facts if field else _NO_FACTS
+def _markers(field: Field | None) -> Mapping[str, Any]:
+    return field.markers if field else _NO_MARKERS
 
 
 def _inner(field: Field | None) -> Type | None:

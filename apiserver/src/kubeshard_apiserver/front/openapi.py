@@ -132,17 +132,17 @@ class Schemas:
 
     def _struct(self, said: Mapping[str, Any]) -> Schema:
         fields = said["fields"]
-        required = [name for name, facts in fields.items() if facts.get("required")]
+        required = [name for name, markers in fields.items() if markers.get("required")]
         return {
             "type": "object",
             **({"required": required} if required else {}),
-            "properties": {name: self._field(facts) for name, facts in fields.items()},
+            "properties": {name: self._field(markers) for name, markers in fields.items()},
             **({"x-kubernetes-map-type": "atomic"} if said.get("atomic") else {}),
         }
 
-    def _field(self, facts: Mapping[str, Any]) -> Schema:
-        schema = self._of(facts["type"])
-        extensions = {_EXTENSIONS[word]: value for word, value in facts.items() if word in _EXTENSIONS}
+    def _field(self, markers: Mapping[str, Any]) -> Schema:
+        schema = self._of(markers["type"])
+        extensions = {_EXTENSIONS[word]: value for word, value in markers.items() if word in _EXTENSIONS}
         if "$ref" in schema:
             return {"allOf": [schema], **extensions}
         return {**schema, **extensions}

@@ -8,17 +8,16 @@ from __future__ import annotations
 import re
 
 from kubeshard_apiserver.cel import CelError, compile_expression
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import JsonObject, Object
 from kubeshard_apiserver.resources.admission_rules import (
     NAMES,
-    Given,
     condition_errors,
     default_matching,
     expression_errors,
     rule_errors,
 )
-from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.resources.pod_names import dns_1035_label, dns_subdomain, qualified_name, wrong
+from kubeshard_apiserver.resources.field_rules import field_rule_errors
+from kubeshard_apiserver.resources.name_formats import dns_1035_label, dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.resources.value_rules import label_selector_errors
 from kubeshard_apiserver.status import (
@@ -46,7 +45,7 @@ class AdmissionPolicies(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         names = (*NAMES, "params") if spec.get("paramKind") is not None else NAMES
-        errors = fact_errors("admissionregistration.v1.ValidatingAdmissionPolicySpec", "spec", spec)
+        errors = field_rule_errors("admissionregistration.v1.ValidatingAdmissionPolicySpec", "spec", spec)
         errors += _param_kind_errors("spec.paramKind", spec.get("paramKind"))
         errors += _constraint_errors("spec.matchConstraints", spec.get("matchConstraints"))
         errors += condition_errors("spec.matchConditions", spec.get("matchConditions"), names)
@@ -73,12 +72,12 @@ class PolicyBindings(Typed):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
-        errors = fact_errors(_BINDING, "spec", spec)
+        errors = field_rule_errors(_BINDING, "spec", spec)
         errors += _param_ref_errors("spec.paramRef", spec.get("paramRef"))
         if (match := spec.get("matchResources")) is not None:
             errors += _match_errors("spec.matchResources", match)
         actions = spec.get("validationActions") or []
-        errors += fact_errors(f"{_BINDING}#actions", "spec", spec)
+        errors += field_rule_errors(f"{_BINDING}#actions", "spec", spec)
         if {"Deny", "Warn"} <= set(actions):
             problem = "must not contain both Deny and Warn (repeating the same validation failure information in the "
             problem += "API response and headers serves no purpose)"
@@ -86,7 +85,7 @@ class PolicyBindings(Typed):
         return errors
 
 
-def _constraint_errors(path: str, match: Given | None) -> list[FieldError]:
+def _constraint_errors(path: str, match: JsonObject | None) -> list[FieldError]:
     if match is None:
         return [required(path)]
     errors = _match_errors(path, match)
@@ -95,14 +94,14 @@ def _constraint_errors(path: str, match: Given | None) -> list[FieldError]:
     return errors
 
 
-def _match_errors(path: str, match: Given) -> list[FieldError]:
-    errors = fact_errors("admissionregistration.v1.MatchResources", path, match)
+def _match_errors(path: str, match: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("admissionregistration.v1.MatchResources", path, match)
     for field in ("resourceRules", "excludeResourceRules"):
         errors += rule_errors(f"{path}.{field}", match.get(field))
     return errors
 
 
-def _param_kind_errors(path: str, given: Given | None) -> list[FieldError]:
+def _param_kind_errors(path: str, given: JsonObject | None) -> list[FieldError]:
     if given is None:
         return []
     api_version, kind = given.get("apiVersion") or "", given.get("kind") or ""
@@ -126,11 +125,11 @@ def _param_kind_errors(path: str, given: Given | None) -> list[FieldError]:
     return errors
 
 
-def _param_ref_errors(path: str, ref: Given | None) -> list[FieldError]:
+def _param_ref_errors(path: str, ref: JsonObject | None) -> list[FieldError]:
     if ref is None:
         return []
     name, selector = ref.get("name"), ref.get("selector")
-    errors = fact_errors("admissionregistration.v1.ParamRef", path, ref)
+    errors = field_rule_errors("admissionregistration.v1.ParamRef", path, ref)
     if name:
         if selector is not None:
             problem = "name and selector are mutually exclusive"
@@ -139,10 +138,10 @@ def _param_ref_errors(path: str, ref: Given | None) -> list[FieldError]:
         errors += label_selector_errors(f"{path}.selector", selector)
     else:
         errors.append(required(path, "one of name or selector must be specified"))
-    return errors + fact_errors("admissionregistration.v1.ParamRef#missing", path, ref)
+    return errors + field_rule_errors("admissionregistration.v1.ParamRef#missing", path, ref)
 
 
-def _variable_errors(path: str, variable: Given, names: tuple[str, ...]) -> list[FieldError]:
+def _variable_errors(path: str, variable: JsonObject, names: tuple[str, ...]) -> list[FieldError]:
     name, expression = variable.get("name") or "", variable.get("expression") or ""
     errors = []
     if not name.strip():
@@ -154,7 +153,7 @@ def _variable_errors(path: str, variable: Given, names: tuple[str, ...]) -> list
     return errors + expression_errors(f"{path}.expression", expression, names)
 
 
-def _composed(variable: Given, names: tuple[str, ...]) -> str:
+def _composed(variable: JsonObject, names: tuple[str, ...]) -> str:
     """Declare the variable the way later expressions refer to it."""
     name = f"variables.{variable.get('name') or ''}"
     try:
@@ -163,7 +162,7 @@ def _composed(variable: Given, names: tuple[str, ...]) -> str:
         return name
 
 
-def _validation_errors(path: str, validation: Given, names: tuple[str, ...]) -> list[FieldError]:
+def _validation_errors(path: str, validation: JsonObject, names: tuple[str, ...]) -> list[FieldError]:
     expression, message = validation.get("expression") or "", validation.get("message") or ""
     errors: list[FieldError] = []
     if expression.strip():
@@ -181,10 +180,12 @@ def _validation_errors(path: str, validation: Given, names: tuple[str, ...]) -> 
         errors.append(invalid_value(f"{path}.message", message, "must be non-empty if specified"))
     elif "\n" in message.strip():
         errors.append(invalid_value(f"{path}.message", message, "must not contain line breaks"))
-    return errors + fact_errors("admissionregistration.v1.Validation", path, validation)
+    return errors + field_rule_errors("admissionregistration.v1.Validation", path, validation)
 
 
-def _annotation_errors(path: str, key: str, annotation: Given, names: tuple[str, ...]) -> list[FieldError]:
+def _annotation_errors(
+    path: str, key: str, annotation: JsonObject, names: tuple[str, ...]
+) -> list[FieldError]:
     errors = wrong(f"{path}.key", key, qualified_name)
     expression = annotation.get("valueExpression") or ""
     if not expression.strip():

@@ -6,13 +6,14 @@ Source: k8s.io/kubernetes `pkg/apis/admissionregistration/validation`; k8s.io/ap
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard_apiserver.cel import CelError, compile_expression
-from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.resources.pod_names import qualified_name, wrong
+from kubeshard_apiserver.objects import JsonObject
+from kubeshard_apiserver.resources.field_rules import field_rule_errors
+from kubeshard_apiserver.resources.name_formats import qualified_name, wrong
 from kubeshard_apiserver.status import FieldError, duplicate, internal, invalid_value, required, too_many
 
 _KIND = ("group", "version", "kind")
@@ -88,8 +89,6 @@ def _undefined(expression: str, at: int, name: str) -> str:
     return f"ERROR: <input>:{row}:{column}: undefined field '{name}'\n | {line}\n | {'.' * (column - 1)}^"
 
 
-Given = Mapping[str, Any]
-
 _MOST_CONDITIONS = 64
 
 
@@ -106,14 +105,14 @@ def default_scopes(rules: Sequence[dict[str, Any]] | None) -> None:
         rule.setdefault("scope", "*")
 
 
-def rule_errors(path: str, rules: Sequence[Given] | None) -> list[FieldError]:
+def rule_errors(path: str, rules: Sequence[JsonObject] | None) -> list[FieldError]:
     return [
         error for index, rule in enumerate(rules or ()) for error in _rule_errors(f"{path}[{index}]", rule)
     ]
 
 
 def condition_errors(
-    path: str, conditions: Sequence[Given] | None, names: tuple[str, ...]
+    path: str, conditions: Sequence[JsonObject] | None, names: tuple[str, ...]
 ) -> list[FieldError]:
     conditions = conditions or ()
     if len(conditions) > _MOST_CONDITIONS:
@@ -163,16 +162,16 @@ def expression_errors(
     return []
 
 
-def _rule_errors(path: str, rule: Given) -> list[FieldError]:
+def _rule_errors(path: str, rule: JsonObject) -> list[FieldError]:
     operations, groups = rule.get("operations") or (), rule.get("apiGroups") or ()
     versions, resources = rule.get("apiVersions") or (), rule.get("resources") or ()
     errors = _listed(f"{path}.operations", operations, "operations")
-    errors += fact_errors("admissionregistration.v1.RuleWithOperations", path, rule)
+    errors += field_rule_errors("admissionregistration.v1.RuleWithOperations", path, rule)
     errors += _listed(f"{path}.apiGroups", groups, "API groups")
     errors += _listed(f"{path}.apiVersions", versions, "API versions")
     errors += [required(f"{path}.apiVersions[{index}]") for index, given in enumerate(versions) if not given]
     errors += _resource_errors(f"{path}.resources", resources)
-    return errors + fact_errors("admissionregistration.v1.NamedRuleWithOperations", path, rule)
+    return errors + field_rule_errors("admissionregistration.v1.NamedRuleWithOperations", path, rule)
 
 
 def _listed(path: str, values: Sequence[str], what: str) -> list[FieldError]:

@@ -9,13 +9,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kubeshard_apiserver.objects import Object, with_metadata
-from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
+from kubeshard_apiserver.resources.field_rules import field_rule_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.schema.decoding import DecodeState
 from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required
 
-Given = Mapping[str, Any]
 _SOURCES = {
     "ContainerResource": "containerResource",
     "External": "external",
@@ -48,7 +47,7 @@ def default_autoscaler(spec: Object) -> None:
             behavior[field] = {**usual, **(behavior.get(field) or {})}
 
 
-def autoscaler_errors(spec: Given, old: Given | None) -> list[FieldError]:
+def autoscaler_errors(spec: JsonObject, old: JsonObject | None) -> list[FieldError]:
     """Validate a spec. `old` is the spec before an update."""
     fewest, most, target = spec.get("minReplicas"), spec.get("maxReplicas", 0), spec["scaleTargetRef"]
     lowest = 0 if old is not None and old.get("minReplicas") == 0 else 1
@@ -56,7 +55,7 @@ def autoscaler_errors(spec: Given, old: Given | None) -> list[FieldError]:
     if fewest is not None and fewest < lowest:
         problem = f"must be greater than or equal to {lowest}"
         errors.append(invalid_value("spec.minReplicas", fewest, problem))
-    errors += fact_errors("autoscaling.v2.HorizontalPodAutoscalerSpec", "spec", spec)
+    errors += field_rule_errors("autoscaling.v2.HorizontalPodAutoscalerSpec", "spec", spec)
     if fewest is not None and most < fewest:
         problem = "must be greater than or equal to `minReplicas`"
         errors.append(invalid_value("spec.maxReplicas", most, problem))
@@ -70,11 +69,11 @@ def autoscaler_errors(spec: Given, old: Given | None) -> list[FieldError]:
     if fewest == 0 and not {metric.get("type") for metric in metrics} & {"Object", "External"}:
         problem = "must specify at least one Object or External metric to support scaling to zero replicas"
         errors.append(forbidden_field("spec.metrics", problem))
-    return errors + fact_errors("autoscaling.v2.HorizontalPodAutoscalerSpec#behavior", "spec", spec)
+    return errors + field_rule_errors("autoscaling.v2.HorizontalPodAutoscalerSpec#behavior", "spec", spec)
 
 
-def _reference(path: str, reference: Given, *, checks: bool, needs_group: bool) -> list[FieldError]:
-    errors = fact_errors("autoscaling.v2.CrossVersionObjectReference", path, reference)
+def _reference(path: str, reference: JsonObject, *, checks: bool, needs_group: bool) -> list[FieldError]:
+    errors = field_rule_errors("autoscaling.v2.CrossVersionObjectReference", path, reference)
     version = reference.get("apiVersion", "")
     problem = ""
     if version.count("/") > 1:
@@ -86,9 +85,9 @@ def _reference(path: str, reference: Given, *, checks: bool, needs_group: bool) 
     return errors
 
 
-def _metric(path: str, metric: Given) -> list[FieldError]:
+def _metric(path: str, metric: JsonObject) -> list[FieldError]:
     kind = metric.get("type", "")
-    errors = fact_errors("autoscaling.v2.MetricSpec", path, metric)
+    errors = field_rule_errors("autoscaling.v2.MetricSpec", path, metric)
     given = [field for field in _IN_ORDER if metric.get(field) is not None]
     for field in given[:1]:
         errors += _RULES[field](f"{path}.{field}", metric[field])
@@ -102,16 +101,16 @@ def _metric(path: str, metric: Given) -> list[FieldError]:
     return errors
 
 
-def _object(path: str, source: Given) -> list[FieldError]:
+def _object(path: str, source: JsonObject) -> list[FieldError]:
     errors = _reference(f"{path}.describedObject", source["describedObject"], checks=True, needs_group=False)
-    errors += fact_errors(_MEASURED, path, source)
+    errors += field_rule_errors(_MEASURED, path, source)
     problem = "must set either a target value or averageValue"
     return errors + _one_of(path, source["target"], ("value", "averageValue"), "averageValue", problem)
 
 
-def _external(path: str, source: Given) -> list[FieldError]:
+def _external(path: str, source: JsonObject) -> list[FieldError]:
     target, fields = source["target"], ("value", "averageValue")
-    errors = fact_errors(_MEASURED, path, source)
+    errors = field_rule_errors(_MEASURED, path, source)
     problem = "must set either a target value for metric or a per-pod target"
     errors += _one_of(path, target, fields, "averageValue", problem)
     if all(target.get(field) is not None for field in fields):
@@ -120,23 +119,23 @@ def _external(path: str, source: Given) -> list[FieldError]:
     return errors
 
 
-def _pods(path: str, source: Given) -> list[FieldError]:
-    errors = fact_errors(_MEASURED, path, source)
+def _pods(path: str, source: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors(_MEASURED, path, source)
     problem = "must specify a positive target averageValue"
     return errors + _one_of(path, source["target"], ("averageValue",), "averageValue", problem)
 
 
-def _resource(path: str, source: Given) -> list[FieldError]:
-    errors = fact_errors("autoscaling.v2.ResourceMetricSource", path, source)
+def _resource(path: str, source: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("autoscaling.v2.ResourceMetricSource", path, source)
     return errors + _usage(path, source["target"])
 
 
-def _container(path: str, source: Given) -> list[FieldError]:
-    errors = fact_errors("autoscaling.v2.ContainerResourceMetricSource", path, source)
+def _container(path: str, source: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("autoscaling.v2.ContainerResourceMetricSource", path, source)
     return errors + _usage(path, source["target"])
 
 
-def _usage(path: str, target: Given) -> list[FieldError]:
+def _usage(path: str, target: JsonObject) -> list[FieldError]:
     fields = ("averageUtilization", "averageValue")
     problem = "must set either a target raw value or a target utilization"
     errors = _one_of(path, target, fields, "averageUtilization", problem)
@@ -146,13 +145,15 @@ def _usage(path: str, target: Given) -> list[FieldError]:
     return errors
 
 
-def _one_of(path: str, target: Given, fields: tuple[str, ...], where: str, problem: str) -> list[FieldError]:
+def _one_of(
+    path: str, target: JsonObject, fields: tuple[str, ...], where: str, problem: str
+) -> list[FieldError]:
     if any(target.get(field) is not None for field in fields):
         return []
     return [required(f"{path}.target.{where}", problem)]
 
 
-_RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {
+_RULES: Mapping[str, Callable[[str, JsonObject], list[FieldError]]] = {
     "object": _object,
     "external": _external,
     "pods": _pods,
@@ -185,7 +186,7 @@ class Autoscalers(Typed):
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         if subresource != "status":
             return autoscaler_errors(self._in_v2(new)["spec"], self._in_v2(old)["spec"])
-        return fact_errors("autoscaling.v2.HorizontalPodAutoscalerStatus", "status", new["status"])
+        return field_rule_errors("autoscaling.v2.HorizontalPodAutoscalerStatus", "status", new["status"])
 
     def _in_v2(self, obj: Object) -> Object:
         return _to_v2(obj) if self.kind.version == "v1" else obj

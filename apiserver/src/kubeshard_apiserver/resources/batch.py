@@ -5,14 +5,13 @@ Not covered: success policies, and the indexes in the status of an indexed Job.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import JsonObject, Object
 from kubeshard_apiserver.resources.cron_schedule import schedule_errors, time_zone_errors
-from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
+from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
+from kubeshard_apiserver.resources.name_formats import dns_label, dns_subdomain, wrong
 from kubeshard_apiserver.resources.pod_defaults import default_template
-from kubeshard_apiserver.resources.pod_names import dns_label, dns_subdomain, wrong
 from kubeshard_apiserver.resources.pod_rules import template_errors
 from kubeshard_apiserver.resources.value_rules import label_selector_errors, selects
 from kubeshard_apiserver.resources.workloads import (
@@ -33,14 +32,13 @@ from kubeshard_apiserver.status import (
     unsupported,
 )
 
-Given = Mapping[str, Any]
 _REPLACEMENTS = ("Failed", "TerminatingOrFailed")
 _MOST_PARALLEL, _MOST_EXIT_CODES, _LONGEST_MANAGER = 100_000, 255, 63
 _TERMINAL = ("Failed", "Complete", "FailureTarget")
 
 
-def job_spec_errors(path: str, spec: Given) -> list[FieldError]:
-    errors = fact_errors("batch.v1.JobSpec", path, spec)
+def job_spec_errors(path: str, spec: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("batch.v1.JobSpec", path, spec)
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         problem = "when maxFailedIndexes is specified"
         errors.append(required(f"{path}.backoffLimitPerIndex", problem))
@@ -57,9 +55,9 @@ def job_spec_errors(path: str, spec: Given) -> list[FieldError]:
     return errors + _restart_errors(f"{path}.template.spec.restartPolicy", spec)
 
 
-def job_status_errors(new: Given, old: Given) -> list[FieldError]:
+def job_status_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     status, before, spec = new["status"], old["status"], new["spec"]
-    errors = fact_errors("batch.v1.JobStatus", "status", status)
+    errors = field_rule_errors("batch.v1.JobStatus", "status", status)
     done, failed = _holds(status, "Complete"), _holds(status, "Failed")
     met, target = _holds(status, "SuccessCriteriaMet"), _holds(status, "FailureTarget")
     ended, started = status.get("completionTime"), status.get("startTime")
@@ -104,7 +102,7 @@ def job_status_errors(new: Given, old: Given) -> list[FieldError]:
     return errors + _time_errors(new, old)
 
 
-def _time_errors(new: Given, old: Given) -> list[FieldError]:
+def _time_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     after, before, errors = new["status"], old["status"], []
     ended, started = after.get("completionTime"), after.get("startTime")
     if ended and before.get("completionTime") not in (None, ended):
@@ -115,7 +113,7 @@ def _time_errors(new: Given, old: Given) -> list[FieldError]:
     return errors
 
 
-def _finished_errors(status: Given, *, idle: bool) -> list[FieldError]:
+def _finished_errors(status: JsonObject, *, idle: bool) -> list[FieldError]:
     errors = [
         invalid_value(f"status.{field}", status[field], f"{field}>0 is invalid for finished job")
         for field in ("active", "terminating")
@@ -130,8 +128,8 @@ def _finished_errors(status: Given, *, idle: bool) -> list[FieldError]:
     return errors
 
 
-def _mode_errors(path: str, spec: Given) -> list[FieldError]:
-    if errors := fact_errors("batch.v1.JobSpec#mode", path, spec):
+def _mode_errors(path: str, spec: JsonObject) -> list[FieldError]:
+    if errors := field_rule_errors("batch.v1.JobSpec#mode", path, spec):
         return errors
     failing, completions = spec.get("maxFailedIndexes"), spec.get("completions")
     if spec.get("completionMode") == "Indexed":
@@ -151,7 +149,7 @@ def _mode_errors(path: str, spec: Given) -> list[FieldError]:
     ]
 
 
-def _restart_errors(path: str, spec: Given) -> list[FieldError]:
+def _restart_errors(path: str, spec: JsonObject) -> list[FieldError]:
     policy = spec["template"]["spec"].get("restartPolicy")
     if policy in (None, "Always"):
         return [required(path, 'valid values: "OnFailure", "Never"')]
@@ -174,20 +172,20 @@ def _manager_errors(path: str, manager: str) -> list[FieldError]:
     return wrong(path, host, dns_subdomain) + errors
 
 
-def _failure_policy_errors(path: str, policy: Given, spec: Given) -> list[FieldError]:
-    errors = fact_errors("batch.v1.PodFailurePolicy", path, policy)
+def _failure_policy_errors(path: str, policy: JsonObject, spec: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("batch.v1.PodFailurePolicy", path, policy)
     pod = spec["template"]["spec"]
     names = {one.get("name") for field in ("containers", "initContainers") for one in pod.get(field) or ()}
     for index, rule in enumerate(policy.get("rules") or ()):
         at, action = f"{path}.rules[{index}]", rule.get("action", "")
-        errors += fact_errors("batch.v1.PodFailurePolicyRule", at, rule)
+        errors += field_rule_errors("batch.v1.PodFailurePolicyRule", at, rule)
         if action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
             problem = "requires the backoffLimitPerIndex to be set"
             errors.append(invalid_value(f"{at}.action", action, problem))
         codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
         if codes is not None:
             errors += _exit_code_errors(f"{at}.onExitCodes", codes, names)
-        errors += fact_errors("batch.v1.PodFailurePolicyRule#conditions", at, rule)
+        errors += field_rule_errors("batch.v1.PodFailurePolicyRule#conditions", at, rule)
         if codes is not None and conditions:
             problem = "specifying both OnExitCodes and OnPodConditions is not supported"
             errors.append(_without_value(at, problem))
@@ -197,9 +195,9 @@ def _failure_policy_errors(path: str, policy: Given, spec: Given) -> list[FieldE
     return errors
 
 
-def _exit_code_errors(path: str, codes: Given, names: set[Any]) -> list[FieldError]:
+def _exit_code_errors(path: str, codes: JsonObject, names: set[Any]) -> list[FieldError]:
     operator, values = codes.get("operator", ""), codes.get("values") or []
-    errors = fact_errors("batch.v1.PodFailurePolicyOnExitCodesRequirement", path, codes)
+    errors = field_rule_errors("batch.v1.PodFailurePolicyOnExitCodesRequirement", path, codes)
     if (name := codes.get("containerName")) is not None and name not in names:
         problem = "must be one of the container or initContainer names in the pod template"
         errors.append(invalid_value(f"{path}.containerName", name, problem))
@@ -218,14 +216,14 @@ def _exit_code_errors(path: str, codes: Given, names: set[Any]) -> list[FieldErr
     return errors
 
 
-def _holds(status: Given, kind: str) -> bool:
+def _holds(status: JsonObject, kind: str) -> bool:
     return any(
         condition.get("type") == kind and condition.get("status") == "True"
         for condition in status.get("conditions") or ()
     )
 
 
-def _scales_down(counter: str, spec: Given) -> bool:
+def _scales_down(counter: str, spec: JsonObject) -> bool:
     """Report whether the counter may decrease because the Job can be scaled down."""
     indexed = spec.get("completionMode") == "Indexed"
     return counter == "succeeded" and indexed and spec.get("completions") == spec.get("parallelism")
@@ -328,16 +326,16 @@ class CronJobs(Workload):
     def validate_change(self, new: Object, old: Object) -> list[FieldError]:
         return self._spec_errors(new["spec"], old["spec"])
 
-    def _spec_errors(self, spec: Given, before: Given | None) -> list[FieldError]:
+    def _spec_errors(self, spec: JsonObject, before: JsonObject | None) -> list[FieldError]:
         schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
         old_schedule = (before or {}).get("schedule", "")
         errors = [] if schedule else [required("spec.schedule")]
         if schedule:
             errors += schedule_errors("spec.schedule", schedule, zone, allows_zone="TZ" in old_schedule)
-        errors += fact_errors("batch.v1.CronJobSpec#deadline", "spec", spec)
+        errors += field_rule_errors("batch.v1.CronJobSpec#deadline", "spec", spec)
         if zone is not None and (before is None or before.get("timeZone") != zone):
             errors += time_zone_errors("spec.timeZone", zone)
-        errors += fact_errors("batch.v1.CronJobSpec", "spec", spec)
+        errors += field_rule_errors("batch.v1.CronJobSpec", "spec", spec)
         path, job = "spec.jobTemplate.spec", spec["jobTemplate"]["spec"]
         errors += job_spec_errors(path, job)
         if (selector := job.get("selector")) is not None:
@@ -345,7 +343,7 @@ class CronJobs(Workload):
             errors.append(invalid_value(f"{path}.selector", shown_selector(selector), problem))
         if job.get("manualSelector"):
             errors.append(unsupported(f"{path}.manualSelector", True, ("nil", "false")))
-        return errors + fact_errors("batch.v1.CronJobSpec#histories", "spec", spec)
+        return errors + field_rule_errors("batch.v1.CronJobSpec#histories", "spec", spec)
 
 
 def default_job_template(spec: Object) -> None:
@@ -356,7 +354,7 @@ def default_job_template(spec: Object) -> None:
                 condition["status"] = "True"
 
 
-def _generated_errors(job: Given) -> list[FieldError]:
+def _generated_errors(job: JsonObject) -> list[FieldError]:
     meta, spec = job["metadata"], job["spec"]
     if spec.get("manualSelector") or spec.get("selector") is None:
         return []
@@ -379,14 +377,14 @@ def _generated_errors(job: Given) -> list[FieldError]:
     return errors
 
 
-def _selector_errors(spec: Given) -> list[FieldError]:
+def _selector_errors(spec: JsonObject) -> list[FieldError]:
     selector = spec.get("selector")
     errors = [required("spec.selector")] if selector is None else []
     errors += label_selector_errors("spec.selector", selector)
     return errors + (match_errors("spec.template", selector, spec["template"]) if selector != {} else [])
 
 
-def _completions_errors(after: Given, before: Given) -> list[FieldError]:
+def _completions_errors(after: JsonObject, before: JsonObject) -> list[FieldError]:
     completions = after.get("completions")
     if completions == before.get("completions"):
         return []
@@ -398,7 +396,7 @@ def _completions_errors(after: Given, before: Given) -> list[FieldError]:
     return [invalid_value("spec.completions", completions, problem)]
 
 
-def _fixed(template: Given, old: Given) -> Given:
+def _fixed(template: JsonObject, old: JsonObject) -> JsonObject:
     """Return the template without the mutable fields. For a suspended job these include the scheduling fields."""
     status = old["status"]
     suspended = any(

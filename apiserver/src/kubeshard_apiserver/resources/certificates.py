@@ -14,7 +14,7 @@ from typing import Any
 from kubeshard_apiserver.access import MASTERS, User, user_info
 from kubeshard_apiserver.apply.shape import Path
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.resources.field_rules import field_rule_errors
 from kubeshard_apiserver.resources.metadata import NameRule, label_name, subdomain_name
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
@@ -80,9 +80,9 @@ class SigningRequests(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         errors = _request_errors(spec.get("request") or "")
-        errors += fact_errors("certificates.v1.CertificateSigningRequestSpec#usages", "spec", spec)
+        errors += field_rule_errors("certificates.v1.CertificateSigningRequestSpec#usages", "spec", spec)
         errors += _signer_errors(spec.get("signerName") or "")
-        return errors + fact_errors("certificates.v1.CertificateSigningRequestSpec", "spec", spec)
+        return errors + field_rule_errors("certificates.v1.CertificateSigningRequestSpec", "spec", spec)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         errors = _condition_errors(_conditions(new)) if subresource else []

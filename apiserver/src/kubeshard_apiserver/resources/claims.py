@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.objects import Object, with_metadata
-from kubeshard_apiserver.resources.facts import ACCESS_MODES, fact_errors
+from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
+from kubeshard_apiserver.resources.field_rules import ACCESS_MODES, field_rule_errors
+from kubeshard_apiserver.resources.name_formats import dns_subdomain, wrong
 from kubeshard_apiserver.resources.pod_defaults import default_claim_spec
-from kubeshard_apiserver.resources.pod_names import dns_subdomain, wrong
 from kubeshard_apiserver.resources.pod_resources import positive_quantity
 from kubeshard_apiserver.resources.quotas import LIMIT_RANGES, check_claim_limits
 from kubeshard_apiserver.resources.typed import Typed
@@ -26,7 +25,6 @@ from kubeshard_apiserver.status import (
     required,
 )
 
-Given = Mapping[str, Any]
 PROTECTION = "kubernetes.io/pvc-protection"
 """The finalizer that admission adds to every new claim."""
 STORAGE_CLASSES = GroupResource("storage.k8s.io", "storageclasses")
@@ -106,23 +104,23 @@ def _same_source(spec: Object) -> None:
         spec["dataSource"] = dict(reference)
 
 
-def claim_spec_errors(path: str, spec: Given) -> list[FieldError]:
+def claim_spec_errors(path: str, spec: JsonObject) -> list[FieldError]:
     modes = spec.get("accessModes") or ()
-    errors = fact_errors("core.v1.PersistentVolumeClaimSpec#modes", path, spec)
+    errors = field_rule_errors("core.v1.PersistentVolumeClaimSpec#modes", path, spec)
     if "ReadWriteOncePod" in modes and {*modes} & {*ACCESS_MODES[:3]}:
         problem = "may not use ReadWriteOncePod with other access modes"
         errors.append(forbidden_field(f"{path}.accessModes", problem))
     storage = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     at = f"{path}.resources[storage]"
     errors += [required(at)] if storage is None else positive_quantity(at, storage)
-    errors += fact_errors("core.v1.PersistentVolumeClaimSpec", path, spec)
+    errors += field_rule_errors("core.v1.PersistentVolumeClaimSpec", path, spec)
     for field in ("dataSource", "dataSourceRef"):
         if (source := spec.get(field)) is not None:
             errors += _source_errors(f"{path}.{field}", source)
-    return errors + fact_errors("core.v1.PersistentVolumeClaimSpec#attributes", path, spec)
+    return errors + field_rule_errors("core.v1.PersistentVolumeClaimSpec#attributes", path, spec)
 
 
-def claim_update_errors(new: Given, old: Given) -> list[FieldError]:
+def claim_update_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     """Reject any change of a claim, except to the size and the attributes class of a bound claim."""
     before, after = old["spec"], dict(new["spec"])
     errors: list[FieldError] = []
@@ -152,17 +150,17 @@ def claim_update_errors(new: Given, old: Given) -> list[FieldError]:
     return errors
 
 
-def _storage(claim: Given) -> Any:
+def _storage(claim: JsonObject) -> Any:
     return ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage")
 
 
-def _with_storage(resources: Given | None, size: Any) -> Given:
+def _with_storage(resources: JsonObject | None, size: Any) -> JsonObject:
     resources = resources or {}
     return {**resources, "requests": {**(resources.get("requests") or {}), "storage": size}}
 
 
-def _source_errors(path: str, source: Given) -> list[FieldError]:
-    errors = fact_errors("core.v1.TypedObjectReference", path, source)
+def _source_errors(path: str, source: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("core.v1.TypedObjectReference", path, source)
     group, kind = source.get("apiGroup"), source.get("kind", "")
     if not group and kind != "PersistentVolumeClaim":
         problem = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"

@@ -23,7 +23,7 @@ from kubeshard_apiserver.resources.metadata import (
     validate_metadata,
     without_empty,
 )
-from kubeshard_apiserver.resources.pod_names import dns_1035_label
+from kubeshard_apiserver.resources.name_formats import dns_1035_label
 from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.schema import Validator, fill, prune
 from kubeshard_apiserver.schema.catalog import object_meta

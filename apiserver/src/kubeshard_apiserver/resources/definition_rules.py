@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kubeshard_apiserver.resources.facts import fact_errors, list_errors
 from kubeshard_apiserver.resources.field_paths import scale_path_errors
+from kubeshard_apiserver.resources.field_rules import field_rule_errors, list_errors
 from kubeshard_apiserver.resources.metadata import subdomain_name
 from kubeshard_apiserver.resources.webhook_configurations import (
     client_errors,
@@ -41,8 +41,8 @@ def spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         yield invalid_value("spec.group", group, problem)
     elif "." not in group:
         yield invalid_value("spec.group", group, "should be a domain with at least one dot")
-    yield from fact_errors("apiextensions.v1.CustomResourceDefinitionSpec", "spec", spec)
-    yield from fact_errors("apiextensions.v1.CustomResourceDefinitionNames#needed", "spec.names", names)
+    yield from field_rule_errors("apiextensions.v1.CustomResourceDefinitionSpec", "spec", spec)
+    yield from field_rule_errors("apiextensions.v1.CustomResourceDefinitionNames#needed", "spec.names", names)
     yield from name_errors(names, "spec.names")
     yield from _conversion_errors(spec.get("conversion") or {})
     if spec.get("preserveUnknownFields"):
@@ -52,7 +52,7 @@ def spec_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def name_errors(names: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    yield from fact_errors("apiextensions.v1.CustomResourceDefinitionNames", path, names)
+    yield from field_rule_errors("apiextensions.v1.CustomResourceDefinitionNames", path, names)
     if names.get("kind") and names["kind"] == names.get("listKind"):
         yield invalid_value(f"{path}.listKind", names["listKind"], "kind and listKind may not be the same")
 
@@ -145,7 +145,7 @@ def subresource_errors(subresources: Mapping[str, Any], path: str) -> Iterator[F
 def column_errors(columns: Sequence[Mapping[str, Any]], path: str) -> Iterator[FieldError]:
     for index, column in enumerate(columns):
         where = f"{path}[{index}]"
-        yield from fact_errors("apiextensions.v1.CustomResourceColumnDefinition", where, column)
+        yield from field_rule_errors("apiextensions.v1.CustomResourceColumnDefinition", where, column)
         json_path = column.get("jsonPath") or ""
         if not json_path:
             yield required(f"{where}.JSONPath")
@@ -187,7 +187,7 @@ def selectable_errors(
 def _conversion_errors(conversion: Mapping[str, Any]) -> Iterator[FieldError]:
     path, strategy = "spec.conversion", conversion.get("strategy") or ""
     webhook = conversion.get("webhook") or {}
-    yield from fact_errors("apiextensions.v1.CustomResourceConversion", path, conversion)
+    yield from field_rule_errors("apiextensions.v1.CustomResourceConversion", path, conversion)
     if strategy == "Webhook":
         if webhook.get("clientConfig") is None:
             yield required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook")

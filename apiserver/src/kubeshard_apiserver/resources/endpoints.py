@@ -6,18 +6,15 @@ Not covered: the topology of `v1beta1`, which `v1` cannot express.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import JsonObject, Object
 from kubeshard_apiserver.resources.addresses import (
     address_errors,
     canonical_address_errors,
     endpoint_errors,
     family_of,
 )
-from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
-from kubeshard_apiserver.resources.pod_names import (
+from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
+from kubeshard_apiserver.resources.name_formats import (
     dns_label,
     dns_subdomain,
     wrong,
@@ -28,8 +25,6 @@ from kubeshard_apiserver.status import (
     invalid_value,
     required,
 )
-
-Given = Mapping[str, Any]
 
 
 class Endpoints(Typed):
@@ -67,10 +62,10 @@ class EndpointSlices(Typed):
         _drop_topology(new)
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return fact_errors("discovery.v1.EndpointSlice", "", obj) + _endpoints(obj)
+        return field_rule_errors("discovery.v1.EndpointSlice", "", obj) + _endpoints(obj)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        errors = fact_errors("discovery.v1.EndpointSlice", "", new)
+        errors = field_rule_errors("discovery.v1.EndpointSlice", "", new)
         if new.get("endpoints") != old.get("endpoints"):
             errors += _endpoints(new)
         return errors + changed_errors("", ("addressType",), new, old)
@@ -81,36 +76,36 @@ def _drop_topology(obj: Object) -> None:
         endpoint.pop("deprecatedTopology", None)
 
 
-def _subset(path: str, subset: Given) -> list[FieldError]:
+def _subset(path: str, subset: JsonObject) -> list[FieldError]:
     errors: list[FieldError] = []
     if not subset.get("addresses") and not subset.get("notReadyAddresses"):
         errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
-    errors += fact_errors("core.v1.EndpointSubset", path, subset)
+    errors += field_rule_errors("core.v1.EndpointSubset", path, subset)
     ports = subset.get("ports") or ()
     for index, port in enumerate(ports):
         errors += _port(f"{path}.ports[{index}]", port, is_named=len(ports) > 1)
     return errors
 
 
-def _port(path: str, port: Given, *, is_named: bool) -> list[FieldError]:
+def _port(path: str, port: JsonObject, *, is_named: bool) -> list[FieldError]:
     errors: list[FieldError] = []
     if name := port.get("name"):
         errors += wrong(f"{path}.name", name, dns_label)
     elif is_named:
         errors.append(required(f"{path}.name"))
-    return errors + fact_errors("core.v1.EndpointPort", path, port)
+    return errors + field_rule_errors("core.v1.EndpointPort", path, port)
 
 
-def _endpoints(obj: Given) -> list[FieldError]:
+def _endpoints(obj: JsonObject) -> list[FieldError]:
     kind = obj["addressType"]
-    if errors := fact_errors("discovery.v1.EndpointSlice#endpoints", "", obj):
+    if errors := field_rule_errors("discovery.v1.EndpointSlice#endpoints", "", obj):
         return errors
     for index, endpoint in enumerate(obj.get("endpoints") or ()):
         at = f"endpoints[{index}]"
-        errors += fact_errors("discovery.v1.Endpoint#addresses", at, endpoint)
+        errors += field_rule_errors("discovery.v1.Endpoint#addresses", at, endpoint)
         for position, address in enumerate(endpoint.get("addresses") or ()):
             errors += _slice_address(f"{at}.addresses", position, address, kind)
-        errors += fact_errors("discovery.v1.Endpoint", at, endpoint)
+        errors += field_rule_errors("discovery.v1.Endpoint", at, endpoint)
     return errors
 
 

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
-from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.pod_names import qualified_name, wrong
+from kubeshard_apiserver.objects import JsonObject, Object
+from kubeshard_apiserver.resources.name_formats import qualified_name, wrong
 from kubeshard_apiserver.resources.strategy import Stored
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.schema.decoding import DecodeState
 from kubeshard_apiserver.status import FieldError, immutable, invalid, invalid_value, required
 
-Given = Mapping[str, Any]
 _LIMITS = {"reportingInstance": 128, "action": 128, "reason": 128}
 _LONGEST_MESSAGE = 1024
 _TEXTS = ("reason", "message", "firstTimestamp", "lastTimestamp", "count", "type", "eventTime", "action")
@@ -33,7 +32,7 @@ _REFERENCE_FIELDS = {
 _SOURCE = {"Component": "component", "Host": "host"}
 
 
-def common_errors(event: Given, reporter: str) -> list[FieldError]:
+def common_errors(event: JsonObject, reporter: str) -> list[FieldError]:
     """Validate an Event. `reporter` is what the group calls the field with the reporting controller."""
     namespace, about = event["metadata"]["namespace"], event["involvedObject"].get("namespace", "")
     timed = bool(event.get("eventTime"))
@@ -58,7 +57,7 @@ def common_errors(event: Given, reporter: str) -> list[FieldError]:
     return errors
 
 
-def new_event_errors(event: Given) -> list[FieldError]:
+def new_event_errors(event: JsonObject) -> list[FieldError]:
     """Validate a new Event in `events.k8s.io`."""
     errors, kind = _series(event), event.get("type", "")
     if not event.get("eventTime"):
@@ -72,7 +71,7 @@ def new_event_errors(event: Given) -> list[FieldError]:
     ]
 
 
-def unchanged_errors(event: Given, old: Given) -> list[FieldError]:
+def unchanged_errors(event: JsonObject, old: JsonObject) -> list[FieldError]:
     """Validate an update in `events.k8s.io`: only the series may change."""
     errors = _series(event) if event.get("series") != old.get("series") else []
     for field, names in (
@@ -94,7 +93,7 @@ def unchanged_errors(event: Given, old: Given) -> list[FieldError]:
     return errors
 
 
-def _series(event: Given) -> list[FieldError]:
+def _series(event: JsonObject) -> list[FieldError]:
     series = event.get("series")
     if series is None:
         return []

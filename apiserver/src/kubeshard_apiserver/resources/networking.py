@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import JsonObject, Object
 from kubeshard_apiserver.resources.addresses import block_errors, parsed_address, parsed_block
-from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
-from kubeshard_apiserver.resources.pod_names import (
+from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
+from kubeshard_apiserver.resources.name_formats import (
     dns_label,
     port_name,
     port_number,
@@ -28,7 +27,6 @@ from kubeshard_apiserver.status import (
     unsupported,
 )
 
-Given = Mapping[str, Any]
 INGRESS_CLASSES = GroupResource("networking.k8s.io", "ingressclasses")
 _CLASS = "kubernetes.io/ingress.class"
 _GENERAL = "ingressclass.kubernetes.io/is-default-class"
@@ -82,7 +80,7 @@ class IngressClasses(Typed):
             parameters.setdefault("scope", "Cluster")
 
     def validate(self, obj: Object) -> list[FieldError]:
-        errors = fact_errors("networking.v1.IngressClassSpec", "spec", obj["spec"])
+        errors = field_rule_errors("networking.v1.IngressClassSpec", "spec", obj["spec"])
         return errors + _parameters("spec.parameters", obj["spec"].get("parameters"))
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
@@ -106,7 +104,7 @@ class NetworkPolicies(Typed):
         return _policy_errors(new["spec"], tuple(_blocks(old["spec"])))
 
 
-def _ingress_errors(spec: Given) -> list[FieldError]:
+def _ingress_errors(spec: JsonObject) -> list[FieldError]:
     rules, backend = spec.get("rules") or (), spec.get("defaultBackend")
     errors: list[FieldError] = []
     if not rules and backend is None:
@@ -115,10 +113,10 @@ def _ingress_errors(spec: Given) -> list[FieldError]:
         errors += _backend("spec.defaultBackend", backend)
     for index, rule in enumerate(rules):
         errors += _rule(f"spec.rules[{index}]", rule)
-    return errors + fact_errors("networking.v1.IngressSpec", "spec", spec)
+    return errors + field_rule_errors("networking.v1.IngressSpec", "spec", spec)
 
 
-def _rule(path: str, rule: Given) -> list[FieldError]:
+def _rule(path: str, rule: JsonObject) -> list[FieldError]:
     errors: list[FieldError] = []
     if host := rule.get("host"):
         if parsed_address(host):
@@ -126,13 +124,13 @@ def _rule(path: str, rule: Given) -> list[FieldError]:
             errors.append(invalid_value(f"{path}.host", host, problem))
         errors += wrong(f"{path}.host", host, wildcard_subdomain)
     if (http := rule.get("http")) is not None:
-        errors += fact_errors("networking.v1.HTTPIngressRuleValue", f"{path}.http", http)
+        errors += field_rule_errors("networking.v1.HTTPIngressRuleValue", f"{path}.http", http)
         for index, given in enumerate(http.get("paths") or ()):
             errors += _path(f"{path}.http.paths[{index}]", given)
     return errors
 
 
-def _path(path: str, given: Given) -> list[FieldError]:
+def _path(path: str, given: JsonObject) -> list[FieldError]:
     kind, text = given.get("pathType"), given.get("path", "")
     if not kind:
         return [required(f"{path}.pathType", "pathType must be specified")]
@@ -151,16 +149,16 @@ def _path(path: str, given: Given) -> list[FieldError]:
     return errors + _backend(f"{path}.backend", given["backend"])
 
 
-def _backend(path: str, backend: Given) -> list[FieldError]:
+def _backend(path: str, backend: JsonObject) -> list[FieldError]:
     resource, service = backend.get("resource"), backend.get("service")
     if resource is not None and service is not None:
         return [invalid_value(path, "", "cannot set both resource and service backends")]
     if resource is not None:
-        return fact_errors("core.v1.TypedLocalObjectReference", f"{path}.resource", resource)
+        return field_rule_errors("core.v1.TypedLocalObjectReference", f"{path}.resource", resource)
     if service is None:
         return [invalid_value(path, "", "resource or service backend is required")]
     at, port = f"{path}.service", service.get("port") or {}
-    errors = fact_errors("networking.v1.IngressServiceBackend", at, service)
+    errors = field_rule_errors("networking.v1.IngressServiceBackend", at, service)
     if port.get("name") and port.get("number"):
         errors.append(invalid_value(path, "", "cannot set both port name & port number"))
     elif port.get("name"):
@@ -172,7 +170,7 @@ def _backend(path: str, backend: Given) -> list[FieldError]:
     return errors
 
 
-def _parameters(path: str, parameters: Given | None) -> list[FieldError]:
+def _parameters(path: str, parameters: JsonObject | None) -> list[FieldError]:
     if parameters is None:
         return []
     errors: list[FieldError] = []
@@ -186,9 +184,9 @@ def _parameters(path: str, parameters: Given | None) -> list[FieldError]:
     return errors
 
 
-def _policy_errors(spec: Given, before: tuple[str, ...]) -> list[FieldError]:
+def _policy_errors(spec: JsonObject, before: tuple[str, ...]) -> list[FieldError]:
     """Validate a spec. The CIDRs in `before` were already there."""
-    errors = fact_errors("networking.v1.NetworkPolicySpec#pods", "spec", spec)
+    errors = field_rule_errors("networking.v1.NetworkPolicySpec#pods", "spec", spec)
     for field, peers in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(spec.get(field) or ()):
             at = f"spec.{field}[{index}]"
@@ -196,12 +194,12 @@ def _policy_errors(spec: Given, before: tuple[str, ...]) -> list[FieldError]:
                 errors += _policy_port(f"{at}.ports[{position}]", port)
             for position, peer in enumerate(rule.get(peers) or ()):
                 errors += _peer(f"{at}.{peers}[{position}]", peer, before)
-    return errors + fact_errors("networking.v1.NetworkPolicySpec", "spec", spec)
+    return errors + field_rule_errors("networking.v1.NetworkPolicySpec", "spec", spec)
 
 
-def _policy_port(path: str, port: Given) -> list[FieldError]:
+def _policy_port(path: str, port: JsonObject) -> list[FieldError]:
     number, last = port.get("port"), port.get("endPort")
-    errors = fact_errors("networking.v1.NetworkPolicyPort", path, port)
+    errors = field_rule_errors("networking.v1.NetworkPolicyPort", path, port)
     if isinstance(number, int):
         errors += port_number(f"{path}.port", number)
         if last is not None and last < number:
@@ -215,9 +213,9 @@ def _policy_port(path: str, port: Given) -> list[FieldError]:
     return errors + ([] if number is None else wrong(f"{path}.port", number, port_name))
 
 
-def _peer(path: str, peer: Given, before: tuple[str, ...]) -> list[FieldError]:
+def _peer(path: str, peer: JsonObject, before: tuple[str, ...]) -> list[FieldError]:
     selectors = [field for field in ("podSelector", "namespaceSelector") if peer.get(field) is not None]
-    errors = fact_errors("networking.v1.NetworkPolicyPeer", path, peer)
+    errors = field_rule_errors("networking.v1.NetworkPolicyPeer", path, peer)
     block = peer.get("ipBlock")
     if block is not None:
         errors += _block(f"{path}.ipBlock", block, before)
@@ -228,7 +226,7 @@ def _peer(path: str, peer: Given, before: tuple[str, ...]) -> list[FieldError]:
     return errors
 
 
-def _block(path: str, block: Given, before: tuple[str, ...]) -> list[FieldError]:
+def _block(path: str, block: JsonObject, before: tuple[str, ...]) -> list[FieldError]:
     text = block.get("cidr", "")
     if not text:
         return [required(f"{path}.cidr")]
@@ -248,7 +246,7 @@ def _block(path: str, block: Given, before: tuple[str, ...]) -> list[FieldError]
     return errors
 
 
-def _blocks(spec: Given) -> Iterator[str]:
+def _blocks(spec: JsonObject) -> Iterator[str]:
     for field, peers in (("ingress", "from"), ("egress", "to")):
         for rule in spec.get(field) or ():
             for peer in rule.get(peers) or ():

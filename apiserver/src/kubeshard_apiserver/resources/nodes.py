@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import JsonObject, Object
 from kubeshard_apiserver.resources.addresses import parsed_block
-from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
-from kubeshard_apiserver.resources.pod_names import label_value, qualified_name, wrong
+from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
+from kubeshard_apiserver.resources.name_formats import label_value, qualified_name, wrong
 from kubeshard_apiserver.resources.pod_resources import quantity_errors, resource_errors
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import (
@@ -19,8 +18,6 @@ from kubeshard_apiserver.status import (
     forbidden_field,
     invalid_value,
 )
-
-Given = Mapping[str, Any]
 
 
 class Nodes(Typed):
@@ -50,7 +47,7 @@ class Nodes(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         blocks = obj["spec"].get("podCIDRs") or ()
         errors = _taints(obj["spec"].get("taints") or ()) + _amounts(obj["status"])
-        errors += fact_errors("core.v1.NodeSpec", "spec", obj["spec"])
+        errors += field_rule_errors("core.v1.NodeSpec", "spec", obj["spec"])
         families = {found.version for found in map(parsed_block, blocks) if found}
         if len(blocks) > 1 and (len(families) < 2 or len(blocks) > 2):
             problem = "may specify no more than one CIDR for each IP family"
@@ -87,16 +84,16 @@ class Nodes(Typed):
 
 class RuntimeClasses(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
-        errors = fact_errors("node.v1.RuntimeClass", "", obj)
+        errors = field_rule_errors("node.v1.RuntimeClass", "", obj)
         if overhead := obj.get("overhead"):
             errors += resource_errors("overhead", {"limits": overhead.get("podFixed")}, ())
-        return errors + fact_errors("node.v1.RuntimeClass#scheduling", "", obj)
+        return errors + field_rule_errors("node.v1.RuntimeClass#scheduling", "", obj)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         return changed_errors("", ("handler",), new, old, absent="")
 
 
-def _taints(taints: Sequence[Given]) -> list[FieldError]:
+def _taints(taints: Sequence[JsonObject]) -> list[FieldError]:
     errors: list[FieldError] = []
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
@@ -105,7 +102,7 @@ def _taints(taints: Sequence[Given]) -> list[FieldError]:
         errors += wrong(f"{at}.key", key, qualified_name)
         if problems := label_value(value):
             errors.append(invalid_value(f"{at}.value", value, ";".join(problems)))
-        errors += fact_errors("core.v1.Taint", at, taint)
+        errors += field_rule_errors("core.v1.Taint", at, taint)
         if (key, effect) in seen:
             shown = {"Key": key, "Value": value, "Effect": effect, "TimeAdded": taint.get("timeAdded")}
             found = duplicate(at, shown)
@@ -115,7 +112,7 @@ def _taints(taints: Sequence[Given]) -> list[FieldError]:
     return errors
 
 
-def _amounts(status: Given) -> list[FieldError]:
+def _amounts(status: JsonObject) -> list[FieldError]:
     errors: list[FieldError] = []
     for field in ("capacity", "allocatable"):
         for name, amount in (status.get(field) or {}).items():

@@ -6,13 +6,13 @@ Source: k8s.io/kubernetes `pkg/apis/core/validation`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from kubeshard_apiserver.resources import pod_names as names
-from kubeshard_apiserver.resources.facts import fact_errors, list_errors
-from kubeshard_apiserver.resources.pod_names import header_name, wrong
+from kubeshard_apiserver.objects import JsonObject
+from kubeshard_apiserver.resources import name_formats as names
+from kubeshard_apiserver.resources.field_rules import field_rule_errors, list_errors
+from kubeshard_apiserver.resources.name_formats import header_name, wrong
 from kubeshard_apiserver.resources.pod_resources import resource_errors
 from kubeshard_apiserver.resources.pod_volumes import (
     device_errors,
@@ -29,33 +29,32 @@ from kubeshard_apiserver.status import (
     unsupported,
 )
 
-Given = Mapping[str, Any]
 _PROFILES = (
     ("seccompProfile", "SeccompProfile", "seccomp"),
     ("appArmorProfile", "AppArmorProfile", "AppArmor"),
 )
 
 
-def pod_security_errors(path: str, security: Given) -> list[FieldError]:
-    return fact_errors("core.v1.PodSecurityContext", path, security) + _profiles(path, security)
+def pod_security_errors(path: str, security: JsonObject) -> list[FieldError]:
+    return field_rule_errors("core.v1.PodSecurityContext", path, security) + _profiles(path, security)
 
 
-def container_security_errors(path: str, security: Given) -> list[FieldError]:
-    errors = fact_errors("core.v1.SecurityContext", path, security) + _profiles(path, security)
+def container_security_errors(path: str, security: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("core.v1.SecurityContext", path, security) + _profiles(path, security)
     if security.get("allowPrivilegeEscalation") is False and security.get("privileged"):
         problem = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
         errors.append(invalid_value(path, security, problem))
     return errors
 
 
-def _profiles(path: str, security: Given) -> list[FieldError]:
+def _profiles(path: str, security: JsonObject) -> list[FieldError]:
     errors: list[FieldError] = []
     for field, type_, told in _PROFILES:
         profile, at = security.get(field), f"{path}.{field}"
         if profile is None:
             continue
         kind, name = profile.get("type", ""), profile.get("localhostProfile")
-        errors += fact_errors(f"core.v1.{type_}", at, profile)
+        errors += field_rule_errors(f"core.v1.{type_}", at, profile)
         if kind == "Localhost" and not name:
             problem = f"must be set when {told} type is Localhost"
             errors.append(required(f"{at}.localhostProfile", problem))
@@ -70,7 +69,7 @@ _HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
 _SIGNALS_OF_WINDOWS = ("SIGKILL", "SIGTERM")
 
 
-def probe_errors(path: str, container: Given, grace: int | None) -> list[FieldError]:
+def probe_errors(path: str, container: JsonObject, grace: int | None) -> list[FieldError]:
     """Validate all probes of a container."""
     errors: list[FieldError] = []
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
@@ -79,7 +78,7 @@ def probe_errors(path: str, container: Given, grace: int | None) -> list[FieldEr
             continue
         at = f"{path}.{name}"
         errors += _handler(at, probe, _PROBE_HANDLERS, grace)
-        errors += fact_errors("core.v1.Probe", at, probe)
+        errors += field_rule_errors("core.v1.Probe", at, probe)
         if name == "readinessProbe":
             if (period := probe.get("terminationGracePeriodSeconds")) is not None:
                 where = f"{at}.terminationGracePeriodSeconds"
@@ -89,7 +88,9 @@ def probe_errors(path: str, container: Given, grace: int | None) -> list[FieldEr
     return errors
 
 
-def lifecycle_errors(path: str, lifecycle: Given, grace: int | None, os: Given | None) -> list[FieldError]:
+def lifecycle_errors(
+    path: str, lifecycle: JsonObject, grace: int | None, os: JsonObject | None
+) -> list[FieldError]:
     errors: list[FieldError] = []
     for hook in ("postStart", "preStop"):
         if (handler := lifecycle.get(hook)) is not None:
@@ -103,7 +104,7 @@ def lifecycle_errors(path: str, lifecycle: Given, grace: int | None, os: Given |
     return errors
 
 
-def _handler(path: str, handler: Given, kinds: tuple[str, ...], grace: int | None) -> list[FieldError]:
+def _handler(path: str, handler: JsonObject, kinds: tuple[str, ...], grace: int | None) -> list[FieldError]:
     given = [kind for kind in kinds if handler.get(kind) is not None]
     if not given:
         return [required(path, "must specify a handler type")]
@@ -114,14 +115,14 @@ def _handler(path: str, handler: Given, kinds: tuple[str, ...], grace: int | Non
     ]
 
 
-def _http_get(path: str, action: Given, _grace: int | None) -> list[FieldError]:
-    errors = fact_errors("core.v1.HTTPGetAction", path, action)
+def _http_get(path: str, action: JsonObject, _grace: int | None) -> list[FieldError]:
+    errors = field_rule_errors("core.v1.HTTPGetAction", path, action)
     for header in action.get("httpHeaders") or ():
         errors += wrong(f"{path}.httpHeaders", header.get("name", ""), header_name)
     return errors
 
 
-def _sleep(path: str, action: Given, grace: int | None) -> list[FieldError]:
+def _sleep(path: str, action: JsonObject, grace: int | None) -> list[FieldError]:
     seconds = action.get("seconds", 0)
     if grace is None or 0 <= seconds <= grace:
         return []
@@ -129,8 +130,8 @@ def _sleep(path: str, action: Given, grace: int | None) -> list[FieldError]:
     return [invalid_value(path, seconds, problem)]
 
 
-def _of_facts(type_: str) -> Callable[[str, Given, int | None], list[FieldError]]:
-    return lambda path, action, _grace: fact_errors(type_, path, action)
+def _of_facts(type_: str) -> Callable[[str, JsonObject, int | None], list[FieldError]]:
+    return lambda path, action, _grace: field_rule_errors(type_, path, action)
 
 
 _HANDLERS = {
@@ -160,14 +161,14 @@ _NOT_OF_EPHEMERAL = (
 class PodContext:
     """What the validation of a container needs to know about its pod."""
 
-    volumes: Given
+    volumes: JsonObject
     claims: frozenset[str]
     grace: int | None
     restart_policy: str
-    os: Given | None
+    os: JsonObject | None
 
 
-def container_list_errors(path: str, containers: Sequence[Given], pod: PodContext) -> list[FieldError]:
+def container_list_errors(path: str, containers: Sequence[JsonObject], pod: PodContext) -> list[FieldError]:
     if not containers:
         return [required(path)]
     errors: list[FieldError] = []
@@ -184,7 +185,7 @@ def container_list_errors(path: str, containers: Sequence[Given], pod: PodContex
 
 
 def init_container_errors(
-    path: str, containers: Sequence[Given], regular: Iterable[Given], pod: PodContext
+    path: str, containers: Sequence[JsonObject], regular: Iterable[JsonObject], pod: PodContext
 ) -> list[FieldError]:
     errors: list[FieldError] = []
     taken = {container.get("name", "") for container in regular}
@@ -210,7 +211,7 @@ def init_container_errors(
 
 
 def ephemeral_container_errors(
-    path: str, containers: Sequence[Given], others: Iterable[Given], pod: PodContext
+    path: str, containers: Sequence[JsonObject], others: Iterable[JsonObject], pod: PodContext
 ) -> list[FieldError]:
     errors: list[FieldError] = []
     targets = {container.get("name", "") for container in others}
@@ -231,7 +232,7 @@ def ephemeral_container_errors(
     return errors
 
 
-def image_errors(path: str, container: Given) -> list[FieldError]:
+def image_errors(path: str, container: JsonObject) -> list[FieldError]:
     """Validate the image. These rules do not apply to templates."""
     image = container.get("image", "")
     if image == image.strip():
@@ -239,7 +240,7 @@ def image_errors(path: str, container: Given) -> list[FieldError]:
     return [invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace")]
 
 
-def host_port_conflicts(path: str, containers: Sequence[Given]) -> list[FieldError]:
+def host_port_conflicts(path: str, containers: Sequence[JsonObject]) -> list[FieldError]:
     errors: list[FieldError] = []
     taken: set[str] = set()
     for index, container in enumerate(containers):
@@ -252,8 +253,8 @@ def host_port_conflicts(path: str, containers: Sequence[Given]) -> list[FieldErr
     return errors
 
 
-def _common(path: str, container: Given, pod: PodContext) -> list[FieldError]:
-    errors = fact_errors("core.v1.Container", path, container)
+def _common(path: str, container: JsonObject, pod: PodContext) -> list[FieldError]:
+    errors = field_rule_errors("core.v1.Container", path, container)
     mounts, devices = container.get("volumeMounts") or (), container.get("volumeDevices") or ()
     security = container.get("securityContext") or {}
     errors += _port_errors(f"{path}.ports", container.get("ports") or ())
@@ -262,19 +263,19 @@ def _common(path: str, container: Given, pod: PodContext) -> list[FieldError]:
     privileged = bool(security.get("privileged"))
     errors += mount_errors(f"{path}.volumeMounts", mounts, devices, pod.volumes, privileged=privileged)
     errors += device_errors(f"{path}.volumeDevices", devices, mounts, pod.volumes)
-    errors += fact_errors("core.v1.Container#pulling", path, container)
+    errors += field_rule_errors("core.v1.Container#pulling", path, container)
     errors += resource_errors(f"{path}.resources", container.get("resources"), pod.claims)
     errors += _resize_errors(f"{path}.resizePolicy", container.get("resizePolicy") or (), pod)
     return errors + container_security_errors(f"{path}.securityContext", security)
 
 
-def _lifecycle_and_probes(path: str, container: Given, pod: PodContext) -> list[FieldError]:
+def _lifecycle_and_probes(path: str, container: JsonObject, pod: PodContext) -> list[FieldError]:
     lifecycle = container.get("lifecycle") or {}
     errors = lifecycle_errors(f"{path}.lifecycle", lifecycle, pod.grace, pod.os)
     return errors + probe_errors(path, container, pod.grace)
 
 
-def _port_errors(path: str, ports: Sequence[Given]) -> list[FieldError]:
+def _port_errors(path: str, ports: Sequence[JsonObject]) -> list[FieldError]:
     errors: list[FieldError] = []
     taken: set[str] = set()
     for index, port in enumerate(ports):
@@ -285,21 +286,21 @@ def _port_errors(path: str, ports: Sequence[Given]) -> list[FieldError]:
                 wrong = [duplicate(f"{at}.name", name)]
             taken.add(name)
             errors += wrong
-        errors += fact_errors("core.v1.ContainerPort", at, port)
+        errors += field_rule_errors("core.v1.ContainerPort", at, port)
     return errors
 
 
-def _env_errors(path: str, variables: Sequence[Given]) -> list[FieldError]:
+def _env_errors(path: str, variables: Sequence[JsonObject]) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, variable in enumerate(variables):
         at = f"{path}[{index}]"
-        errors += fact_errors("core.v1.EnvVar", at, variable)
+        errors += field_rule_errors("core.v1.EnvVar", at, variable)
         if (source := variable.get("valueFrom")) is not None:
             errors += _env_source_errors(f"{at}.valueFrom", source, variable.get("value", ""))
     return errors
 
 
-def _env_source_errors(path: str, source: Given, value: str) -> list[FieldError]:
+def _env_source_errors(path: str, source: JsonObject, value: str) -> list[FieldError]:
     errors: list[FieldError] = []
     given = [kind for kind in _ENV_SOURCES if source.get(kind) is not None]
     for kind in given:
@@ -309,9 +310,9 @@ def _env_source_errors(path: str, source: Given, value: str) -> list[FieldError]
         elif kind == "resourceFieldRef":
             errors += resource_ref_errors(at, ref, names_container=False)
         elif kind == "fileKeyRef":
-            errors += fact_errors("core.v1.FileKeySelector", at, ref)
+            errors += field_rule_errors("core.v1.FileKeySelector", at, ref)
         else:
-            errors += fact_errors("core.v1.ConfigMapKeySelector", at, ref)
+            errors += field_rule_errors("core.v1.ConfigMapKeySelector", at, ref)
     if not given:
         *all_but_last, last = (f"`{kind}`" for kind in _ENV_SOURCES)
         problem = f"must specify one of: {', '.join(all_but_last)} or {last}"
@@ -323,11 +324,11 @@ def _env_source_errors(path: str, source: Given, value: str) -> list[FieldError]
     return errors
 
 
-def _env_from_errors(path: str, sources: Sequence[Given]) -> list[FieldError]:
+def _env_from_errors(path: str, sources: Sequence[JsonObject]) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, source in enumerate(sources):
         at = f"{path}[{index}]"
-        errors += fact_errors("core.v1.EnvFromSource", at, source)
+        errors += field_rule_errors("core.v1.EnvFromSource", at, source)
         given = [kind for kind in ("configMapRef", "secretRef") if source.get(kind) is not None]
         if not given:
             errors.append(invalid_value(path, "", "must specify one of: `configMapRef` or `secretRef`"))
@@ -336,16 +337,16 @@ def _env_from_errors(path: str, sources: Sequence[Given]) -> list[FieldError]:
     return errors
 
 
-def _restart_errors(path: str, container: Given) -> list[FieldError]:
+def _restart_errors(path: str, container: JsonObject) -> list[FieldError]:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
-    errors = fact_errors("core.v1.Container#restarting", path, container)
+    errors = field_rule_errors("core.v1.Container#restarting", path, container)
     if policy is None and rules:
         problem = "must specify restartPolicy when restart rules are used"
         errors.append(required(f"{path}.restartPolicy", problem))
     return errors + list_errors("core.v1.ContainerRestartRule", f"{path}.restartPolicyRules", rules)
 
 
-def _resize_errors(path: str, policies: Sequence[Given], pod: PodContext) -> list[FieldError]:
+def _resize_errors(path: str, policies: Sequence[JsonObject], pod: PodContext) -> list[FieldError]:
     errors: list[FieldError] = []
     taken: set[str] = set()
     for index, policy in enumerate(policies):

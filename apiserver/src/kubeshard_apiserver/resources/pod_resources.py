@@ -5,11 +5,12 @@ Source: k8s.io/kubernetes `pkg/apis/core/validation`, `.../core/helper`, `pkg/ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from kubeshard_apiserver.resources.pod_names import not_found_value, qualified_name, wrong
+from kubeshard_apiserver.objects import JsonObject
+from kubeshard_apiserver.resources.name_formats import not_found_value, qualified_name, wrong
 from kubeshard_apiserver.schema.scalars import amount_of
 from kubeshard_apiserver.status import (
     FieldError,
@@ -77,7 +78,6 @@ def is_overcommitted(name: str) -> bool:
     return native and not name.startswith(_HUGE_PAGES)
 
 
-Given = Mapping[str, Any]
 _CONTAINER = ("cpu", "memory", "ephemeral-storage")
 _COMPUTE = ("cpu", "memory")
 _STANDARD = frozenset(
@@ -91,7 +91,7 @@ _STANDARD = frozenset(
 
 
 def resource_errors(
-    path: str, resources: Given | None, claims: Iterable[str], *, of_pod: bool = False
+    path: str, resources: JsonObject | None, claims: Iterable[str], *, of_pod: bool = False
 ) -> list[FieldError]:
     """Validate the resources of a container, or of a whole pod, which allows fewer kinds. `claims` are the names of
     the pod's claims.
@@ -127,7 +127,7 @@ def not_negative_quantity(path: str, name: str, quantity: Any) -> list[FieldErro
     return errors
 
 
-def quality_of_service(spec: Given) -> str:
+def quality_of_service(spec: JsonObject) -> str:
     """Return BestEffort, Burstable or Guaranteed."""
     if whole := spec.get("resources"):
         given = [whole]
@@ -163,7 +163,7 @@ def _name_errors(path: str, name: str, of_pod: bool) -> list[FieldError]:
     return errors
 
 
-def _against_limit(path: str, name: str, quantity: Any, limits: Given) -> list[FieldError]:
+def _against_limit(path: str, name: str, quantity: Any, limits: JsonObject) -> list[FieldError]:
     overcommits = _is_native(name) and not name.startswith(_HUGE_PAGES)
     if name not in limits:
         problem = "Limit must be set for non overcommitable resources"
@@ -178,7 +178,7 @@ def _against_limit(path: str, name: str, quantity: Any, limits: Given) -> list[F
     return [invalid_value(f"{path}.requests", quantity, problem)]
 
 
-def _claim_errors(path: str, claims: Iterable[Given], known: list[str]) -> list[FieldError]:
+def _claim_errors(path: str, claims: Iterable[JsonObject], known: list[str]) -> list[FieldError]:
     errors: list[FieldError] = []
     seen: set[tuple[str, str]] = set()
     for index, claim in enumerate(claims):
@@ -202,7 +202,7 @@ def _is_native(name: str) -> bool:
     return "/" not in name or "kubernetes.io/" in name
 
 
-def _sums(lists: Iterable[Given]) -> dict[str, Decimal]:
+def _sums(lists: Iterable[JsonObject]) -> dict[str, Decimal]:
     sums: dict[str, Decimal] = {}
     for resources in lists:
         for name in _COMPUTE:

@@ -7,11 +7,18 @@ that fields have replaced. Source: k8s.io/kubernetes `pkg/apis/core/validation`;
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from kubeshard_apiserver.resources import pod_names as names
-from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.objects import JsonObject
+from kubeshard_apiserver.resources import name_formats as names
+from kubeshard_apiserver.resources.field_rules import field_rule_errors
+from kubeshard_apiserver.resources.name_formats import (
+    dns_label,
+    dns_subdomain,
+    label_value,
+    qualified_name,
+    wrong,
+)
 from kubeshard_apiserver.resources.pod_containers import (
     PodContext,
     container_list_errors,
@@ -20,25 +27,17 @@ from kubeshard_apiserver.resources.pod_containers import (
     init_container_errors,
     pod_security_errors,
 )
-from kubeshard_apiserver.resources.pod_names import (
-    dns_label,
-    dns_subdomain,
-    label_value,
-    qualified_name,
-    wrong,
-)
 from kubeshard_apiserver.resources.pod_resources import resource_errors
 from kubeshard_apiserver.resources.pod_volumes import volume_errors
 from kubeshard_apiserver.resources.value_rules import label_selector_errors, operand_errors
 from kubeshard_apiserver.status import FieldError, duplicate, forbidden_field, invalid_value, required
 
-Given = Mapping[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _WEIGHTED = "core.v1.WeightedPodAffinityTerm"
 
 
-def affinity_errors(path: str, affinity: Given | None) -> list[FieldError]:
+def affinity_errors(path: str, affinity: JsonObject | None) -> list[FieldError]:
     affinity = affinity or {}
     errors = _node_affinity(f"{path}.nodeAffinity", affinity.get("nodeAffinity") or {})
     for name in ("podAffinity", "podAntiAffinity"):
@@ -47,11 +46,13 @@ def affinity_errors(path: str, affinity: Given | None) -> list[FieldError]:
             errors += _pod_term(f"{at}.{_REQUIRED}[{index}]", term)
         for index, weighted in enumerate(given.get(_PREFERRED) or ()):
             where, term = f"{at}.{_PREFERRED}[{index}]", weighted.get("podAffinityTerm") or {}
-            errors += fact_errors(_WEIGHTED, where, weighted) + _pod_term(f"{where}.podAffinityTerm", term)
+            errors += field_rule_errors(_WEIGHTED, where, weighted) + _pod_term(
+                f"{where}.podAffinityTerm", term
+            )
     return errors
 
 
-def node_selector_errors(path: str, selector: Given) -> list[FieldError]:
+def node_selector_errors(path: str, selector: JsonObject) -> list[FieldError]:
     at = f"{path}.nodeSelectorTerms"
     terms = selector.get("nodeSelectorTerms") or ()
     if not terms:
@@ -63,37 +64,37 @@ def node_selector_errors(path: str, selector: Given) -> list[FieldError]:
     ]
 
 
-def spread_errors(path: str, constraints: Sequence[Given]) -> list[FieldError]:
+def spread_errors(path: str, constraints: Sequence[JsonObject]) -> list[FieldError]:
     errors: list[FieldError] = []
     kinds = [(one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in constraints]
     for index, (constraint, kind) in enumerate(zip(constraints, kinds, strict=True)):
         at, (key, action) = f"{path}[{index}]", kind
-        errors += fact_errors("core.v1.TopologySpreadConstraint", at, constraint)
+        errors += field_rule_errors("core.v1.TopologySpreadConstraint", at, constraint)
         if kind in kinds[index + 1 :]:
             errors.append(duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}"))
-        errors += fact_errors("core.v1.TopologySpreadConstraint#domains", at, constraint)
+        errors += field_rule_errors("core.v1.TopologySpreadConstraint#domains", at, constraint)
         domains = constraint.get("minDomains")
         if domains is not None and action != "DoNotSchedule":
             problem = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
             errors.append(invalid_value(f"{at}.minDomains", domains, problem))
-        errors += fact_errors("core.v1.TopologySpreadConstraint#policies", at, constraint)
+        errors += field_rule_errors("core.v1.TopologySpreadConstraint#policies", at, constraint)
         errors += _label_keys(f"{at}.matchLabelKeys", constraint.get("matchLabelKeys") or (), constraint)
         errors += label_selector_errors(f"{at}.labelSelector", constraint.get("labelSelector"))
     return errors
 
 
-def _node_affinity(path: str, affinity: Given) -> list[FieldError]:
+def _node_affinity(path: str, affinity: JsonObject) -> list[FieldError]:
     errors: list[FieldError] = []
     if (selector := affinity.get(_REQUIRED)) is not None:
         errors += node_selector_errors(f"{path}.{_REQUIRED}", selector)
     for index, preferred in enumerate(affinity.get(_PREFERRED) or ()):
         at = f"{path}.{_PREFERRED}[{index}]"
-        errors += fact_errors(_WEIGHTED, at, preferred)
+        errors += field_rule_errors(_WEIGHTED, at, preferred)
         errors += _node_term(f"{at}.preference", preferred.get("preference") or {}, check_values=False)
     return errors
 
 
-def _node_term(path: str, term: Given, *, check_values: bool) -> list[FieldError]:
+def _node_term(path: str, term: JsonObject, *, check_values: bool) -> list[FieldError]:
     errors: list[FieldError] = []
     for index, expression in enumerate(term.get("matchExpressions") or ()):
         at, operator = f"{path}.matchExpressions[{index}]", expression.get("operator", "")
@@ -112,7 +113,7 @@ def _node_term(path: str, term: Given, *, check_values: bool) -> list[FieldError
     return errors
 
 
-def _node_field(path: str, expression: Given) -> list[FieldError]:
+def _node_field(path: str, expression: JsonObject) -> list[FieldError]:
     errors: list[FieldError] = []
     operator, values = expression.get("operator", ""), expression.get("values") or ()
     if operator not in ("In", "NotIn"):
@@ -128,16 +129,16 @@ def _node_field(path: str, expression: Given) -> list[FieldError]:
     return errors
 
 
-def _pod_term(path: str, term: Given) -> list[FieldError]:
-    errors = fact_errors("core.v1.PodAffinityTerm", path, term)
+def _pod_term(path: str, term: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("core.v1.PodAffinityTerm", path, term)
     for name in term.get("namespaces") or ():
         errors += wrong(f"{path}.namespace", name, dns_label)
     for field in ("matchLabelKeys", "mismatchLabelKeys"):
         errors += _label_keys(f"{path}.{field}", term.get(field) or (), term)
-    return errors + fact_errors("core.v1.PodAffinityTerm#topology", path, term)
+    return errors + field_rule_errors("core.v1.PodAffinityTerm#topology", path, term)
 
 
-def _label_keys(path: str, keys: Sequence[str], constraint: Given) -> list[FieldError]:
+def _label_keys(path: str, keys: Sequence[str], constraint: JsonObject) -> list[FieldError]:
     if keys and constraint.get("labelSelector") is None:
         return [forbidden_field(path, "must not be specified when labelSelector is not set")]
     return [
@@ -145,7 +146,7 @@ def _label_keys(path: str, keys: Sequence[str], constraint: Given) -> list[Field
     ]
 
 
-def pod_errors(pod: Given) -> list[FieldError]:
+def pod_errors(pod: JsonObject) -> list[FieldError]:
     """Validate a pod, new or updated."""
     spec = pod.get("spec") or {}
     errors = pod_spec_errors("spec", spec, pod["metadata"].get("name") or "", is_pod=True)
@@ -163,7 +164,7 @@ def pod_errors(pod: Given) -> list[FieldError]:
     return errors
 
 
-def new_pod_errors(pod: Given) -> list[FieldError]:
+def new_pod_errors(pod: JsonObject) -> list[FieldError]:
     spec, errors = pod.get("spec") or {}, pod_errors(pod)
     if spec.get("ephemeralContainers"):
         errors.append(forbidden_field("spec.ephemeralContainers", "cannot be set on create"))
@@ -173,7 +174,7 @@ def new_pod_errors(pod: Given) -> list[FieldError]:
     return errors
 
 
-def template_errors(path: str, template: Given) -> list[FieldError]:
+def template_errors(path: str, template: JsonObject) -> list[FieldError]:
     meta, spec = template.get("metadata") or {}, template.get("spec") or {}
     errors = names.labels(f"{path}.labels", meta.get("labels"))
     errors += names.annotation_keys(f"{path}.annotations", meta.get("annotations"))
@@ -184,10 +185,10 @@ def template_errors(path: str, template: Given) -> list[FieldError]:
     return errors
 
 
-def pod_spec_errors(path: str, spec: Given, pod: str = "", *, is_pod: bool = False) -> list[FieldError]:
+def pod_spec_errors(path: str, spec: JsonObject, pod: str = "", *, is_pod: bool = False) -> list[FieldError]:
     volumes, errors = volume_errors(f"{path}.volumes", spec.get("volumes") or (), pod)
     claims = spec.get("resourceClaims") or ()
-    errors += fact_errors("core.v1.PodSpec#claims", path, spec)
+    errors += field_rule_errors("core.v1.PodSpec#claims", path, spec)
     surroundings = PodContext(
         volumes,
         frozenset(claim["name"] for claim in claims if claim.get("name")),
@@ -204,17 +205,17 @@ def pod_spec_errors(path: str, spec: Given, pod: str = "", *, is_pod: bool = Fal
     )
     errors += resource_errors(f"{path}.resources", spec.get("resources"), (), of_pod=True)
     errors += _host_network_errors(f"{path}.containers", spec, is_pod=is_pod)
-    errors += fact_errors("core.v1.PodSpec#policies", path, spec)
+    errors += field_rule_errors("core.v1.PodSpec#policies", path, spec)
     errors += pod_security_errors(f"{path}.securityContext", spec.get("securityContext") or {})
     errors += affinity_errors(f"{path}.affinity", spec.get("affinity"))
     errors += _dns_errors(f"{path}.dnsConfig", spec)
     errors += _gate_errors(path, spec)
     spread = spec.get("topologySpreadConstraints") or ()
     errors += spread_errors(f"{path}.topologySpreadConstraints", spread)
-    return errors + fact_errors("core.v1.PodSpec#names", path, spec)
+    return errors + field_rule_errors("core.v1.PodSpec#names", path, spec)
 
 
-def _host_network_errors(path: str, spec: Given, *, is_pod: bool) -> list[FieldError]:
+def _host_network_errors(path: str, spec: JsonObject, *, is_pod: bool) -> list[FieldError]:
     if not spec.get("hostNetwork"):
         return []
     problem = "must match `containerPort` when `hostNetwork` is true"
@@ -226,7 +227,7 @@ def _host_network_errors(path: str, spec: Given, *, is_pod: bool) -> list[FieldE
     ]
 
 
-def _dns_errors(path: str, spec: Given) -> list[FieldError]:
+def _dns_errors(path: str, spec: JsonObject) -> list[FieldError]:
     config = spec.get("dnsConfig")
     if spec.get("dnsPolicy") == "None":
         if config is None:
@@ -234,11 +235,11 @@ def _dns_errors(path: str, spec: Given) -> list[FieldError]:
         if not config.get("nameservers"):
             problem = "must provide at least one DNS nameserver when `dnsPolicy` is None"
             return [required(f"{path}.nameservers", problem)]
-    return fact_errors("core.v1.PodDNSConfig", path, config or {})
+    return field_rule_errors("core.v1.PodDNSConfig", path, config or {})
 
 
-def _gate_errors(path: str, spec: Given) -> list[FieldError]:
-    errors = fact_errors("core.v1.PodSpec#gates", path, spec)
+def _gate_errors(path: str, spec: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("core.v1.PodSpec#gates", path, spec)
     taken: set[str] = set()
     for index, gate in enumerate(spec.get("schedulingGates") or ()):
         at, name = f"{path}.schedulingGates[{index}]", gate.get("name", "")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-from kubeshard_apiserver.resources import pod_names as names
+from kubeshard_apiserver.objects import JsonObject
+from kubeshard_apiserver.resources import name_formats as names
 from kubeshard_apiserver.resources.claims import claim_spec_errors
-from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.resources.pod_names import qualified_name, wrong
+from kubeshard_apiserver.resources.field_rules import field_rule_errors
+from kubeshard_apiserver.resources.name_formats import qualified_name, wrong
 from kubeshard_apiserver.status import (
     FieldError,
     duplicate,
@@ -23,7 +23,6 @@ from kubeshard_apiserver.status import (
     unsupported,
 )
 
-Given = Mapping[str, Any]
 _SUBSCRIPTED = re.compile(r"(.+?)\['(.+)'\]")
 _KNOWN = (
     "metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
@@ -44,7 +43,7 @@ _DIVISORS = {
 }
 
 
-def field_ref_errors(path: str, ref: Given, supported: Sequence[str]) -> list[FieldError]:
+def field_ref_errors(path: str, ref: JsonObject, supported: Sequence[str]) -> list[FieldError]:
     field = ref.get("fieldPath", "")
     if not ref.get("apiVersion"):
         return [required(f"{path}.apiVersion")]
@@ -67,7 +66,7 @@ def field_ref_errors(path: str, ref: Given, supported: Sequence[str]) -> list[Fi
     return [] if field in supported else [unsupported(f"{path}.fieldPath", field, supported)]
 
 
-def resource_ref_errors(path: str, ref: Given, *, names_container: bool) -> list[FieldError]:
+def resource_ref_errors(path: str, ref: JsonObject, *, names_container: bool) -> list[FieldError]:
     """Validate a resource reference. With `names_container` it must name a container, because it is not inside one."""
     resource, divisor = ref.get("resource", ""), str(ref.get("divisor", "0"))
     errors = []
@@ -102,10 +101,12 @@ _RECURSIVE_READ_ONLY = ("Disabled", "Enabled", "IfPossible")
 _ONE_TYPE = "may not specify more than 1 volume type"
 
 
-def volume_errors(path: str, volumes: Sequence[Given], pod: str) -> tuple[dict[str, Given], list[FieldError]]:
+def volume_errors(
+    path: str, volumes: Sequence[JsonObject], pod: str
+) -> tuple[dict[str, JsonObject], list[FieldError]]:
     """Return the valid volumes by name, for mounts to refer to, and the errors. `pod` is empty for a template."""
     errors: list[FieldError] = []
-    sound: dict[str, Given] = {}
+    sound: dict[str, JsonObject] = {}
     for index, volume in enumerate(volumes):
         at, name = f"{path}[{index}]", volume.get("name", "")
         found = _source_errors(at, volume, pod)
@@ -119,7 +120,12 @@ def volume_errors(path: str, volumes: Sequence[Given], pod: str) -> tuple[dict[s
 
 
 def mount_errors(
-    path: str, mounts: Sequence[Given], devices: Sequence[Given], volumes: Given, *, privileged: bool
+    path: str,
+    mounts: Sequence[JsonObject],
+    devices: Sequence[JsonObject],
+    volumes: JsonObject,
+    *,
+    privileged: bool,
 ) -> list[FieldError]:
     errors: list[FieldError] = []
     taken = {device.get("name", ""): device.get("devicePath", "") for device in devices}
@@ -146,7 +152,7 @@ def mount_errors(
 
 
 def device_errors(
-    path: str, devices: Sequence[Given], mounts: Sequence[Given], volumes: Given
+    path: str, devices: Sequence[JsonObject], mounts: Sequence[JsonObject], volumes: JsonObject
 ) -> list[FieldError]:
     errors: list[FieldError] = []
     mounted = {mount.get("name", ""): mount.get("mountPath", "") for mount in mounts}
@@ -179,14 +185,14 @@ def device_errors(
     return errors
 
 
-def _source_errors(path: str, volume: Given, pod: str) -> list[FieldError]:
+def _source_errors(path: str, volume: JsonObject, pod: str) -> list[FieldError]:
     given = [source for source in SOURCES if volume.get(source) is not None]
     if not given:
         return [required(path, "must specify a volume type")]
     first, *more = given
     rule = _RULES.get(first)
     source = {first: volume[first]}
-    errors = rule(f"{path}.{first}", volume[first]) if rule else fact_errors(_SOURCE, path, source)
+    errors = rule(f"{path}.{first}", volume[first]) if rule else field_rule_errors(_SOURCE, path, source)
     errors += [forbidden_field(f"{path}.{source}", _ONE_TYPE) for source in more]
     if first == "ephemeral" and pod and (name := volume.get("name")):
         claim = f"{pod}-{name}"
@@ -197,34 +203,34 @@ def _source_errors(path: str, volume: Given, pod: str) -> list[FieldError]:
     return errors
 
 
-def _empty_dir(path: str, source: Given) -> list[FieldError]:
+def _empty_dir(path: str, source: JsonObject) -> list[FieldError]:
     if str(source.get("sizeLimit") or "").startswith("-"):
         return [forbidden_field(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")]
     return []
 
 
-def _downward(path: str, source: Given) -> list[FieldError]:
-    errors = fact_errors("core.v1.DownwardAPIVolumeSource", path, source)
+def _downward(path: str, source: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("core.v1.DownwardAPIVolumeSource", path, source)
     for file in source.get("items") or ():
         errors += _downward_file(path, file)
     return errors
 
 
-def _ephemeral(path: str, source: Given) -> list[FieldError]:
+def _ephemeral(path: str, source: JsonObject) -> list[FieldError]:
     template = source.get("volumeClaimTemplate")
     if template is None:
         return [required(f"{path}.volumeClaimTemplate")]
     return claim_spec_errors(f"{path}.volumeClaimTemplate.spec", template.get("spec") or {})
 
 
-def _projected(path: str, source: Given) -> list[FieldError]:
-    errors = fact_errors("core.v1.ProjectedVolumeSource", path, source)
+def _projected(path: str, source: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("core.v1.ProjectedVolumeSource", path, source)
     paths: set[str] = set()
     for index, part in enumerate(source.get("sources") or ()):
         at = f"{path}.sources[{index}]"
         for kind in ("secret", "configMap"):
             if (given := part.get(kind)) is not None:
-                errors += fact_errors("core.v1.SecretProjection", f"{at}.{kind}", given)
+                errors += field_rule_errors("core.v1.SecretProjection", f"{at}.{kind}", given)
                 errors += _conflicts(path, given.get("items") or (), paths, given.get("name", ""))
         if (given := part.get("downwardAPI")) is not None:
             for file in given.get("items") or ():
@@ -237,12 +243,14 @@ def _projected(path: str, source: Given) -> list[FieldError]:
     return errors
 
 
-def _token(path: str, at: str, token: Given) -> list[FieldError]:
-    errors = fact_errors("core.v1.ServiceAccountTokenProjection", at, token)
-    return errors + fact_errors("core.v1.ServiceAccountTokenProjection#path", path, token)
+def _token(path: str, at: str, token: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("core.v1.ServiceAccountTokenProjection", at, token)
+    return errors + field_rule_errors("core.v1.ServiceAccountTokenProjection#path", path, token)
 
 
-def _conflicts(path: str, items: Sequence[Given], paths: set[str], shown: str | None) -> list[FieldError]:
+def _conflicts(
+    path: str, items: Sequence[JsonObject], paths: set[str], shown: str | None
+) -> list[FieldError]:
     errors = []
     for item in items:
         if target := item.get("path"):
@@ -253,8 +261,8 @@ def _conflicts(path: str, items: Sequence[Given], paths: set[str], shown: str | 
     return errors
 
 
-def _downward_file(path: str, file: Given) -> list[FieldError]:
-    errors = fact_errors("core.v1.DownwardAPIVolumeFile", path, file)
+def _downward_file(path: str, file: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("core.v1.DownwardAPIVolumeFile", path, file)
     if (field := file.get("fieldRef")) is not None:
         errors += field_ref_errors(f"{path}.fieldRef", field, _DOWNWARD_PATHS)
         if file.get("resourceFieldRef") is not None:
@@ -264,10 +272,10 @@ def _downward_file(path: str, file: Given) -> list[FieldError]:
         errors += resource_ref_errors(f"{path}.resourceFieldRef", resource, names_container=True)
     else:
         errors.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-    return errors + fact_errors("core.v1.DownwardAPIVolumeFile#mode", path, file)
+    return errors + field_rule_errors("core.v1.DownwardAPIVolumeFile#mode", path, file)
 
 
-def _sub_path_errors(path: str, at: str, mount: Given) -> list[FieldError]:
+def _sub_path_errors(path: str, at: str, mount: JsonObject) -> list[FieldError]:
     errors, sub_path, expression = [], mount.get("subPath"), mount.get("subPathExpr")
     if sub_path:
         errors += names.wrong(f"{path}.subPath", sub_path, names.relative_path)
@@ -279,7 +287,7 @@ def _sub_path_errors(path: str, at: str, mount: Given) -> list[FieldError]:
     return errors
 
 
-def _propagation_errors(path: str, mount: Given, privileged: bool) -> list[FieldError]:
+def _propagation_errors(path: str, mount: JsonObject, privileged: bool) -> list[FieldError]:
     errors, propagation, recursive = [], mount.get("mountPropagation"), mount.get("recursiveReadOnly")
     if propagation is not None and propagation not in _PROPAGATIONS:
         errors.append(unsupported(f"{path}.mountPropagation", propagation, _PROPAGATIONS))
@@ -298,7 +306,7 @@ def _propagation_errors(path: str, mount: Given, privileged: bool) -> list[Field
     return errors
 
 
-_RULES: Mapping[str, Callable[[str, Given], list[FieldError]]] = {
+_RULES: Mapping[str, Callable[[str, JsonObject], list[FieldError]]] = {
     "emptyDir": _empty_dir,
     "downwardAPI": _downward,
     "projected": _projected,

@@ -7,12 +7,12 @@ admission plugins in `pod_defaults`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.apply.shape import Path
-from kubeshard_apiserver.objects import Object, with_metadata
+from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
+from kubeshard_apiserver.resources.name_formats import dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.resources.pod_containers import image_errors
 from kubeshard_apiserver.resources.pod_defaults import (
     SYSTEM_PRIORITIES,
@@ -20,7 +20,6 @@ from kubeshard_apiserver.resources.pod_defaults import (
     default_pod,
     default_template,
 )
-from kubeshard_apiserver.resources.pod_names import dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.resources.pod_resources import quality_of_service
 from kubeshard_apiserver.resources.pod_rules import new_pod_errors, pod_errors, template_errors
 from kubeshard_apiserver.resources.quotas import LIMIT_RANGES, check_pod_limits, fill_limits
@@ -34,7 +33,6 @@ from kubeshard_apiserver.status import (
     required,
 )
 
-Given = Mapping[str, Any]
 _FIXED = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -44,7 +42,7 @@ _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 _CONTAINERS = ("containers", "initContainers")
 
 
-def pod_update_errors(new: Given, old: Given) -> list[FieldError]:
+def pod_update_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     after, before = new["spec"], old["spec"]
     errors: list[FieldError] = []
     for field in _CONTAINERS:
@@ -75,7 +73,7 @@ def pod_update_errors(new: Given, old: Given) -> list[FieldError]:
     return errors
 
 
-def pod_status_errors(new: Given, old: Given) -> list[FieldError]:
+def pod_status_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     after, before = new["status"], old["status"]
     errors: list[FieldError] = []
     for index, condition in enumerate(after.get("conditions") or ()):
@@ -98,7 +96,7 @@ def pod_status_errors(new: Given, old: Given) -> list[FieldError]:
 
 
 def _transition_errors(
-    path: str, after: Sequence[Given], before: Sequence[Given], pod: Given, field: str
+    path: str, after: Sequence[JsonObject], before: Sequence[JsonObject], pod: JsonObject, field: str
 ) -> list[FieldError]:
     """Reject restarting a terminated container unless its restart policy allows it."""
     errors: list[FieldError] = []
@@ -117,14 +115,14 @@ def _transition_errors(
     return errors
 
 
-def _host_errors(status: Given) -> list[FieldError]:
+def _host_errors(status: JsonObject) -> list[FieldError]:
     addresses = status.get("hostIPs") or ()
     if not addresses or addresses[0].get("ip", "") == status.get("hostIP", ""):
         return []
     return [invalid_value("status.hostIPs[0].ip", addresses[0].get("ip", ""), "must be equal to `hostIP`")]
 
 
-def _fixed(spec: Given, *, gated: bool) -> Given:
+def _fixed(spec: JsonObject, *, gated: bool) -> JsonObject:
     """Return the spec without the mutable fields. For a gated pod these include the scheduling fields."""
     left_out = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
     if gated:
@@ -138,7 +136,7 @@ def _fixed(spec: Given, *, gated: bool) -> Given:
     return fixed
 
 
-def _toleration_errors(after: Sequence[Given], before: Sequence[Given]) -> list[FieldError]:
+def _toleration_errors(after: Sequence[JsonObject], before: Sequence[JsonObject]) -> list[FieldError]:
     kept = [_without_seconds(one) for one in after]
     if all(_without_seconds(one) in kept for one in before):
         return []
@@ -146,11 +144,11 @@ def _toleration_errors(after: Sequence[Given], before: Sequence[Given]) -> list[
     return [forbidden_field("spec.tolerations", problem)]
 
 
-def _without_seconds(toleration: Given) -> Given:
+def _without_seconds(toleration: JsonObject) -> JsonObject:
     return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
 
 
-def _gate_errors(after: Sequence[Given], before: Sequence[Given]) -> list[FieldError]:
+def _gate_errors(after: Sequence[JsonObject], before: Sequence[JsonObject]) -> list[FieldError]:
     known = {gate.get("name") for gate in before}
     return [
         forbidden_field(
@@ -162,7 +160,7 @@ def _gate_errors(after: Sequence[Given], before: Sequence[Given]) -> list[FieldE
     ]
 
 
-def _selector_errors(after: Given, before: Given) -> list[FieldError]:
+def _selector_errors(after: JsonObject, before: JsonObject) -> list[FieldError]:
     if all(after.get(key) == value for key, value in before.items()):
         return []
     problem = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
@@ -286,7 +284,7 @@ def _prioritize(pod: Object, classes: Iterable[Object]) -> None:
     """
     spec, name = pod["spec"], pod["metadata"].get("name", "")
     wanted = spec.get("priorityClassName", "")
-    found: Given = {}
+    found: JsonObject = {}
     if not wanted:
         general = [one for one in classes if one.get("globalDefault")]
         if general:
@@ -315,7 +313,7 @@ def _prioritize(pod: Object, classes: Iterable[Object]) -> None:
             raise forbidden(PODS, name, f"{problem}{computed} from the given PriorityClass name")
 
 
-def _resized(new: Given, old: Given) -> Object:
+def _resized(new: JsonObject, old: JsonObject) -> Object:
     """Return the old spec with those changes of the new one that are resizes."""
     resized = dict(old)
     for field in ("containers", "initContainers"):
@@ -331,7 +329,7 @@ def _resized(new: Given, old: Given) -> Object:
     return resized
 
 
-def _quality_errors(pod: Given) -> list[FieldError]:
+def _quality_errors(pod: JsonObject) -> list[FieldError]:
     quality = pod["status"].get("qosClass", "")
     if quality_of_service(pod["spec"]) == quality:
         return []
@@ -339,7 +337,7 @@ def _quality_errors(pod: Given) -> list[FieldError]:
     return [invalid_value("spec", quality, problem)]
 
 
-def _removed_errors(new: Given, old: Given) -> list[FieldError]:
+def _removed_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     at = "spec.ephemeralContainers"
     present = {one.get("name"): one for one in new["spec"].get("ephemeralContainers") or ()}
     errors = []

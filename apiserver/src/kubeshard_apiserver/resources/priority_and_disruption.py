@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
+from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
 from kubeshard_apiserver.resources.metadata import segment_name
 from kubeshard_apiserver.resources.pod_defaults import SYSTEM_PRIORITIES
 from kubeshard_apiserver.resources.typed import Typed
@@ -44,7 +44,7 @@ class PriorityClasses(Typed):
         elif value > _HIGHEST:
             problem = f"maximum allowed value of a user defined priority is {_HIGHEST}"
             errors.append(forbidden_field("value", problem))
-        errors += fact_errors("scheduling.v1.PriorityClass", "", obj)
+        errors += field_rule_errors("scheduling.v1.PriorityClass", "", obj)
         return errors or self._alone(obj)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
@@ -85,12 +85,12 @@ class Budgets(Typed):
         if len(given) == 2:
             problem = "minAvailable and maxUnavailable cannot be both set"
             errors.append(invalid_value("spec", _shown(spec), problem))
-        return errors + fact_errors("policy.v1.PodDisruptionBudgetSpec", "spec", spec)
+        return errors + field_rule_errors("policy.v1.PodDisruptionBudgetSpec", "spec", spec)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         if subresource != "status":
             return self.validate(new)
-        return fact_errors("policy.v1.PodDisruptionBudgetStatus", "status", new["status"])
+        return field_rule_errors("policy.v1.PodDisruptionBudgetStatus", "status", new["status"])
 
 
 def _shown(spec: Object) -> Object:

@@ -8,12 +8,11 @@ Not covered: limits of type Pod, and the admission plugin ResourceQuota. Source:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.objects import Object, with_metadata
-from kubeshard_apiserver.resources.pod_names import qualified_name, wrong
+from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
+from kubeshard_apiserver.resources.name_formats import qualified_name, wrong
 from kubeshard_apiserver.resources.pod_resources import (
     QUOTA,
     container_resource_name_errors,
@@ -34,7 +33,6 @@ from kubeshard_apiserver.status import (
     required,
 )
 
-Given = Mapping[str, Any]
 LIMIT_RANGES = GroupResource("", "limitranges")
 _TOLD = "kubernetes.io/limit-ranger"
 _CONTAINERS = (("containers", "container"), ("initContainers", "init container"))
@@ -81,14 +79,14 @@ def check_claim_limits(claim: Object, ranges: Mapping[Key, Object]) -> None:
         _refuse(GroupResource("", "persistentvolumeclaims"), claim, problems)
 
 
-def _limits(obj: Object, ranges: Mapping[Key, Object], kind: str) -> Iterator[Given]:
+def _limits(obj: Object, ranges: Mapping[Key, Object], kind: str) -> Iterator[JsonObject]:
     namespace = obj["metadata"].get("namespace", "")
     for key, found in ranges.items():
         if key.namespace == namespace:
             yield from (limit for limit in found["spec"].get("limits") or () if limit.get("type") == kind)
 
 
-def _filled(container: Object, limit: Given, whose: str) -> Iterator[str]:
+def _filled(container: Object, limit: JsonObject, whose: str) -> Iterator[str]:
     resources = dict(container.get("resources") or {})
     for field, default, what in (("requests", "defaultRequest", "request"), ("limits", "default", "limit")):
         given = resources.get(field) or {}
@@ -99,7 +97,7 @@ def _filled(container: Object, limit: Given, whose: str) -> Iterator[str]:
     container["resources"] = resources
 
 
-def _problems(limit: Given, resources: Given) -> Iterator[str]:
+def _problems(limit: JsonObject, resources: JsonObject) -> Iterator[str]:
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     kind = limit["type"]
     for name, least in sorted((limit.get("min") or {}).items()):
@@ -123,7 +121,7 @@ def _problems(limit: Given, resources: Given) -> Iterator[str]:
             yield f"{told} provided ratio is {float(most / request):f}"
 
 
-def _too_little(told: str, name: str, least: str, requests: Given, limits: Given) -> Iterator[str]:
+def _too_little(told: str, name: str, least: str, requests: JsonObject, limits: JsonObject) -> Iterator[str]:
     if name not in requests:
         yield f"{told}.  No request is specified"
     elif amount_of(requests[name]) < amount_of(least):
@@ -215,7 +213,7 @@ class LimitRanges(Typed):
         return errors
 
 
-def _amounts(path: str, amounts: Given) -> list[FieldError]:
+def _amounts(path: str, amounts: JsonObject) -> list[FieldError]:
     errors: list[FieldError] = []
     for name, amount in amounts.items():
         errors += quota_name_errors(f"{path}[{name}]", name) + quantity_errors(
@@ -230,7 +228,7 @@ def _applies(scope: str, hard: Iterable[str]) -> bool:
     return all(name in counted for name in hard if name in QUOTA)
 
 
-def _scope_selector(path: str, spec: Given, selector: Given) -> list[FieldError]:
+def _scope_selector(path: str, spec: JsonObject, selector: JsonObject) -> list[FieldError]:
     errors: list[FieldError] = []
     expressions = selector.get("matchExpressions") or ()
     for given in expressions:
@@ -273,7 +271,7 @@ def _scope_selector(path: str, spec: Given, selector: Given) -> list[FieldError]
     return errors
 
 
-def _limit(path: str, limit: Given, kind: str) -> list[FieldError]:
+def _limit(path: str, limit: JsonObject, kind: str) -> list[FieldError]:
     errors: list[FieldError] = []
     name_errors = container_resource_name_errors if kind in ("Pod", "Container") else resource_name_errors
     fields = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
@@ -317,7 +315,7 @@ _SHOWN = {
 """Messages that show a value other than that of their field."""
 
 
-def _bounds(path: str, name: str, given: Given) -> list[FieldError]:
+def _bounds(path: str, name: str, given: JsonObject) -> list[FieldError]:
     errors: list[FieldError] = []
     amounts = {field: amount_of(str(quantity)) for field, quantity in given.items()}
     for low, high, where, problem in _ORDERED:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.facts import fact_errors
+from kubeshard_apiserver.resources.field_rules import field_rule_errors
 from kubeshard_apiserver.resources.metadata import segment_name, subdomain_name
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.resources.value_rules import label_selector_errors
@@ -33,7 +33,7 @@ class Roles(Typed):
         return errors
 
     def _rule_errors(self, rule: Mapping[str, Any], path: str) -> list[FieldError]:
-        errors = fact_errors("rbac.v1.PolicyRule", path, rule)
+        errors = field_rule_errors("rbac.v1.PolicyRule", path, rule)
         if urls := rule.get("nonResourceURLs"):
             where = f"{path}.nonResourceURLs"
             if self.kind.namespaced:
@@ -44,7 +44,7 @@ class Roles(Typed):
                 problem = "rules cannot apply to both regular resources and non-resource URLs"
                 errors.append(invalid_value(where, urls, problem))
             return errors
-        return errors + fact_errors("rbac.v1.PolicyRule#resources", path, rule)
+        return errors + field_rule_errors("rbac.v1.PolicyRule#resources", path, rule)
 
 
 def _aggregation_errors(selectors: Sequence[Mapping[str, Any]]) -> list[FieldError]:
@@ -74,7 +74,7 @@ class Bindings(Typed):
 
     def validate(self, obj: Object) -> list[FieldError]:
         role = obj["roleRef"]
-        errors = fact_errors("rbac.v1.RoleRef", "roleRef", role)
+        errors = field_rule_errors("rbac.v1.RoleRef", "roleRef", role)
         kinds = ("Role", "ClusterRole") if self.kind.namespaced else ("ClusterRole",)
         if (kind := role.get("kind", "")) not in kinds:
             errors.append(unsupported("roleRef.kind", kind, kinds))

@@ -8,14 +8,13 @@ Source: k8s.io/kubernetes `pkg/registry/core/service/storage`, `.../ipallocator`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from ipaddress import IPv4Network
-from typing import Any
 from zlib import crc32
 
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import JsonObject, Object
 from kubeshard_apiserver.resources.addresses import family_of, parsed_address
 from kubeshard_apiserver.resources.service_rules import (
     NONE,
@@ -26,7 +25,6 @@ from kubeshard_apiserver.resources.service_rules import (
 )
 from kubeshard_apiserver.status import FieldError, internal, invalid, invalid_value
 
-Given = Mapping[str, Any]
 RANGE = IPv4Network("10.96.0.0/16")
 PORTS = range(30000, 32768)
 _FIRST = 257
@@ -74,7 +72,7 @@ def _ports_of(service: Object) -> set[int]:
     } - {0}
 
 
-def fill_families(service: Object, before: Given) -> None:
+def fill_families(service: Object, before: JsonObject) -> None:
     """Decide which address families a Service has. `before` is its spec before the write. Raises Invalid."""
     spec = service["spec"]
     if not needs_addresses(spec):
@@ -141,7 +139,7 @@ def give_address(service: Object, taken: Taken) -> None:
     spec["clusterIPs"] = [spec["clusterIP"]]
 
 
-def give_ports(service: Object, before: Given, all_taken: Taken) -> None:
+def give_ports(service: Object, before: JsonObject, all_taken: Taken) -> None:
     """Allocate node ports. Raises Invalid if a requested one is not available, or an internal error if none is left."""
     spec = service["spec"]
     if spec.get("type") not in ("NodePort", "LoadBalancer"):
@@ -180,7 +178,7 @@ def _first_ports(service: Object, taken: set[int]) -> None:
         mine.setdefault(number, port["nodePort"])
 
 
-def _change_ports(service: Object, before: Given, taken: set[int]) -> None:
+def _change_ports(service: Object, before: JsonObject, taken: set[int]) -> None:
     had = {port.get("nodePort", 0) for port in before.get("ports") or ()} - {0}
     ports = service["spec"].get("ports") or ()
     for index, port in enumerate(ports):
@@ -215,7 +213,7 @@ def _port_refusal(wanted: int, taken: Collection[int]) -> str:
     return "provided port is already allocated" if wanted in taken else ""
 
 
-def _next_port(service: Given, what: str, taken: Collection[int]) -> int:
+def _next_port(service: JsonObject, what: str, taken: Collection[int]) -> int:
     number = _free(_drawn(service, what), len(PORTS), {port - PORTS[0] for port in taken})
     if number is None:
         raise internal("Internal error occurred: failed to allocate a nodePort: range is full")
@@ -229,16 +227,16 @@ def _free(start: int, size: int, taken: Collection[int]) -> int | None:
     return None
 
 
-def _drawn(service: Given, what: str) -> int:
+def _drawn(service: JsonObject, what: str) -> int:
     """Return a number that is always the same for the same Service."""
     drawn: int = crc32(f"{service['metadata'].get('uid', '')} {what}".encode())
     return drawn
 
 
-def _key(service: Given) -> Key:
+def _key(service: JsonObject) -> Key:
     return Key(service["metadata"].get("namespace", ""), service["metadata"].get("name", ""))
 
 
-def _check(service: Given, errors: list[FieldError]) -> None:
+def _check(service: JsonObject, errors: list[FieldError]) -> None:
     if errors:
         raise invalid(_SERVICE, service["metadata"].get("name", ""), errors)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from kubeshard_apiserver.objects import JsonObject
 from kubeshard_apiserver.resources.addresses import (
     address_errors,
     block_errors,
@@ -12,8 +12,8 @@ from kubeshard_apiserver.resources.addresses import (
     family_of,
     parsed_address,
 )
-from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.resources.pod_names import (
+from kubeshard_apiserver.resources.field_rules import field_rule_errors
+from kubeshard_apiserver.resources.name_formats import (
     dns_label,
     dns_subdomain,
     in_range,
@@ -29,7 +29,6 @@ from kubeshard_apiserver.status import (
     unsupported,
 )
 
-Given = Mapping[str, Any]
 NONE = "None"
 """The cluster IP of a headless Service."""
 PROTOCOLS = ("SCTP", "TCP", "UDP")
@@ -40,31 +39,31 @@ _BALANCED = "may only be used when `type` is 'LoadBalancer'"
 _SET_ONCE = "may not change once set"
 
 
-def needs_addresses(spec: Given) -> bool:
+def needs_addresses(spec: JsonObject) -> bool:
     return spec.get("type") != "ExternalName"
 
 
-def needs_node_ports(spec: Given) -> bool:
+def needs_node_ports(spec: JsonObject) -> bool:
     kind = spec.get("type")
     return kind == "NodePort" or (
         kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False
     )
 
 
-def needs_health_port(spec: Given) -> bool:
+def needs_health_port(spec: JsonObject) -> bool:
     return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
 
 
-def is_headless(spec: Given) -> bool:
+def is_headless(spec: JsonObject) -> bool:
     return spec.get("clusterIPs") == [NONE]
 
 
-def is_reached_from_outside(spec: Given) -> bool:
+def is_reached_from_outside(spec: JsonObject) -> bool:
     kind = spec.get("type")
     return kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
 
 
-def service_errors(service: Given, old: Given | None) -> list[FieldError]:
+def service_errors(service: JsonObject, old: JsonObject | None) -> list[FieldError]:
     spec, kind = service["spec"], service["spec"].get("type", "")
     before = {} if old is None else old["spec"]
     ports = spec.get("ports") or ()
@@ -79,23 +78,23 @@ def service_errors(service: Given, old: Given | None) -> list[FieldError]:
     names: set[str] = set()
     for index, port in enumerate(ports):
         errors += _port(f"spec.ports[{index}]", port, names, is_named=len(ports) > 1)
-    errors += fact_errors("core.v1.ServiceSpec#selector", "spec", spec)
+    errors += field_rule_errors("core.v1.ServiceSpec#selector", "spec", spec)
     if spec.get("sessionAffinity") == "ClientIP":
         config = spec["sessionAffinityConfig"]["clientIP"]
-        errors += fact_errors("core.v1.ClientIPConfig", "spec.sessionAffinityConfig.clientIP", config)
+        errors += field_rule_errors("core.v1.ClientIPConfig", "spec.sessionAffinityConfig.clientIP", config)
     errors += addresses_errors(spec, before)
     for index, address in enumerate(spec.get("externalIPs") or ()):
         at = f"spec.externalIPs[{index}]"
         found = address_errors(at, address, before.get("externalIPs") or ())
         errors += found or endpoint_errors(at, address)
-    errors += fact_errors("core.v1.ServiceSpec#type", "spec", spec)
+    errors += field_rule_errors("core.v1.ServiceSpec#type", "spec", spec)
     errors += _port_numbers(kind, ports)
     errors += _source_ranges(service, old)
     errors += _balancer(spec) + _traffic(spec)
-    return errors + fact_errors("core.v1.ServiceSpec", "spec", spec)
+    return errors + field_rule_errors("core.v1.ServiceSpec", "spec", spec)
 
 
-def service_update_errors(new: Given, old: Given) -> list[FieldError]:
+def service_update_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     spec, before = new["spec"], old["spec"]
     errors: list[FieldError] = []
     if needs_addresses(spec) and needs_addresses(before):
@@ -112,7 +111,7 @@ def service_update_errors(new: Given, old: Given) -> list[FieldError]:
     return errors + service_errors(new, old)
 
 
-def addresses_errors(spec: Given, before: Given) -> list[FieldError]:
+def addresses_errors(spec: JsonObject, before: JsonObject) -> list[FieldError]:
     """Check that addresses and families match."""
     if not needs_addresses(spec):
         return []
@@ -126,7 +125,7 @@ def addresses_errors(spec: Given, before: Given) -> list[FieldError]:
         errors.append(invalid_value(at, addresses, "first value must match `clusterIP`"))
     elif addresses and not first:
         errors.append(invalid_value(at, addresses, "must be empty when `clusterIP` is not specified"))
-    errors += fact_errors("core.v1.ServiceSpec#families", "spec", spec)
+    errors += field_rule_errors("core.v1.ServiceSpec#families", "spec", spec)
     wrong_ones: list[FieldError] = []
     for index, address in enumerate(addresses):
         if index or address != NONE:
@@ -149,7 +148,7 @@ def addresses_errors(spec: Given, before: Given) -> list[FieldError]:
     return errors
 
 
-def balancer_status_errors(service: Given, old: Given) -> list[FieldError]:
+def balancer_status_errors(service: JsonObject, old: JsonObject) -> list[FieldError]:
     at = "status.loadBalancer.ingress"
     points = service["status"]["loadBalancer"].get("ingress") or ()
     if points and service["spec"].get("type") != "LoadBalancer":
@@ -170,7 +169,7 @@ def balancer_status_errors(service: Given, old: Given) -> list[FieldError]:
     return errors
 
 
-def entry_point_errors(path: str, point: Given, before: Sequence[str]) -> list[FieldError]:
+def entry_point_errors(path: str, point: JsonObject, before: Sequence[str]) -> list[FieldError]:
     """Validate an entry in a load balancer's status, of a Service or an Ingress."""
     address, host = point.get("ip", ""), point.get("hostname", "")
     errors = address_errors(f"{path}.ip", address, before) if address else []
@@ -182,7 +181,7 @@ def entry_point_errors(path: str, point: Given, before: Sequence[str]) -> list[F
     return errors
 
 
-def _external_name(spec: Given) -> list[FieldError]:
+def _external_name(spec: JsonObject) -> list[FieldError]:
     problem = "may not be set for ExternalName services"
     errors = [
         forbidden_field(f"spec.{field}", problem) for field in ("clusterIPs", "ipFamilies") if spec.get(field)
@@ -195,7 +194,7 @@ def _external_name(spec: Given) -> list[FieldError]:
     )
 
 
-def _port(path: str, port: Given, names: set[str], *, is_named: bool) -> list[FieldError]:
+def _port(path: str, port: JsonObject, names: set[str], *, is_named: bool) -> list[FieldError]:
     """Validate a port. `names` are the names of the preceding ports."""
     errors: list[FieldError] = []
     name = port.get("name", "")
@@ -206,10 +205,10 @@ def _port(path: str, port: Given, names: set[str], *, is_named: bool) -> list[Fi
         names.add(name)
     elif is_named:
         errors.append(required(f"{path}.name"))
-    return errors + fact_errors("core.v1.ServicePort", path, port)
+    return errors + field_rule_errors("core.v1.ServicePort", path, port)
 
 
-def _port_numbers(kind: str, ports: Sequence[Given]) -> list[FieldError]:
+def _port_numbers(kind: str, ports: Sequence[JsonObject]) -> list[FieldError]:
     errors: list[FieldError] = []
     seen: set[tuple[str, str, int]] = set()
     for index, port in enumerate(ports):
@@ -232,7 +231,7 @@ def _port_numbers(kind: str, ports: Sequence[Given]) -> list[FieldError]:
     return errors
 
 
-def _source_ranges(service: Given, old: Given | None) -> list[FieldError]:
+def _source_ranges(service: JsonObject, old: JsonObject | None) -> list[FieldError]:
     spec, at = service["spec"], "spec.LoadBalancerSourceRanges"
     balanced = spec.get("type") == "LoadBalancer"
     if ranges := spec.get("loadBalancerSourceRanges"):
@@ -254,7 +253,7 @@ def _source_ranges(service: Given, old: Given | None) -> list[FieldError]:
     return errors
 
 
-def _balancer(spec: Given) -> list[FieldError]:
+def _balancer(spec: JsonObject) -> list[FieldError]:
     name = spec.get("loadBalancerClass")
     if spec.get("type") == "LoadBalancer":
         return wrong("spec.loadBalancerClass", name, qualified_name) if name is not None else []
@@ -262,7 +261,7 @@ def _balancer(spec: Given) -> list[FieldError]:
     return [forbidden_field(f"spec.{field}", _BALANCED) for field in fields if spec.get(field) is not None]
 
 
-def _traffic(spec: Given) -> list[FieldError]:
+def _traffic(spec: JsonObject) -> list[FieldError]:
     outside = spec.get("externalTrafficPolicy", "")
     errors: list[FieldError] = []
     if not is_reached_from_outside(spec):
@@ -280,7 +279,7 @@ def _traffic(spec: Given) -> list[FieldError]:
     return errors
 
 
-def _kept_addresses(spec: Given, before: Given) -> list[FieldError]:
+def _kept_addresses(spec: JsonObject, before: JsonObject) -> list[FieldError]:
     had, has = before.get("clusterIPs") or [], spec.get("clusterIPs") or []
     if len(had) == len(has):
         return [
@@ -295,7 +294,7 @@ def _kept_addresses(spec: Given, before: Given) -> list[FieldError]:
     return []
 
 
-def _kept_families(spec: Given, before: Given) -> list[FieldError]:
+def _kept_families(spec: JsonObject, before: JsonObject) -> list[FieldError]:
     had, has = before.get("ipFamilies") or [], spec.get("ipFamilies") or []
     if len(had) == len(has) and had != has:
         return [invalid_value("spec.ipFamilies[0]", has, _SET_ONCE)]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from ipaddress import IPv6Address
-from typing import Any
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import JsonObject, Object
 from kubeshard_apiserver.resources.addresses import is_standard, parsed_address
 from kubeshard_apiserver.resources.metadata import label_name
 from kubeshard_apiserver.resources.service_addresses import Taken, fill_families, give_address, give_ports
@@ -26,7 +24,6 @@ from kubeshard_apiserver.resources.service_rules import (
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import FieldError
 
-Given = Mapping[str, Any]
 SERVICES = GroupResource("", "services")
 _THREE_HOURS = 10800
 _HINTS = "service.kubernetes.io/topology-aware-hints"
@@ -119,7 +116,7 @@ class Services(Typed):
         self._taken.change(key, old, new)
 
 
-def _keep_given(spec: Object, before: Given) -> None:
+def _keep_given(spec: Object, before: JsonObject) -> None:
     """Keep allocated values that the request omits."""
     if needs_addresses(spec) and needs_addresses(before):
         for field in ("clusterIP", "clusterIPs"):
@@ -136,7 +133,7 @@ def _keep_given(spec: Object, before: Given) -> None:
         spec.setdefault("healthCheckNodePort", before.get("healthCheckNodePort"))
 
 
-def _match_addresses(spec: Object, before: Given) -> None:
+def _match_addresses(spec: Object, before: JsonObject) -> None:
     """Apply a change of `clusterIP` to `clusterIPs`."""
     had, has = before.get("clusterIP", ""), spec.get("clusterIP", "")
     if had == has or (spec.get("clusterIPs") or []) != (before.get("clusterIPs") or []):
@@ -147,7 +144,7 @@ def _match_addresses(spec: Object, before: Given) -> None:
         spec["clusterIPs"] = [has]
 
 
-def _drop_useless(spec: Object, before: Given) -> None:
+def _drop_useless(spec: Object, before: JsonObject) -> None:
     def drop(*fields: str) -> None:
         for field in fields:
             if spec.get(field) == before.get(field):

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from posixpath import normpath
 from typing import Any
 
-from kubeshard_apiserver.objects import Object, with_metadata
-from kubeshard_apiserver.resources.facts import ACCESS_MODES, changed_errors, fact_errors
-from kubeshard_apiserver.resources.pod_names import dns_subdomain, qualified_name, wrong
+from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
+from kubeshard_apiserver.resources.field_rules import ACCESS_MODES, changed_errors, field_rule_errors
+from kubeshard_apiserver.resources.name_formats import dns_subdomain, qualified_name, wrong
 from kubeshard_apiserver.resources.pod_resources import positive_quantity
 from kubeshard_apiserver.resources.pod_rules import node_selector_errors
 from kubeshard_apiserver.resources.typed import Typed
@@ -28,7 +28,6 @@ from kubeshard_apiserver.status import (
     unsupported,
 )
 
-Given = Mapping[str, Any]
 ATTRIBUTES_PROTECTION = "kubernetes.io/vac-protection"
 """The finalizer that admission adds to every new VolumeAttributesClass."""
 _MOST_PARAMETERS, _LONGEST_PARAMETERS = 512, 256 * 1024
@@ -42,9 +41,9 @@ class StorageClasses(Typed):
         obj.setdefault("volumeBindingMode", "Immediate")
 
     def validate(self, obj: Object) -> list[FieldError]:
-        errors = fact_errors("storage.v1.StorageClass#provisioner", "", obj)
+        errors = field_rule_errors("storage.v1.StorageClass#provisioner", "", obj)
         errors += _parameters("parameters", obj.get("parameters") or {})
-        return errors + fact_errors("storage.v1.StorageClass", "", obj)
+        return errors + field_rule_errors("storage.v1.StorageClass", "", obj)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         fields = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
@@ -60,7 +59,9 @@ class AttributesClasses(Typed):
 
     def validate(self, obj: Object) -> list[FieldError]:
         given = obj.get("parameters") or {}
-        errors = fact_errors("storage.v1.VolumeAttributesClass", "", obj) + _parameters("parameters", given)
+        errors = field_rule_errors("storage.v1.VolumeAttributesClass", "", obj) + _parameters(
+            "parameters", given
+        )
         if not given:
             errors.append(required("parameters", "must contain at least one key/value pair"))
         return errors
@@ -93,8 +94,8 @@ class Drivers(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         requests, secrets = spec.get("tokenRequests") or (), spec.get("serviceAccountTokenInSecrets")
-        errors = fact_errors("storage.v1.CSIDriverSpec", "spec", spec) + _tokens(requests)
-        errors += fact_errors("storage.v1.CSIDriverSpec#modes", "spec", spec)
+        errors = field_rule_errors("storage.v1.CSIDriverSpec", "spec", spec) + _tokens(requests)
+        errors += field_rule_errors("storage.v1.CSIDriverSpec#modes", "spec", spec)
         if secrets is not None and not requests:
             problem = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
             errors.append(invalid_value("spec.serviceAccountTokenInSecrets", secrets, problem))
@@ -117,7 +118,7 @@ class DriverNodes(Typed):
         seen: dict[str, set[Any]] = {}
         for index, driver in enumerate(obj["spec"].get("drivers") or ()):
             at = f"spec.drivers[{index}]"
-            errors += fact_errors("storage.v1.CSINodeDriver", at, driver, seen)
+            errors += field_rule_errors("storage.v1.CSINodeDriver", at, driver, seen)
             errors += _topology_keys(at, driver.get("topologyKeys") or ())
         return errors
 
@@ -144,7 +145,7 @@ class Attachments(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         volume = spec["source"].get("persistentVolumeName")
-        errors = fact_errors("storage.v1.VolumeAttachmentSpec", "spec", spec)
+        errors = field_rule_errors("storage.v1.VolumeAttachmentSpec", "spec", spec)
         if (volume is None) == (spec["source"].get("inlineVolumeSpec") is None):
             problem = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
             errors.append(
@@ -155,12 +156,12 @@ class Attachments(Typed):
         elif volume == "":
             problem = "must specify non empty persistentVolumeName"
             errors.append(required("spec.source.persistentVolumeName", problem))
-        errors += fact_errors("storage.v1.VolumeAttachmentSpec#node", "spec", spec)
+        errors += field_rule_errors("storage.v1.VolumeAttachmentSpec#node", "spec", spec)
         for field in ("attachError", "detachError"):
             message = ((obj.get("status") or {}).get(field) or {}).get("message", "")
             if len(message) > _LONGEST_MESSAGE:
                 errors.append(too_long(f"status.{field}.message", _LONGEST_PARAMETERS))
-        return errors + fact_errors("storage.v1.VolumeAttachmentSource", "spec.source", spec["source"])
+        return errors + field_rule_errors("storage.v1.VolumeAttachmentSource", "spec.source", spec["source"])
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         changed = new["spec"] != old["spec"]
@@ -184,7 +185,7 @@ def _topology_keys(path: str, keys: Sequence[str]) -> list[FieldError]:
     return errors
 
 
-def _tokens(requests: Sequence[Given]) -> list[FieldError]:
+def _tokens(requests: Sequence[JsonObject]) -> list[FieldError]:
     errors: list[FieldError] = []
     audiences = [request.get("audience", "") for request in requests]
     for index, request in enumerate(requests):
@@ -200,11 +201,11 @@ def _tokens(requests: Sequence[Given]) -> list[FieldError]:
     return errors
 
 
-def _fixed(driver: Given) -> Given:
+def _fixed(driver: JsonObject) -> JsonObject:
     return {name: value for name, value in driver.items() if name != "allocatable"}
 
 
-def _shown(driver: Given) -> Given:
+def _shown(driver: JsonObject) -> JsonObject:
     """Return the driver as messages show it, with the names of Go's fields."""
     return {
         "Name": driver.get("name", ""),
@@ -214,7 +215,7 @@ def _shown(driver: Given) -> Given:
     }
 
 
-def _shown_attachment(spec: Given) -> Given:
+def _shown_attachment(spec: JsonObject) -> JsonObject:
     source = spec["source"]
     return {
         "Attacher": spec.get("attacher", ""),
@@ -297,9 +298,9 @@ class Volumes(Typed):
 _CHANGED = "spec.persistentvolumesource is immutable after creation"
 
 
-def volume_errors(path: str, spec: Given) -> list[FieldError]:
+def volume_errors(path: str, spec: JsonObject) -> list[FieldError]:
     modes, capacity = spec.get("accessModes") or (), spec.get("capacity") or {}
-    errors = fact_errors("core.v1.PersistentVolumeSpec#modes", path, spec)
+    errors = field_rule_errors("core.v1.PersistentVolumeSpec#modes", path, spec)
     if "ReadWriteOncePod" in modes and {*modes} & {*ACCESS_MODES[:3]}:
         problem = "may not use ReadWriteOncePod with other access modes"
         errors.append(forbidden_field(f"{path}.accessModes", problem))
@@ -309,7 +310,7 @@ def volume_errors(path: str, spec: Given) -> list[FieldError]:
         errors.append(unsupported(f"{path}.capacity", spec.get("capacity"), ("storage",)))
     for name, amount in capacity.items():
         errors += positive_quantity(f"{path}.capacity[{name}]", amount)
-    errors += fact_errors("core.v1.PersistentVolumeSpec#reclaiming", path, spec)
+    errors += field_rule_errors("core.v1.PersistentVolumeSpec#reclaiming", path, spec)
     if (affinity := spec.get("nodeAffinity")) is not None:
         at = f"{path}.nodeAffinity.required"
         wanted = affinity.get("required")
@@ -323,7 +324,7 @@ def volume_errors(path: str, spec: Given) -> list[FieldError]:
     if host and normpath(host) == "/" and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
         problem = "may not be 'recycle' for a hostPath mount of '/'"
         errors.append(forbidden_field(f"{path}.persistentVolumeReclaimPolicy", problem))
-    errors += fact_errors("core.v1.PersistentVolumeSpec", path, spec)
+    errors += field_rule_errors("core.v1.PersistentVolumeSpec", path, spec)
     if (name := spec.get("volumeAttributesClassName")) is not None:
         at = f"{path}.volumeAttributesClassName"
         errors += wrong(at, name, dns_subdomain) if name else [required(at, "an empty string is disallowed")]
@@ -333,19 +334,19 @@ def volume_errors(path: str, spec: Given) -> list[FieldError]:
     return errors
 
 
-def _source(spec: Given) -> Given:
+def _source(spec: JsonObject) -> JsonObject:
     source = {name: value for name, value in spec.items() if name not in _OTHERS}
     if csi := source.get("csi"):
         source["csi"] = {name: value for name, value in csi.items() if name != "controllerExpandSecretRef"}
     return source
 
 
-def _source_errors(path: str, spec: Given) -> list[FieldError]:
+def _source_errors(path: str, spec: JsonObject) -> list[FieldError]:
     given = [name for name in spec if name not in _OTHERS]
     if not given:
         return [required(path, "must specify a volume type")]
     first, *more = given
-    errors = fact_errors(_SOURCE, path, {first: spec[first]})
+    errors = field_rule_errors(_SOURCE, path, {first: spec[first]})
     if "local" in given and spec.get("nodeAffinity") is None:
         errors.append(required(f"{path}.nodeAffinity", "Local volume requires node affinity"))
     return errors + [

@@ -11,7 +11,7 @@ subclass may define:
 * `prepare_create(obj)` and `prepare_update(new, old, subresource)`: set what a request cannot change. Call `super()`:
   it drops the status, counts generations, and keeps subresources from writing each other's fields.
 * `validate(obj)` and `validate_update(new, old, subresource)`: return lists of `FieldError`. `validate` checks the
-  facts of the kind's type, if there are any (see `facts`); `validate_update` calls `validate`.
+  `field_rules` of the kind's type, if there are any; `validate_update` calls `validate`.
 * `is_held`, `prepare_delete`, `fields_for_selection`: see `Strategy`.
 
 The constructor takes the kind, and access to the stored objects of other kinds (`self.stored`). `self.type` is the
@@ -26,7 +26,7 @@ from typing import Any
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard_apiserver.apply.shape import Shape, shape_of_type
 from kubeshard_apiserver.objects import Object
-from kubeshard_apiserver.resources.facts import fact_errors, facts
+from kubeshard_apiserver.resources.field_rules import field_rule_errors, field_rules
 from kubeshard_apiserver.resources.metadata import as_given
 from kubeshard_apiserver.resources.strategy import Stored, Strategy
 from kubeshard_apiserver.schema.catalog import served, type_name, type_of
@@ -118,7 +118,7 @@ class Typed(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         name = type_name(self.kind)
-        return fact_errors(name, "", obj) if name in facts() else []
+        return field_rule_errors(name, "", obj) if name in field_rules() else []
 
     @cached_property
     def shape(self) -> Shape:

@@ -1,6 +1,6 @@
 """Validation of single values that takes more than a comparison: functions from `(path, value)` to field errors.
 
-They do not depend on the rest of the object. `facts` assigns them to fields of built-in kinds.
+They do not depend on the rest of the object. `field_rules` assigns them to fields of built-in kinds.
 
 Source: k8s.io/apimachinery `apis/meta/v1/validation`, `util/validation`; k8s.io/kubernetes `pkg/apis/core/validation`,
 `pkg/apis/apps/validation`.
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from kubeshard_apiserver.resources.pod_names import (
+from kubeshard_apiserver.objects import JsonObject
+from kubeshard_apiserver.resources.name_formats import (
     dns_subdomain,
     label_value,
     labels,
@@ -23,12 +23,11 @@ from kubeshard_apiserver.resources.pod_names import (
 )
 from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required, unsupported
 
-Given = Mapping[str, Any]
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _HTTP_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
 
-def label_selector_errors(path: str, selector: Given | None) -> list[FieldError]:
+def label_selector_errors(path: str, selector: JsonObject | None) -> list[FieldError]:
     if selector is None:
         return []
     errors = labels(f"{path}.matchLabels", selector.get("matchLabels"))
@@ -42,7 +41,7 @@ def label_selector_errors(path: str, selector: Given | None) -> list[FieldError]
     return errors
 
 
-def selects(selector: Given | None, given: Mapping[str, str] | None) -> bool:
+def selects(selector: JsonObject | None, given: Mapping[str, str] | None) -> bool:
     """Report whether a workload's valid selector selects these labels. A missing selector selects nothing."""
     if selector is None:
         return False
@@ -73,7 +72,7 @@ def operand_errors(path: str, operator: str, values: Sequence[str]) -> list[Fiel
     return [invalid_value(f"{path}.operator", operator, "not a valid selector operator")]
 
 
-def toleration_errors(path: str, toleration: Given) -> list[FieldError]:
+def toleration_errors(path: str, toleration: JsonObject) -> list[FieldError]:
     errors: list[FieldError] = []
     operator, value = toleration.get("operator", ""), toleration.get("value", "")
     key, effect = toleration.get("key", ""), toleration.get("effect", "")

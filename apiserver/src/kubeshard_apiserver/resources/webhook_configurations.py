@@ -8,17 +8,16 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import JsonObject, Object
 from kubeshard_apiserver.resources.admission_rules import (
     NAMES,
-    Given,
     condition_errors,
     default_matching,
     default_scopes,
     rule_errors,
 )
-from kubeshard_apiserver.resources.facts import fact_errors
-from kubeshard_apiserver.resources.pod_names import dns_1035_label, dns_subdomain, wrong
+from kubeshard_apiserver.resources.field_rules import field_rule_errors
+from kubeshard_apiserver.resources.name_formats import dns_1035_label, dns_subdomain, wrong
 from kubeshard_apiserver.resources.typed import Typed
 from kubeshard_apiserver.status import FieldError, duplicate, invalid_value, required
 
@@ -50,13 +49,13 @@ class WebhookConfigurations(Typed):
         return errors
 
 
-def _webhook_errors(path: str, webhook: Given) -> list[FieldError]:
+def _webhook_errors(path: str, webhook: JsonObject) -> list[FieldError]:
     errors = review_version_errors(
         f"{path}.admissionReviewVersions", webhook.get("admissionReviewVersions") or []
     )
     errors += _name_errors(f"{path}.name", webhook.get("name") or "")
     errors += rule_errors(f"{path}.rules", webhook.get("rules"))
-    errors += fact_errors("admissionregistration.v1.MutatingWebhook", path, webhook)
+    errors += field_rule_errors("admissionregistration.v1.MutatingWebhook", path, webhook)
     errors += client_errors(f"{path}.clientConfig", webhook.get("clientConfig") or {})
     return errors + condition_errors(f"{path}.matchConditions", webhook.get("matchConditions"), NAMES)
 
@@ -86,7 +85,7 @@ def review_version_errors(path: str, versions: list[str]) -> list[FieldError]:
     return errors
 
 
-def client_errors(path: str, client: Given) -> list[FieldError]:
+def client_errors(path: str, client: JsonObject) -> list[FieldError]:
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         return [required(path, "exactly one of url or service is required")]
@@ -116,8 +115,8 @@ def _url_errors(path: str, url: str) -> list[FieldError]:
     return [invalid_value(path, value, problem) for value, problem in found]
 
 
-def _service_errors(path: str, service: Given) -> list[FieldError]:
-    errors = fact_errors("admissionregistration.v1.ServiceReference", path, service)
+def _service_errors(path: str, service: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("admissionregistration.v1.ServiceReference", path, service)
     return errors + _path_errors(f"{path}.path", service.get("path") or "/")
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kubeshard_apiserver.apply.shape import Path
-from kubeshard_apiserver.objects import Object, with_metadata
+from kubeshard_apiserver.objects import JsonObject, Object, with_metadata
 from kubeshard_apiserver.resources.claims import claim_spec_errors
-from kubeshard_apiserver.resources.facts import changed_errors, fact_errors
+from kubeshard_apiserver.resources.field_rules import changed_errors, field_rule_errors
 from kubeshard_apiserver.resources.metadata import label_name
 from kubeshard_apiserver.resources.pod_defaults import default_claim_spec, default_template
 from kubeshard_apiserver.resources.pod_rules import template_errors
@@ -26,13 +26,12 @@ from kubeshard_apiserver.status import (
     unsupported,
 )
 
-Given = Mapping[str, Any]
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _MISMATCH = "`selector` does not match template `labels`"
 
 
 def selector_and_template_errors(
-    spec: Given, kind: str, unsound: str, *, owner: str = ""
+    spec: JsonObject, kind: str, unsound: str, *, owner: str = ""
 ) -> list[FieldError]:
     """Validate the selector and template. `kind` and `unsound` are used in the messages for an empty selector and for
     an invalid one. `owner` is the kind named in the message that deadlines are not supported.
@@ -47,26 +46,26 @@ def selector_and_template_errors(
     )
 
 
-def selector_errors(selector: Given | None, kind: str) -> list[FieldError]:
+def selector_errors(selector: JsonObject | None, kind: str) -> list[FieldError]:
     if selector is None:
         return [required("spec.selector")]
     return label_selector_errors("spec.selector", selector) + empty_selector_errors(selector, kind)
 
 
-def empty_selector_errors(selector: Given, kind: str) -> list[FieldError]:
+def empty_selector_errors(selector: JsonObject, kind: str) -> list[FieldError]:
     if selector.get("matchLabels") or selector.get("matchExpressions"):
         return []
     return [invalid_value("spec.selector", {}, f"empty selector is invalid for {kind}")]
 
 
-def match_errors(path: str, selector: Given | None, template: Given) -> list[FieldError]:
+def match_errors(path: str, selector: JsonObject | None, template: JsonObject) -> list[FieldError]:
     given = (template.get("metadata") or {}).get("labels")
     if selects(selector, given):
         return []
     return [invalid_value(f"{path}.metadata.labels", shown_labels(given), _MISMATCH)]
 
 
-def always_running(path: str, template: Given, owner: str) -> list[FieldError]:
+def always_running(path: str, template: JsonObject, owner: str) -> list[FieldError]:
     """Check the rules for pods of workloads that never complete."""
     spec, errors = template.get("spec") or {}, []
     if (policy := spec.get("restartPolicy")) != "Always":
@@ -77,13 +76,13 @@ def always_running(path: str, template: Given, owner: str) -> list[FieldError]:
     return errors
 
 
-def unchanged_selector(new: Given, old: Given) -> list[FieldError]:
+def unchanged_selector(new: JsonObject, old: JsonObject) -> list[FieldError]:
     if new.get("selector") == old.get("selector"):
         return []
     return [immutable("spec.selector", shown_selector(new.get("selector")))]
 
 
-def replicas_errors(status: Given, fields: Iterable[str], ready: str) -> list[FieldError]:
+def replicas_errors(status: JsonObject, fields: Iterable[str], ready: str) -> list[FieldError]:
     """Validate the replica counts in a status: none exceeds the total, and available pods are ready. `ready` is what
     messages call `readyReplicas`.
     """
@@ -98,7 +97,7 @@ def replicas_errors(status: Given, fields: Iterable[str], ready: str) -> list[Fi
     return errors
 
 
-def collision_errors(new: Given, old: Given) -> list[FieldError]:
+def collision_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     before, after = old["status"].get("collisionCount"), new["status"].get("collisionCount")
     if before is None or (after is not None and after >= before):
         return []
@@ -110,7 +109,7 @@ def shown_labels(labels: Mapping[str, str] | None) -> dict[str, str] | None:
     return dict(sorted(labels.items())) if labels else None
 
 
-def shown_selector(selector: Given | None) -> Any:
+def shown_selector(selector: JsonObject | None) -> Any:
     if selector is None:
         return None
     shown: dict[str, Any] = {}
@@ -124,7 +123,7 @@ def shown_selector(selector: Given | None) -> Any:
     return shown
 
 
-def shown_strategy(strategy: Given, fields: Iterable[str]) -> dict[str, Any]:
+def shown_strategy(strategy: JsonObject, fields: Iterable[str]) -> dict[str, Any]:
     """Return the update strategy as messages show it, with the names of Go's fields."""
     rolling = strategy.get("rollingUpdate")
     return {
@@ -133,11 +132,11 @@ def shown_strategy(strategy: Given, fields: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def shown_rolling(rolling: Given, fields: Iterable[str]) -> dict[str, Any]:
+def shown_rolling(rolling: JsonObject, fields: Iterable[str]) -> dict[str, Any]:
     return {f"{field[0].upper()}{field[1:]}": rolling.get(field) for field in fields}
 
 
-def _usable(selector: Given | None) -> bool:
+def _usable(selector: JsonObject | None) -> bool:
     expressions = (selector or {}).get("matchExpressions") or ()
     return all(one.get("operator") in _OPERATORS for one in expressions) and not label_selector_errors(
         "", selector
@@ -196,13 +195,13 @@ class Deployments(Workload):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
-        errors = fact_errors("apps.v1.DeploymentSpec#replicas", "spec", spec)
+        errors = field_rule_errors("apps.v1.DeploymentSpec#replicas", "spec", spec)
         errors += selector_and_template_errors(
             spec, "deployment", "invalid label selector", owner="ReplicaSet"
         )
         errors += _deployment_strategy("spec.strategy", spec["strategy"])
         deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds", 0)
-        errors += fact_errors("apps.v1.DeploymentSpec", "spec", spec)
+        errors += field_rule_errors("apps.v1.DeploymentSpec", "spec", spec)
         if deadline is not None and deadline <= ready:
             problem = "must be greater than minReadySeconds"
             errors.append(invalid_value("spec.progressDeadlineSeconds", deadline, problem))
@@ -210,7 +209,7 @@ class Deployments(Workload):
 
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
         status = new["status"]
-        errors = fact_errors("apps.v1.DeploymentStatus", "status", status)
+        errors = field_rule_errors("apps.v1.DeploymentStatus", "status", status)
         bounded = ("updatedReplicas", "readyReplicas", "availableReplicas")
         errors += replicas_errors(status, bounded, "readyReplicas")
         return errors + collision_errors(new, old)
@@ -223,7 +222,7 @@ class ReplicaSets(Workload):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
-        errors = fact_errors("apps.v1.ReplicaSetSpec", "spec", spec)
+        errors = field_rule_errors("apps.v1.ReplicaSetSpec", "spec", spec)
         return errors + selector_and_template_errors(
             spec, "deployment", "invalid label selector", owner="ReplicaSet"
         )
@@ -246,7 +245,7 @@ class ReplicationControllers(Workload):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, template = obj["spec"], obj["spec"].get("template")
-        errors = fact_errors("apps.v1.ReplicaSetSpec", "spec", spec)
+        errors = field_rule_errors("apps.v1.ReplicaSetSpec", "spec", spec)
         selector = spec.get("selector")
         if not selector:
             errors.append(required("spec.selector"))
@@ -298,15 +297,17 @@ class DaemonSets(Workload):
         errors += template_errors("spec.template", template)
         errors += always_running("spec.template", template, "DaemonSet")
         errors += _daemon_strategy("spec.updateStrategy", spec["updateStrategy"])
-        return errors + fact_errors("apps.v1.DaemonSetSpec", "spec", spec)
+        return errors + field_rule_errors("apps.v1.DaemonSetSpec", "spec", spec)
 
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
-        return fact_errors("apps.v1.DaemonSetStatus", "status", new["status"]) + collision_errors(new, old)
+        return field_rule_errors("apps.v1.DaemonSetStatus", "status", new["status"]) + collision_errors(
+            new, old
+        )
 
 
 class ControllerRevisions(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
-        errors, data = fact_errors("apps.v1.ControllerRevision", "", obj), obj.get("data")
+        errors, data = field_rule_errors("apps.v1.ControllerRevision", "", obj), obj.get("data")
         if data is None:
             errors.append(required("data", "data is mandatory"))
         elif not isinstance(data, dict):
@@ -314,17 +315,19 @@ class ControllerRevisions(Typed):
         return errors
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
-        return fact_errors("apps.v1.ControllerRevision", "", new) + changed_errors("", ("data",), new, old)
+        return field_rule_errors("apps.v1.ControllerRevision", "", new) + changed_errors(
+            "", ("data",), new, old
+        )
 
 
-def replica_status_errors(status: Given) -> list[FieldError]:
+def replica_status_errors(status: JsonObject) -> list[FieldError]:
     """Validate the status of a ReplicaSet or ReplicationController."""
     bounded = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
-    errors = fact_errors("apps.v1.ReplicaSetStatus", "status", status)
+    errors = field_rule_errors("apps.v1.ReplicaSetStatus", "status", status)
     return errors + replicas_errors(status, bounded, "readyReplicas")
 
 
-def _deployment_strategy(path: str, strategy: Given) -> list[FieldError]:
+def _deployment_strategy(path: str, strategy: JsonObject) -> list[FieldError]:
     kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
     if kind == "Recreate":
         problem = "may not be specified when strategy `type` is 'Recreate'"
@@ -333,19 +336,19 @@ def _deployment_strategy(path: str, strategy: Given) -> list[FieldError]:
         return [unsupported(path, shown_strategy(strategy, _SHARES), ("Recreate", "RollingUpdate"))]
     at = f"{path}.rollingUpdate.maxUnavailable"
     unavailable, surge = rolling["maxUnavailable"], rolling["maxSurge"]
-    errors = fact_errors("apps.v1.RollingUpdateDeployment", f"{path}.rollingUpdate", rolling)
+    errors = field_rule_errors("apps.v1.RollingUpdateDeployment", f"{path}.rollingUpdate", rolling)
     if share_of(unavailable) == 0 and share_of(surge) == 0:
         errors.append(invalid_value(at, unavailable, "may not be 0 when `maxSurge` is 0"))
     return errors + at_most_all(at, unavailable)
 
 
-def _daemon_strategy(path: str, strategy: Given) -> list[FieldError]:
+def _daemon_strategy(path: str, strategy: JsonObject) -> list[FieldError]:
     kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
     if kind == "OnDelete":
         return []
     if kind != "RollingUpdate" or rolling is None:
         return [unsupported(path, shown_strategy(strategy, _SHARES), ("RollingUpdate", "OnDelete"))]
-    errors = fact_errors("apps.v1.RollingUpdateDaemonSet", f"{path}.rollingUpdate", rolling)
+    errors = field_rule_errors("apps.v1.RollingUpdateDaemonSet", f"{path}.rollingUpdate", rolling)
     unavailable, surge = (share_of(rolling[share]) for share in _SHARES)
     if unavailable and surge:
         problem = "may not be set when maxUnavailable is non-zero"
@@ -356,7 +359,7 @@ def _daemon_strategy(path: str, strategy: Given) -> list[FieldError]:
     return errors
 
 
-def _template_generation(obj: Given) -> int:
+def _template_generation(obj: JsonObject) -> int:
     text = (obj["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, "")
     return int(text) if text.isdecimal() else 0
 
@@ -410,7 +413,7 @@ class StatefulSets(Workload):
         spec, errors = obj["spec"], []
         for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
             errors += claim_spec_errors(f"spec.volumeClaimTemplates[{index}].spec", claim["spec"])
-        errors += fact_errors("apps.v1.StatefulSetSpec#service", "spec", spec)
+        errors += field_rule_errors("apps.v1.StatefulSetSpec#service", "spec", spec)
         return errors + _spec_errors(spec)
 
     def validate_change(self, new: Object, old: Object) -> list[FieldError]:
@@ -428,27 +431,27 @@ class StatefulSets(Workload):
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
         status = new["status"]
         bounded = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-        errors = fact_errors("apps.v1.StatefulSetStatus", "status", status)
+        errors = field_rule_errors("apps.v1.StatefulSetStatus", "status", status)
         errors += replicas_errors(status, bounded, "status.readyReplicas")
         return errors + collision_errors(new, old)
 
 
-def _spec_errors(spec: Given) -> list[FieldError]:
-    errors = fact_errors("apps.v1.StatefulSetSpec#pods", "spec", spec)
+def _spec_errors(spec: JsonObject) -> list[FieldError]:
+    errors = field_rule_errors("apps.v1.StatefulSetSpec#pods", "spec", spec)
     errors += _strategy_errors("spec.updateStrategy", spec["updateStrategy"])
-    errors += fact_errors("apps.v1.StatefulSetSpec", "spec", spec)
+    errors += field_rule_errors("apps.v1.StatefulSetSpec", "spec", spec)
     return errors + selector_and_template_errors(
         {**spec, "template": _with_claims(spec)}, "statefulset", "", owner="StatefulSet"
     )
 
 
-def _with_claims(spec: Given) -> Given:
+def _with_claims(spec: JsonObject) -> JsonObject:
     """Return the template with a volume for every claim, and without the hostname and subdomain, which each pod gets
     from its StatefulSet.
     """
     template, claims = spec["template"], spec.get("volumeClaimTemplates") or ()
     names = [claim["metadata"].get("name", "") for claim in claims]
-    volumes: list[Given] = [
+    volumes: list[JsonObject] = [
         {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)
     ]
     inner = {name: value for name, value in template["spec"].items() if name not in ("hostname", "subdomain")}
@@ -456,10 +459,10 @@ def _with_claims(spec: Given) -> Given:
     return {**template, "spec": {**inner, "volumes": volumes}}
 
 
-def _strategy_errors(path: str, strategy: Given) -> list[FieldError]:
+def _strategy_errors(path: str, strategy: JsonObject) -> list[FieldError]:
     kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
     if kind == "RollingUpdate":
-        return fact_errors("apps.v1.StatefulSetUpdateStrategy", path, strategy)
+        return field_rule_errors("apps.v1.StatefulSetUpdateStrategy", path, strategy)
     if kind == "OnDelete":
         if rolling is None:
             return []

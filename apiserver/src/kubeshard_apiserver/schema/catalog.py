@@ -1,14 +1,13 @@
 """The built-in kinds of release 1.36 and their types, extracted from a server by `make types`.
 
-`kinds.json` contains the resources of every group version as in discovery, each with the name of its type.
-`types.json` contains the structs and their fields. Each field has a `type` in Go's notation (`*` if absent differs
-from zero, `[]` for lists, `map[string]`, names of structs such as `core.v1.Container`, and the names in
-`decoding.SCALARS`) and further facts: `required`, `always` (written even when empty), `go` (the name of the Go type,
-if it differs from the notation), `embedded` (the Go struct it is promoted from), `list`, `keys`, `map`, `merge-key`,
-`strategy`, `default`.
+`kinds.json` contains the resources of every group version as in discovery, each with the name of its type. `types.json`
+contains the structs and their fields. Each field has a `type` in Go's notation (`*` if absent differs from zero, `[]`
+for lists, `map[string]`, names of structs such as `core.v1.Container`, and the names in `decoding.SCALARS`) and
+markers: `required`, `always` (written even when empty), `go` (the name of the Go type, if it differs from the
+notation), `embedded` (the Go struct it is promoted from), `list`, `keys`, `map`, `merge-key`, `strategy`, `default`.
 
-Both are read on first use; a struct is built when a kind first needs it. The hand-written `facts.json` next to them
-defines the valid values of fields (see `resources.facts`).
+Both are read on first use; a struct is built when a kind first needs it. The hand-written `field_rules.json` next to
+them defines the valid values of fields (see `resources.field_rules`).
 """
 
 from __future__ import annotations
@@ -96,8 +95,8 @@ def struct(name: str) -> Struct:
         return _made[name]
     said = said_of(name)
     made = _made[name] = Struct(name.partition(".")[2], atomic=bool(said.get("atomic")))
-    for field, facts in said["fields"].items():
-        made.fields[field] = Field(made, field, _type(facts["type"], facts.get("go", "")), facts)
+    for field, markers in said["fields"].items():
+        made.fields[field] = Field(made, field, _type(markers["type"], markers.get("go", "")), markers)
     return made
 
 

@@ -205,24 +205,24 @@ class Map(Type):
 
 
 class Field:
-    """A field of a struct. `always` means that an encoder writes it even when it is empty. `facts` are its other
+    """A field of a struct. `always` means that an encoder writes it even when it is empty. `markers` are its other
     properties: list type, keys, merge key, default.
     """
 
-    __slots__ = ("always", "facts", "go_name", "name", "struct", "type")
+    __slots__ = ("always", "go_name", "markers", "name", "struct", "type")
 
-    def __init__(self, struct: Struct, name: str, type_: Type, facts: Mapping[str, Any]) -> None:
+    def __init__(self, struct: Struct, name: str, type_: Type, markers: Mapping[str, Any]) -> None:
         self.struct = struct
         self.name = name
         self.type = type_
-        self.facts = facts
-        self.go_name = str(facts.get("embedded", "")) + name
-        self.always = bool(facts.get("always")) or isinstance(type_, Struct)
+        self.markers = markers
+        self.go_name = str(markers.get("embedded", "")) + name
+        self.always = bool(markers.get("always")) or isinstance(type_, Struct)
 
     def missing(self) -> Any:
         """Returns the value of a missing field."""
-        if "default" in self.facts:
-            return self.facts["default"]
+        if "default" in self.markers:
+            return self.markers["default"]
         return self.type.filled() if isinstance(self.type, Struct) else self.type.zero()
 
 
@@ -261,7 +261,7 @@ class Struct(Type):
 
     @cached_property
     def _filled(self) -> list[Field]:
-        return [field for field in self.fields.values() if field.always or "default" in field.facts]
+        return [field for field in self.fields.values() if field.always or "default" in field.markers]
 
 
 class SchemaOr(Type):

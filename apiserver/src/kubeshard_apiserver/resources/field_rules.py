@@ -1,11 +1,11 @@
 """Rules for single fields, independent of the rest of the object: required, enums, formats, ranges, lengths.
 
-These facts are data. They are in `schema/facts.json`, next to the types: by struct type, in the order in which the
-server reports them. This module checks them in one pass over a struct's facts and the structs below it. Rules that
+These rules are data. They are in `schema/field_rules.json`, next to the types: by struct type, in the order in which
+the server reports them. This module checks them in one pass over a struct's rules and the structs below it. Rules that
 depend on a second field or on the old object are code, in the module of the kind.
 
 One type may stand for others that have the same fields under a different name. The text after a `#` names a subset of a
-type's facts, for types whose other rules come in between.
+type's rules, for types whose other rules come in between.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kubeshard_apiserver import schema
-from kubeshard_apiserver.resources import pod_names as forms
+from kubeshard_apiserver.objects import JsonObject
+from kubeshard_apiserver.resources import name_formats as forms
 from kubeshard_apiserver.resources import value_rules as values
 from kubeshard_apiserver.resources.addresses import address_errors, block_errors, endpoint_errors
 from kubeshard_apiserver.resources.pod_resources import (
@@ -37,7 +38,6 @@ from kubeshard_apiserver.status import (
     unsupported,
 )
 
-Given = Mapping[str, Any]
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 RULES: Mapping[str, Callable[[str, Any], list[FieldError]]] = {
     "address": address_errors,
@@ -55,11 +55,11 @@ RULES: Mapping[str, Callable[[str, Any], list[FieldError]]] = {
     "share_up_to_all": values.bounded_share_errors,
     "toleration": values.toleration_errors,
 }
-"""The functions that a fact can name as its `rule`."""
+"""The functions that a rule can name as its `rule`."""
 _EMPTY: tuple[Any, ...] = (None, "", 0, [])
 
 
-class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FieldRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A rule for one field, or for several. A missing field has the value `absent`; if that is None, nothing else is
     checked.
 
@@ -67,7 +67,7 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     * `most`: the maximum number of items in a list; nothing else is reported about a longer list.
     * `longest`: the maximum number of characters in a string; nothing else is reported about a longer string.
     * `among`: the allowed values, of the field or of each item in a list.
-    * `form`: the required format of the string, or of each string in a list: the name of a rule in `pod_names`.
+    * `form`: the required format of the string, or of each string in a list: the name of a format in `name_formats`.
     * `within`: the lowest and the highest value, or None for an open end.
     * `rule`: a rule for the value, or for each item in a list: a name in `RULES`.
     * `unique`: no earlier item has the same value. Applies to a field in a list of structs, or to the items of a list.
@@ -75,8 +75,8 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     * `words`: the server's message for a missing value, too many items, or a number out of range.
     * `told`: the server's message for a value that is not in `among`.
     * `whole`: errors in an item are reported at the path of the list instead of the item's.
-    * `of`: the type of the struct, or of the structs in the list, whose facts apply to it.
-    * `stops`: if this rule is violated, the remaining facts of the struct are not checked.
+    * `of`: the type of the struct, or of the structs in the list, whose rules apply to it.
+    * `stops`: if this rule is violated, the remaining rules of the struct are not checked.
     """
 
     fields: str
@@ -97,15 +97,15 @@ class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stops: bool = False
 
 
-def fact_errors(
-    type_: str, path: str, given: Given, seen: dict[str, set[Any]] | None = None
+def field_rule_errors(
+    type_: str, path: str, given: JsonObject, seen: dict[str, set[Any]] | None = None
 ) -> list[FieldError]:
-    """Check the facts of one struct. `path` is empty for a whole object. `seen` contains the values that the unique
+    """Check the rules of one struct. `path` is empty for a whole object. `seen` contains the values that the unique
     fields of earlier list items have; those of this item are added.
     """
     errors: list[FieldError] = []
     get = given.get
-    for field, absent, needed, holds, fact in _checks_of(type_):
+    for field, absent, needed, holds, rule in _checks_of(type_):
         value = get(field, absent)
         if value is None:
             if not needed:
@@ -113,26 +113,26 @@ def fact_errors(
         elif type(value) is not list and holds(value) and (value or not needed):
             continue  # the usual case: do not even build the path
         at = f"{path}.{field}" if path else field
-        taken = seen.setdefault(field, set()) if fact.unique and seen is not None else None
-        found = _field_errors(fact, at, value, taken, holds)
+        taken = seen.setdefault(field, set()) if rule.unique and seen is not None else None
+        found = _field_errors(rule, at, value, taken, holds)
         errors += found
-        if found and fact.stops:
+        if found and rule.stops:
             break
     return errors
 
 
-def list_errors(type_: str, path: str, items: Sequence[Given]) -> list[FieldError]:
-    """Check the facts of each item in a list."""
+def list_errors(type_: str, path: str, items: Sequence[JsonObject]) -> list[FieldError]:
+    """Check the rules of each item in a list."""
     seen: dict[str, set[Any]] = {}
     return [
         error
         for index, item in enumerate(items)
-        for error in fact_errors(type_, f"{path}[{index}]", item, seen)
+        for error in field_rule_errors(type_, f"{path}[{index}]", item, seen)
     ]
 
 
 def changed_errors(
-    path: str, fields: Collection[str], new: Given, old: Given, *, absent: Any = None
+    path: str, fields: Collection[str], new: JsonObject, old: JsonObject, *, absent: Any = None
 ) -> list[FieldError]:
     """Reject changes of immutable fields."""
     return [
@@ -143,47 +143,47 @@ def changed_errors(
 
 
 def _field_errors(
-    fact: Fact, at: str, value: Any, taken: set[Any] | None, holds: Callable[[Any], bool]
+    rule: FieldRule, at: str, value: Any, taken: set[Any] | None, holds: Callable[[Any], bool]
 ) -> list[FieldError]:
-    if fact.needed and value in _EMPTY:
-        return [required(at, fact.words)]
+    if rule.needed and value in _EMPTY:
+        return [required(at, rule.words)]
     if not isinstance(value, list):
-        return _value_errors(fact, at, value, taken)
-    if fact.most is not None and len(value) > fact.most:
-        return [invalid_value(at, value, fact.words) if fact.words else too_many(at, len(value), fact.most)]
-    if fact.of:
-        return list_errors(fact.of, at, value)
+        return _value_errors(rule, at, value, taken)
+    if rule.most is not None and len(value) > rule.most:
+        return [invalid_value(at, value, rule.words) if rule.words else too_many(at, len(value), rule.most)]
+    if rule.of:
+        return list_errors(rule.of, at, value)
     errors: list[FieldError] = []
     taken = set()
     for index, one in enumerate(value):
         if not holds(one):
-            errors += _value_errors(fact, at if fact.whole else f"{at}[{index}]", one, taken)
+            errors += _value_errors(rule, at if rule.whole else f"{at}[{index}]", one, taken)
     return errors
 
 
-def _value_errors(fact: Fact, at: str, value: Any, taken: set[Any] | None) -> list[FieldError]:
-    if fact.of:
-        return fact_errors(fact.of, at, value)
-    errors = [] if fact.blank and not value else _own_errors(fact, at, value)
-    if fact.unique and taken is not None:
+def _value_errors(rule: FieldRule, at: str, value: Any, taken: set[Any] | None) -> list[FieldError]:
+    if rule.of:
+        return field_rule_errors(rule.of, at, value)
+    errors = [] if rule.blank and not value else _own_errors(rule, at, value)
+    if rule.unique and taken is not None:
         errors += [duplicate(at, value)] if value in taken else []
         taken.add(value)
     return errors
 
 
-def _own_errors(fact: Fact, at: str, value: Any) -> list[FieldError]:
-    if fact.longest is not None and len(value) > fact.longest:
-        return [too_long(at, fact.longest)]
-    if fact.among and value not in fact.among:
-        return [invalid_value(at, value, fact.told) if fact.told else unsupported(at, value, fact.among)]
-    if fact.form:
-        return forms.wrong(at, value, getattr(forms, fact.form))
-    if fact.rule:
-        return RULES[fact.rule](at, value)
-    if fact.within is not None:
-        low, high = fact.within
+def _own_errors(rule: FieldRule, at: str, value: Any) -> list[FieldError]:
+    if rule.longest is not None and len(value) > rule.longest:
+        return [too_long(at, rule.longest)]
+    if rule.among and value not in rule.among:
+        return [invalid_value(at, value, rule.told) if rule.told else unsupported(at, value, rule.among)]
+    if rule.form:
+        return forms.wrong(at, value, getattr(forms, rule.form))
+    if rule.rule:
+        return RULES[rule.rule](at, value)
+    if rule.within is not None:
+        low, high = rule.within
         if (low is not None and value < low) or (high is not None and value > high):
-            return [invalid_value(at, value, fact.words or _range(low, high))]
+            return [invalid_value(at, value, rule.words or _range(low, high))]
     return []
 
 
@@ -199,45 +199,45 @@ class _Check(NamedTuple):
     needed: bool
     holds: Callable[[Any], bool]
     """A quick check that a value is valid. If it fails, the value is checked in full."""
-    fact: Fact
+    rule: FieldRule
 
 
 @cache
 def _checks_of(type_: str) -> tuple[_Check, ...]:
     return tuple(
-        _Check(field, fact.absent, fact.needed, _holds(fact), fact)
-        for fact in facts()[type_]
-        for field in fact.fields.split()
+        _Check(field, rule.absent, rule.needed, _holds(rule), rule)
+        for rule in field_rules()[type_]
+        for field in rule.fields.split()
     )
 
 
-def _holds(fact: Fact) -> Callable[[Any], bool]:
-    if fact.unique or fact.longest is not None:
+def _holds(rule: FieldRule) -> Callable[[Any], bool]:
+    if rule.unique or rule.longest is not None:
         return lambda value: False
-    if fact.of:
-        of = fact.of
-        return lambda value: not fact_errors(of, "", value)
-    if fact.among:
-        return frozenset((*fact.among, "") if fact.blank else fact.among).__contains__
-    if fact.form or fact.rule:
-        right = _text_holds(fact)
-        return (lambda value: not value or right(value)) if fact.blank else right
-    low, high = fact.within or (None, None)
+    if rule.of:
+        of = rule.of
+        return lambda value: not field_rule_errors(of, "", value)
+    if rule.among:
+        return frozenset((*rule.among, "") if rule.blank else rule.among).__contains__
+    if rule.form or rule.rule:
+        right = _text_holds(rule)
+        return (lambda value: not value or right(value)) if rule.blank else right
+    low, high = rule.within or (None, None)
     if low is not None and high is not None:
         return lambda value: low <= value <= high
     return lambda value: (low is None or value >= low) and (high is None or value <= high)
 
 
-def _text_holds(fact: Fact) -> Callable[[Any], bool]:
-    if fact.form:
-        form = getattr(forms, fact.form)
+def _text_holds(rule: FieldRule) -> Callable[[Any], bool]:
+    if rule.form:
+        form = getattr(forms, rule.form)
         return lambda value: not form(value)
-    rule = RULES[fact.rule]
-    return lambda value: not rule("", value)
+    check = RULES[rule.rule]
+    return lambda value: not check("", value)
 
 
 @cache
-def facts() -> Mapping[str, list[Fact]]:
-    """Return all facts, by type."""
-    text = (files(schema) / "facts.json").read_bytes()
-    return msgspec.json.decode(text, type=dict[str, list[Fact]])
+def field_rules() -> Mapping[str, list[FieldRule]]:
+    """Return all rules, by type."""
+    text = (files(schema) / "field_rules.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, list[FieldRule]])
