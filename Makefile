@@ -95,7 +95,7 @@ trips: $(STAMP) ## Count the modules that a watch event, a membership change, ct
 evaluation: $(STAMP) ## Repeat the published evaluation in about an hour, and write its tables to docs/evaluation.md (ARGS=--full: at full rates)
 	$(BIN)/python tools/evaluation.py $(ARGS)
 
-# The benchmarks of one part run in one process. docs/performance.md lists the others, which need a control plane and longer.
+# The benchmarks of one part run in one process. docs/project/performance.md lists the others, which need a control plane and longer.
 BENCHMARKS ?= workqueue store informer
 bench: $(STAMP) ## Run benchmarks: BENCHMARKS="workqueue store ...", the files of benchmarks/
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done

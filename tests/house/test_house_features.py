@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 from source_tree import ROOT, is_a_test, proofs
 
-PAGE = ROOT / "docs" / "reference" / "features.md"
+PAGE = ROOT / "docs" / "project" / "features.md"
 HEAD = "| capability | who | here | where | proof, or what is missing |"
 STATES = ("yes", "in part", "no")
 _NAME = re.compile(r"`([\w.]+)`")
