@@ -36,7 +36,7 @@ test-all: test test-system ## Run everything that needs neither Go nor a real ku
 PYTHONS ?= 3.12 3.13
 test-pythons: $(STAMP) ## Run the tests of each part on the other Python versions that this machine has
 	$(BIN)/python tools/test_pythons.py $(PYTHONS) -- -m "$(QUICK)" $(SPREAD) --kube=embedded \
-	  $(addprefix tests/,core runtime sharding workqueue crd tenure client cache controller manager shard sharder webhook) \
+	  $(addprefix tests/,core runtime sharding workqueue crd leases client cache controller manager shard sharder webhook) \
 	  apiserver/tests/apiserver $(ARGS)
 
 test-lowest: $(STAMP) ## Import everything and run a quick part of the tests with the oldest dependencies that pyproject.toml allows

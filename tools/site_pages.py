@@ -49,7 +49,7 @@ PACKAGES = (
     "controller",
     "logging",
     "manager",
-    "tenure",
+    "leases",
     "shard",
     "sharding",
     "webhook",

@@ -30,8 +30,8 @@ from kubeshard.core import (
     field,
     form_of,
 )
+from kubeshard.leases import Gate
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.tenure import Gate
 from kubeshard.testing.virtual_time import VirtualClock, settle
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.workqueue import ItemExponential

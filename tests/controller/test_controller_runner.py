@@ -45,9 +45,9 @@ from kubeshard.core import (
     Terminal,
     Unavailable,
 )
+from kubeshard.leases import Gate
 from kubeshard.runtime.logs import JsonFormatter, TextFormatter, get_logger
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.tenure import Gate
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 
 A, B = Key("ns", "a"), Key("ns", "b")

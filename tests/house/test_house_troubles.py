@@ -22,7 +22,7 @@ COMPONENTS = {
     "runtime": "Process",
     "shard": "Shard",
     "sharder": "Sharder",
-    "tenure": "Leases",
+    "leases": "Leases",
     "webhook": "Webhooks",
     "workqueue": "Work queue",
 }

@@ -8,15 +8,15 @@ from contextlib import AsyncExitStack
 from kubeshard.client import Client
 from kubeshard.controller.events import Event, EventRecorder
 from kubeshard.core import ConfigMap, Lease, ObjectMeta
+from kubeshard.leases import NoLeaseMetrics
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.tenure import NoTenureMetrics
 
 
 def candidate(client: Client, namespace: str, identity: str = "") -> LeaderElector:
     # A lost leadership would end the process of the tests.
     election = LeaderElection(name="lock", namespace=namespace, identity=identity, watchdog=False)
-    return LeaderElector(client, election, NoTenureMetrics())
+    return LeaderElector(client, election, NoLeaseMetrics())
 
 
 def fit() -> str | None:

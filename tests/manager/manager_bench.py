@@ -14,10 +14,10 @@ from kubeshard.cache.snapshot import Apply, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.core import GroupKind, KubeObject, ObjectMeta
+from kubeshard.leases import Gate
 from kubeshard.manager import HealthGate, LeaderElection, Manager
 from kubeshard.manager.runnable import Work
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.tenure import Gate
 from kubeshard.testing.virtual_time import VirtualClock, settle
 from kubeshard.testing.virtual_world import virtual_world
 
@@ -115,7 +115,7 @@ class Act(Reconciler[Item]):
         return None
 
 
-class FakeTenure:
+class FakeHeldLease:
     def __init__(self, order: list[str]) -> None:
         self.gate = Gate()
         self.loss: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -138,7 +138,7 @@ class FakeMembership:
     def __init__(self, order: list[str], wait: float = 0.0) -> None:
         self.order = order
         self.wait = wait
-        self.tenure: FakeTenure | None = None
+        self.held_lease: FakeHeldLease | None = None
         self.health: HealthGate = lambda: None
 
     async def prepare(
@@ -172,13 +172,13 @@ class FakeMembership:
         )
 
     @asynccontextmanager
-    async def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AsyncIterator[FakeTenure]:
+    async def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AsyncIterator[FakeHeldLease]:
         self.health = health
         await asyncio.sleep(self.wait)
         self.order.append("held")
-        self.tenure = FakeTenure(self.order)
+        self.held_lease = FakeHeldLease(self.order)
         try:
-            yield self.tenure
+            yield self.held_lease
         finally:
             self.order.append("left")
 

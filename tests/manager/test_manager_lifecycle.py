@@ -254,8 +254,8 @@ async def test_losing_the_right_cancels_work_at_once_without_grace() -> None:
     membership = FakeMembership(bench.order)
     run = await started(bench.manager([controller("sharded", act)], sharding=membership))
     await asyncio.sleep(3)
-    assert membership.tenure is not None
-    membership.tenure.loss.set_result("the Lease was seized")
+    assert membership.held_lease is not None
+    membership.held_lease.loss.set_result("the Lease was seized")
     with pytest.raises(RightLost, match="lost membership: the Lease was seized"):
         await run
     assert asyncio.get_running_loop().time() == 3
@@ -268,12 +268,12 @@ async def test_nothing_begins_while_the_right_is_about_to_end() -> None:
     bench, act = ManagerBench(item()), Act()
     membership = FakeMembership(bench.order)
     run = await started(bench.manager([controller("sharded", act)], sharding=membership))
-    assert membership.tenure is not None
-    membership.tenure.gate.close()
+    assert membership.held_lease is not None
+    membership.held_lease.gate.close()
     await bench.cache.tell(item("b", 2))
     await asyncio.sleep(5)
     assert len(act.began) == 1
-    membership.tenure.gate.open()
+    membership.held_lease.gate.open()
     await settle()
     assert len(act.began) == 2
     run.cancel()
@@ -528,7 +528,7 @@ async def test_the_end_is_bounded_for_whoever_enforces_it() -> None:
     manager = bench.manager([controller("sharded")], sharding=membership, graceful_timeout=30)
     manager.on_ending(bounds.append)
     run = await started(manager)
-    assert membership.tenure is not None
+    assert membership.held_lease is not None
     manager.stop()
     await run
     assert bounds == [40]
@@ -542,8 +542,8 @@ async def test_after_a_loss_the_end_is_bounded_by_seconds() -> None:
     manager = bench.manager([controller("sharded")], sharding=membership)
     manager.on_ending(bounds.append)
     run = await started(manager)
-    assert membership.tenure is not None
-    membership.tenure.loss.set_result("seized")
+    assert membership.held_lease is not None
+    membership.held_lease.loss.set_result("seized")
     with pytest.raises(RightLost):
         await run
     assert bounds == [3]

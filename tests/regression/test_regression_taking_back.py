@@ -19,7 +19,7 @@ from kubeshard.core import ApiError, ConfigMap, KubeObject, MergePatch, NotOurs,
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.shard import taking_back
-from kubeshard.shard.shard_lease import ShardTenure
+from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.shard.taking_back import Losses, TakingBack
 from kubeshard.sharder import delayed
 from kubeshard.sharder.config import SharderConfig
@@ -395,7 +395,7 @@ async def test_a_write_that_takes_back_an_object_and_is_late_takes_it_from_nobod
 
 @virtual_time
 async def test_a_shard_whose_lease_is_not_held_takes_nothing_back() -> None:
-    def lost(self: ShardTenure) -> None:
+    def lost(self: HeldShardLease) -> None:
         raise NotOurs("the Lease is lost")
 
     async with working(count=1) as team:
@@ -403,7 +403,7 @@ async def test_a_shard_whose_lease_is_not_held_takes_nothing_back() -> None:
         await asyncio.sleep(10)
         ((name, shard),) = world.owners().items()
         with pytest.MonkeyPatch.context() as patching:
-            patching.setattr(ShardTenure, "check", lost)
+            patching.setattr(HeldShardLease, "check", lost)
             await relabel(world, name, {LABEL: "ghost"})
             await asyncio.sleep(5)
         assert reads.reads[shard] == 1

@@ -1,4 +1,4 @@
-"""What a shard writes into its Lease, and when it acquires it. The lifecycle of a Lease itself is in tests/tenure."""
+"""What a shard writes into its Lease, and when it acquires it. The lifecycle of a Lease itself is in tests/leases."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
+from kubeshard.leases.state_machine import Create, Done, Get, LeaseStateMachine, Replace, State, Wait
 from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_claim import RETURNING_ANNOTATION, ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
@@ -20,7 +21,6 @@ from kubeshard.sharding.names import (
     STATE_LABEL,
     WATCHDOG_ANNOTATION,
 )
-from kubeshard.tenure.machine import Create, Done, Get, Machine, Replace, State, Wait
 
 ME = ShardIdentity("ring", "shard-0", "ns", Incarnation("pod-1", "boot", "x"))
 MINE = str(ME.incarnation)
@@ -71,7 +71,7 @@ class Shard:
 
     def __init__(self, takeover: Takeover = Takeover.AT_ONCE) -> None:
         self.claim = ShardClaim(ME, LeaseTiming(), takeover)
-        self.machine = Machine(self.claim, lambda low, high: (low + high) / 2)
+        self.machine = LeaseStateMachine(self.claim, lambda low, high: (low + high) / 2)
 
     def write(self, now: float, record: Callable[[float], Lease | None]) -> tuple[float, Create | Replace]:
         """Returns the next write and its time; every read returns the record of that time."""

@@ -226,7 +226,7 @@ class Client(Reads, Writes):
         """Raises ConfigurationError for unusable certificates. `limiter` bounds the request rate (default: no
         limit). `transport` replaces the connections that the world makes, for every client of its world. It
         belongs to one event loop, so in that world nothing has a thread with a connection of its own: a blocked loop
-        also delays the keeper of a Lease. Closing this client closes it.
+        also delays the renewal of a Lease. Closing this client closes it.
         """
         if transport is not None:
             world = dataclasses.replace(world, connect=_Given(transport), thread=lambda _: SameLoop())

@@ -16,7 +16,7 @@ from kubeshard.cache.informer import Informer
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.triggers import mapped
-from kubeshard.tenure.tenure import Gate
+from kubeshard.leases.held_lease import Gate
 
 
 class RemoteWatches:

@@ -50,10 +50,10 @@ from kubeshard.controller.unawaited import Noticing
 from kubeshard.core.clusters import HOME, located
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
+from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import context, get_logger
 from kubeshard.runtime.loop import being_cancelled
 from kubeshard.runtime.pace import Pace
-from kubeshard.tenure.tenure import Gate
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.metrics import QueueMetrics
 from kubeshard.workqueue.order import NORMAL

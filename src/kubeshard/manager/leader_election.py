@@ -1,7 +1,7 @@
 """Leader election: only one of several instances of a program acts.
 
 `LeaderElector.held()` waits until this instance is the leader, and returns the right to act, a
-`kubeshard.tenure.Tenure`:
+`kubeshard.leases.HeldLease`:
 
 - its gate closes two seconds before the deadline (start nothing new) and opens again if a renewal succeeds in time;
 - `lost()` returns one second before the deadline, or when another instance holds the Lease: cancel all work and end the
@@ -38,12 +38,12 @@ from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_dns_subdomain
+from kubeshard.leases.claim import Claim
+from kubeshard.leases.held_lease import HeldLease
+from kubeshard.leases.renewer import LeaseMetrics, LeaseRenewer
+from kubeshard.leases.state_machine import LeaseStateMachine
+from kubeshard.leases.timing import Timing
 from kubeshard.runtime.watchdog import NoSignals, NoWatchdog, Watchdog
-from kubeshard.tenure.claim import Claim
-from kubeshard.tenure.keeper import LeaseKeeper, TenureMetrics
-from kubeshard.tenure.machine import Machine
-from kubeshard.tenure.tenure import Tenure
-from kubeshard.tenure.timing import Timing
 
 HANG_TOLERANCE = 20.0
 """Seconds after the end of the lease duration when a leader that did not renew it counts as hung."""
@@ -65,7 +65,7 @@ class LeaderFence:
     shard = ""
 
     def __init__(self) -> None:
-        self.leadership: Tenure | None = None
+        self.leadership: HeldLease | None = None
 
     def covers(self, kind: Kind) -> bool:
         return False
@@ -121,12 +121,12 @@ AS_INIT = (
 
 
 class LeaderElector:
-    """One candidate for one Lease. Enter `held` once. `metrics` is called from the keeper's thread.
+    """One candidate for one Lease. Enter `held` once. `metrics` is called from the renewer's thread.
 
-    The keeper has its own client, with the configuration of `client`, in the same world.
+    The renewer has its own client, with the configuration of `client`, in the same world.
     """
 
-    def __init__(self, client: Client, election: LeaderElection, metrics: TenureMetrics) -> None:
+    def __init__(self, client: Client, election: LeaderElection, metrics: LeaseMetrics) -> None:
         world = client.world
         self.identity = election.identity or f"{world.host.name()}_{world.rng.token()}"
         self.fence = election.fence
@@ -136,7 +136,7 @@ class LeaderElector:
         self._metrics = metrics
         namespace = election.namespace or world.host.pod_namespace() or client.namespace
         claim = Claim(namespace, election.name, self.identity, election.timing)
-        self._machine = Machine(claim, world.rng.uniform)
+        self._machine = LeaseStateMachine(claim, world.rng.uniform)
 
     @property
     def leader(self) -> str:
@@ -154,12 +154,12 @@ class LeaderElector:
     @asynccontextmanager
     async def held(
         self, health: Callable[[], str | None], rewound: Callable[[], None] = lambda: None
-    ) -> AsyncIterator[Tenure]:
+    ) -> AsyncIterator[HeldLease]:
         """Enters when this instance has become the leader, however long that takes; renews until the block
         ends.
 
         `health` returns why this process is unfit to lead, or None: while it is unfit the Lease is not renewed. It is
-        called from the keeper's thread. `rewound` is called, in this loop, when the Lease shows that etcd was restored
+        called from the renewer's thread. `rewound` is called, in this loop, when the Lease shows that etcd was restored
         from a backup. Raises ConfigurationError where the watchdog would have no effect.
         """
         world, here = self._client.world, asyncio.get_running_loop()
@@ -174,10 +174,10 @@ class LeaderElector:
             own.observers.extend(partial(in_this_loop, observer) for observer in self._client.observers)
             return own
 
-        tenure = Tenure(self._clock, "this instance is no longer the leader", lambda: None)
-        keeper = LeaseKeeper(
+        held = HeldLease(self._clock, "this instance is no longer the leader", lambda: None)
+        renewer = LeaseRenewer(
             self._machine,
-            tenure,
+            held,
             health,
             connect=connect,
             watches=False,
@@ -186,8 +186,8 @@ class LeaderElector:
             metrics=self._metrics,
             rewound=partial(in_this_loop, rewound),
         )
-        async with keeper.held(world.thread(USER_AGENT), release=True):
-            yield tenure
+        async with renewer.held(world.thread(USER_AGENT), release=True):
+            yield held
 
     def _watchdog(self) -> Watchdog:
         if not self._election.watchdog:

@@ -58,6 +58,7 @@ from kubeshard.core.arguments import ArgumentHints
 from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
+from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.arguments import INSTEAD, check_arguments
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.caching import CacheSettings
@@ -80,7 +81,6 @@ from kubeshard.manager.surface import Surface, surface
 from kubeshard.manager.vitals import Vitals
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import REAL_WORLD, World
-from kubeshard.tenure.tenure import Gate
 
 _log = get_logger("kubeshard.manager")
 
@@ -290,9 +290,9 @@ class Manager(ArgumentHints):
             else:
                 caches = {cache.cluster: cache for cache in self._caches()}
                 held = self._sharding.held(self._vitals.unfit, caches)
-                async with holding(held, "membership", self._stop.ending) as tenure:
-                    if await self._work((tenure.gate,)):
-                        tenure.stopped_cleanly()
+                async with holding(held, "membership", self._stop.ending) as right:
+                    if await self._work((right.gate,)):
+                        right.stopped_cleanly()
 
     def _tell(self, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Records an event about this process, if something in the cluster stands for it."""

@@ -23,10 +23,10 @@ from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.core.kinds import GroupKind
+from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import Work
-from kubeshard.tenure.tenure import Gate
 
 HealthGate = Callable[[], str | None]
 """Returns why this process is unfit to keep its right to work, or None. It is safe to call from any thread and never
@@ -36,7 +36,7 @@ worker is far past its deadline.
 
 
 class Right(Protocol):
-    """The right to work, while it lasts. `kubeshard.tenure.Tenure` is one."""
+    """The right to work, while it lasts. `kubeshard.leases.HeldLease` is one."""
 
     @property
     def gate(self) -> Gate:

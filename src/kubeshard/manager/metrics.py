@@ -33,10 +33,10 @@ from prometheus_client.samples import Sample
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.metrics import TriggerStep
 from kubeshard.controller.outcomes import Ending, Outcome
+from kubeshard.leases.renewer import RENEWAL_FAILURES, RenewalFailure
 from kubeshard.manager.exposition import render
 from kubeshard.manager.http import Page, Request
 from kubeshard.manager.series import Counts, Durations, Levels
-from kubeshard.tenure.keeper import RENEWAL_FAILURES, RenewalFailure
 from kubeshard.version import __version__
 from kubeshard.workqueue.queue import WorkQueue
 

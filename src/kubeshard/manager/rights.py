@@ -27,13 +27,13 @@ async def holding(
     """Runs the block with a right. When the right is lost the block is cancelled at once, `ending` is called with the
     seconds that are left, and RightLost is raised (in an exception group).
     """
-    async with held as tenure, asyncio.TaskGroup() as tasks:
-        watcher = tasks.create_task(_raise_when_lost(tenure, what, ending), name=f"{what} watcher")
-        yield tenure
+    async with held as right, asyncio.TaskGroup() as tasks:
+        watcher = tasks.create_task(_raise_when_lost(right, what, ending), name=f"{what} watcher")
+        yield right
         watcher.cancel()
 
 
-async def _raise_when_lost(tenure: Right, what: str, ending: Callable[[float | None], None]) -> None:
-    reason = await tenure.lost()
+async def _raise_when_lost(right: Right, what: str, ending: Callable[[float | None], None]) -> None:
+    reason = await right.lost()
     ending(LOSS_GRACE)
     raise RightLost(f"lost {what}: {reason}")

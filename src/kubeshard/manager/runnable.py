@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kubeshard.core.errors import ConfigurationError, Unprepared
+from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
-from kubeshard.tenure.tenure import Gate
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from kubeshard.shard.handover import Arrivals, Floors
 from kubeshard.shard.identity import Incarnation, ShardIdentity, identify
 from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.shard_claim import Takeover
-from kubeshard.shard.shard_lease import ShardLease, ShardTenure
+from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
 from kubeshard.shard.sharding import Sharding
 from kubeshard.shard.timing import LeaseTiming, scaled
 from kubeshard.shard.wrapper import Handovers, shard_predicate
@@ -32,12 +32,12 @@ __all__ = [
     "Arrivals",
     "Floors",
     "Handovers",
+    "HeldShardLease",
     "Incarnation",
     "LeaseTiming",
     "ShardFence",
     "ShardIdentity",
     "ShardLease",
-    "ShardTenure",
     "Sharding",
     "Takeover",
     "identify",

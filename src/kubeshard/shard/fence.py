@@ -14,7 +14,7 @@ from kubeshard.shard.identity import ShardIdentity
 
 
 class ShardFence:
-    """The `kubeshard.client.fence.Fence` of one shard. `check` is `ShardTenure.check`, or anything else that raises
+    """The `kubeshard.client.fence.Fence` of one shard. `check` is `HeldShardLease.check`, or anything else that raises
     NotOurs in time.
     """
 

@@ -24,9 +24,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kubeshard.core.kinds import GroupResource
+from kubeshard.leases.renewer import RENEWAL_FAILURES, RenewalFailure
 from kubeshard.manager.series import Durations
 from kubeshard.shard.identity import ShardIdentity
-from kubeshard.tenure.keeper import RENEWAL_FAILURES, RenewalFailure
 
 PREFIX = "controller_sharding"
 
@@ -35,7 +35,7 @@ ACKNOWLEDGEMENT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300
 
 class ShardMetrics(Collector):
     """The metrics of one shard. `margin` returns the seconds until its right to work ends; `refused` and `unfenced`
-    return the writes that its client counted. The Lease's keeper also reports to it, from its own thread.
+    return the writes that its client counted. The Lease renewer also reports to it, from its own thread.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ShardMetrics(Collector):
         self._acknowledged[resource] += 1
         self._durations.series(self._shard.ring, *resource).observe(seconds)
 
-    # Implements TenureMetrics for the keeper
+    # Implements LeaseMetrics for the renewer
 
     def holding(self, name: str, holds: bool) -> None:
         self._held = holds

@@ -34,9 +34,9 @@ from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.objects import Form, PartialObject, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
+from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.identity import ShardIdentity
-from kubeshard.tenure.tenure import Gate
 
 PATIENCE = 30.0
 """Seconds. A proof of death is valid for 5, the request takes 5 at most, the kernel may deliver it for 4 more, and the

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.leases.claim import Claim, Patience
 from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
 from kubeshard.sharding.names import INCARNATION_ANNOTATION, RING_LABEL, SHARDER_IDENTITY, WATCHDOG_ANNOTATION
-from kubeshard.tenure.claim import Claim, Patience
 
 RETURNING_ANNOTATION = "alpha.sharding.timebertt.dev/returning"
 """On a Lease that was acquired after the name had been given up, until its holder has reclaimed the objects with that

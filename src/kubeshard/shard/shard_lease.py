@@ -1,15 +1,15 @@
 """A shard's Lease as the main loop uses it: held for the time of an `async with` block.
 
     lease = ShardLease(identify("my-ring", world=client.world), client)
-    async with lease.held(health) as tenure:
-        if tenure.returning:                # others may have considered this shard dead
+    async with lease.held(health) as held:
+        if held.returning:                # others may have considered this shard dead
             await reclaim(client.fenced(...), lease.shard, places)
-            tenure.objects_reclaimed()
-        ...                                 # start controllers; stop them when `await tenure.lost()` returns
-        tenure.stopped_cleanly()            # only when no worker, task or thread will write again
+            held.objects_reclaimed()
+        ...                                 # start controllers; stop them when `await held.lost()` returns
+        held.stopped_cleanly()            # only when no worker, task or thread will write again
 
 Guaranteed: the block is entered only when the Lease is ours; it is released (holder "", one second) only after
-`stopped_cleanly`; after `lost` no write passes `tenure.check`, the sockets of the controllers' client are reset, and a
+`stopped_cleanly`; after `lost` no write passes `held.check`, the sockets of the controllers' client are reset, and a
 process that does not leave the block in time is killed. Not guaranteed: that the block's body stops, which is up to its
 author.
 
@@ -23,14 +23,14 @@ from contextlib import asynccontextmanager
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.leases.held_lease import HeldLease
+from kubeshard.leases.renewer import LeaseMetrics, LeaseRenewer, NoLeaseMetrics
+from kubeshard.leases.state_machine import LeaseStateMachine
 from kubeshard.runtime.watchdog import NoSignals
 from kubeshard.runtime.world import World
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.shard_claim import ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.tenure.keeper import LeaseKeeper, NoTenureMetrics, TenureMetrics
-from kubeshard.tenure.machine import Machine
-from kubeshard.tenure.tenure import Tenure
 
 USER_AGENT = "shard-lease"
 """The suffix of the user agent of Lease requests."""
@@ -42,7 +42,7 @@ AS_INIT = (
 )
 
 
-class ShardTenure(Tenure):
+class HeldShardLease(HeldLease):
     """The right to act for the shard."""
 
     def __init__(self, world: World, claim: ShardClaim, abort: Callable[[], None]) -> None:
@@ -64,9 +64,9 @@ class ShardTenure(Tenure):
 class ShardLease:
     """The Lease of one process; `held` may be entered once.
 
-    `client` is what the controllers write with: its connections are reset when the Lease is lost. The keeper has its
+    `client` is what the controllers write with: its connections are reset when the Lease is lost. The renewer has its
     own client, with the same configuration and in the same world. `keep_on_stop` lets the Lease expire even after a
-    clean stop, so that a restart under the same name still has its objects. `metrics` is called from the keeper's
+    clean stop, so that a restart under the same name still has its objects. `metrics` is called from the renewer's
     thread.
 
     RBAC: `get`, `create`, `update`, `watch` on `leases` in the shard's namespace.
@@ -80,20 +80,20 @@ class ShardLease:
         timing: LeaseTiming | None = None,
         takeover: Takeover = Takeover.AFTER_RECORD,
         keep_on_stop: bool = False,
-        metrics: TenureMetrics | None = None,
+        metrics: LeaseMetrics | None = None,
     ) -> None:
         self.shard = shard
         self._client = client
         self._timing = timing or LeaseTiming()
         self._takeover = takeover
         self._keep_on_stop = keep_on_stop
-        self._metrics = metrics or NoTenureMetrics()
+        self._metrics = metrics or NoLeaseMetrics()
 
     @asynccontextmanager
     async def held(
         self, health: Callable[[], str | None] = lambda: None, rewound: Callable[[], None] = lambda: None
-    ) -> AsyncIterator[ShardTenure]:
-        """Enters when the Lease is ours. It is renewed while `health`, called from the keeper's thread, returns None.
+    ) -> AsyncIterator[HeldShardLease]:
+        """Enters when the Lease is ours. It is renewed while `health`, called from the renewer's thread, returns None.
         `rewound` is called from there when the Lease shows that etcd was restored from a backup.
 
         Raises ConfigurationError for a Lease whose holder is not a shard of this name, and in process 1 of a
@@ -110,10 +110,10 @@ class ShardLease:
         except NoSignals as error:
             raise ConfigurationError(AS_INIT) from error
         claim = ShardClaim(self.shard, self._timing, self._takeover, armed=bool(watchdog.kind))
-        tenure = ShardTenure(world, claim, self._client.transport.abort)
-        keeper = LeaseKeeper(
-            Machine(claim, world.rng.uniform),
-            tenure,
+        held = HeldShardLease(world, claim, self._client.transport.abort)
+        renewer = LeaseRenewer(
+            LeaseStateMachine(claim, world.rng.uniform),
+            held,
             health,
             connect=connect,
             watches=True,
@@ -122,5 +122,5 @@ class ShardLease:
             metrics=self._metrics,
             rewound=rewound,
         )
-        async with keeper.held(world.thread(USER_AGENT), release=not self._keep_on_stop):
-            yield tenure
+        async with renewer.held(world.thread(USER_AGENT), release=not self._keep_on_stop):
+            yield held

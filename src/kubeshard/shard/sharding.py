@@ -43,6 +43,7 @@ from kubeshard.core.grants import READ, Grant
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
+from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
 from kubeshard.manager.membership import HealthGate, Right
 from kubeshard.manager.metrics import Metrics
@@ -60,12 +61,11 @@ from kubeshard.shard.ring_resources import (
     undeclared_resources,
 )
 from kubeshard.shard.shard_claim import Takeover
-from kubeshard.shard.shard_lease import ShardLease, ShardTenure
+from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.shard.wrapper import shard_predicate
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import CONCURRENT_MOVES, SYNC_PERIOD
-from kubeshard.tenure.tenure import Gate
 
 Mode = Literal["shard", "sharder", "both"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -135,7 +135,7 @@ class Sharding:
         self._sync_period = sync_period
         self._concurrent_moves = concurrent_moves
         self._prepared: Prepared | None = None
-        self._tenure: ShardTenure | None = None
+        self._held: HeldShardLease | None = None
 
     async def prepare(
         self,
@@ -164,7 +164,7 @@ class Sharding:
         kinds = await find_kinds(objects, self.ring, resources, controllers)
         metrics = ShardMetrics(
             shard,
-            margin=lambda: self._tenure.margin() if self._tenure else 0.0,
+            margin=lambda: self._held.margin() if self._held else 0.0,
             refused=lambda: objects.refused_writes,
             unfenced=lambda: objects.unfenced_writes,
         )
@@ -320,23 +320,23 @@ class Sharding:
             with suppress(RuntimeError):  # the loop is closed: the cache is no longer read
                 loop.call_soon_threadsafe(caches[HOME].distrust)
 
-        async with lease.held(health, rewound) as tenure:
-            self._tenure = tenure
-            if not tenure.returning:
+        async with lease.held(health, rewound) as held:
+            self._held = held
+            if not held.returning:
                 prepared.reclaiming.reclaimed(prepared.kinds.keys())
                 taking_back = asyncio.create_task(
                     self._take_back(prepared, caches[self.objects_in]), name="taking back"
                 )
                 try:
-                    yield tenure
+                    yield held
                 finally:
                     taking_back.cancel()
                     await asyncio.wait([taking_back])
                 return
             async with asyncio.TaskGroup() as tasks:
                 cache = caches[self.objects_in]
-                reclaiming = tasks.create_task(self._reclaim(prepared, tenure, cache), name="reclaiming")
-                yield tenure
+                reclaiming = tasks.create_task(self._reclaim(prepared, held, cache), name="reclaiming")
+                yield held
                 reclaiming.cancel()
 
     async def _take_back(self, prepared: Prepared, cache: Cache) -> None:
@@ -347,13 +347,13 @@ class Sharding:
         home = prepared.client if self._given is None else None
         await prepared.taking_back.run(home, objects, cache)
 
-    async def _reclaim(self, prepared: Prepared, tenure: ShardTenure, cache: Cache) -> None:
+    async def _reclaim(self, prepared: Prepared, held: HeldShardLease, cache: Cache) -> None:
         """Runs if the name had been given up. Until it is done, what leaves may have been taken with good reason."""
         client = self.client(prepared.objects, self.objects_in)
         places = prepared.places(cache)
         prepared.reclaiming.reclaimed(prepared.kinds.keys() - {kind.group_kind for kind, _ in places})
         await prepared.reclaiming.reclaim(client, prepared.shard, places)
-        tenure.objects_reclaimed()
+        held.objects_reclaimed()
         await self._take_back(prepared, cache)
 
     @property
@@ -385,9 +385,9 @@ class Sharding:
         return ControllerRing(metadata=ObjectMeta(name=self.ring), spec=spec)
 
     def _check(self) -> None:
-        if self._tenure is None:
+        if self._held is None:
             raise NotOurs("the Lease of this shard is not held yet")
-        self._tenure.check()
+        self._held.check()
 
 
 class _NothingToLose:

@@ -1,4 +1,4 @@
-"""The timing of a shard's Lease: that of every Lease (`kubeshard.tenure.timing`), and one more setting.
+"""The timing of a shard's Lease: that of every Lease (`kubeshard.leases.timing`), and one more setting.
 
 | number | default | |
 |---|---|---|
@@ -17,9 +17,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kubeshard.leases.timing import Timing
 from kubeshard.runtime.transport import UNDELIVERED
 from kubeshard.sharding.leases import MAX_DURATION, MIN_DURATION
-from kubeshard.tenure.timing import Timing
 
 SHORTEST_LEASE, LONGEST_LEASE = MIN_DURATION, MAX_DURATION
 """Bounds of a held Lease's duration, also used to clamp what somebody else wrote."""

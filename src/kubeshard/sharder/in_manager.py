@@ -39,6 +39,7 @@ from kubeshard.controller.syncing import is_served, trouble, until_filled
 from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, LabelSelector
+from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector, LeaderFence
 from kubeshard.manager.membership import HealthGate
 from kubeshard.manager.metrics import Metrics
@@ -60,7 +61,6 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.leases import MAX_SHARDS
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER
-from kubeshard.tenure.tenure import Gate
 
 AFTER_FAILURE = 30.0
 """Seconds until an instance is a candidate again after its sharder crashed: another one leads meanwhile."""

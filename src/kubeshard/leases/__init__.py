@@ -4,9 +4,9 @@
 |---|---|
 | `timing` | durations and margins |
 | `claim` | who holds a Lease, when it may be taken over, and what its holder writes there |
-| `machine` | the state machine of a Lease: time and responses in, requests out |
-| `keeper` | drives the machine, in the workers' event loop or in a separate thread |
-| `tenure` | the right to act, as the workers see it |
+| `state_machine` | acquiring, renewing and releasing a Lease: time and responses in, requests out |
+| `renewer` | drives the state machine, in the workers' event loop or in a separate thread |
+| `held_lease` | the right to act, as the workers see it |
 
 Leader election (`kubeshard.manager.leader_election`) and a shard's Lease (`kubeshard.shard.shard_lease`) are two uses.
 
@@ -23,28 +23,28 @@ record creates the Lease at once, unless the holder recreates it first, at its n
 have no holder.
 """
 
-from kubeshard.tenure.claim import Claim, Patience
-from kubeshard.tenure.keeper import (
+from kubeshard.leases.claim import Claim, Patience
+from kubeshard.leases.held_lease import Gate, HeldLease
+from kubeshard.leases.renewer import (
     RENEWAL_FAILURES,
-    LeaseKeeper,
-    NoTenureMetrics,
+    LeaseMetrics,
+    LeaseRenewer,
+    NoLeaseMetrics,
     RenewalFailure,
-    TenureMetrics,
 )
-from kubeshard.tenure.machine import Machine
-from kubeshard.tenure.tenure import Gate, Tenure
-from kubeshard.tenure.timing import Timing
+from kubeshard.leases.state_machine import LeaseStateMachine
+from kubeshard.leases.timing import Timing
 
 __all__ = [
     "RENEWAL_FAILURES",
     "Claim",
     "Gate",
-    "LeaseKeeper",
-    "Machine",
-    "NoTenureMetrics",
+    "HeldLease",
+    "LeaseMetrics",
+    "LeaseRenewer",
+    "LeaseStateMachine",
+    "NoLeaseMetrics",
     "Patience",
     "RenewalFailure",
-    "Tenure",
-    "TenureMetrics",
     "Timing",
 ]

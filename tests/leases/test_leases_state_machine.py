@@ -11,9 +11,18 @@ from msgspec.structs import replace
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
-from kubeshard.tenure.claim import Claim
-from kubeshard.tenure.machine import UNFIT_POLL, Create, Done, Get, Machine, Replace, State, Wait
-from kubeshard.tenure.timing import Timing
+from kubeshard.leases.claim import Claim
+from kubeshard.leases.state_machine import (
+    UNFIT_POLL,
+    Create,
+    Done,
+    Get,
+    LeaseStateMachine,
+    Replace,
+    State,
+    Wait,
+)
+from kubeshard.leases.timing import Timing
 
 TIMING = Timing()
 WALL = 1_800_000_000.0
@@ -57,11 +66,11 @@ def middle(low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def machine(uniform: Callable[[float, float], float] = middle) -> Machine:
-    return Machine(Claim("ns", "lock", "me", TIMING), uniform)
+def machine(uniform: Callable[[float, float], float] = middle) -> LeaseStateMachine:
+    return LeaseStateMachine(Claim("ns", "lock", "me", TIMING), uniform)
 
 
-def holding(at: float = 100.0) -> Machine:
+def holding(at: float = 100.0) -> LeaseStateMachine:
     """Returns a state machine that acquired its Lease at `at`, with an immediate response."""
     m = machine()
     assert isinstance(m.next(at, WALL), Get)
@@ -74,7 +83,7 @@ def holding(at: float = 100.0) -> Machine:
 
 
 def until_it_writes(
-    m: Machine, record: Callable[[float], Lease | None], now: float
+    m: LeaseStateMachine, record: Callable[[float], Lease | None], now: float
 ) -> tuple[float, Create | Replace]:
     """Responds to every read with the record of that time."""
     while not isinstance(action := m.next(now, WALL), Create | Replace):
@@ -526,7 +535,7 @@ def test_release_writes_the_empty_holder_and_leaves_the_transitions() -> None:
     assert (m.released, m.holder, m.next(101.1, WALL)) == (True, "", Done())
 
 
-def _conflict_then_ours(m: Machine) -> None:
+def _conflict_then_ours(m: LeaseStateMachine) -> None:
     m.rejected(101.0)
     assert isinstance(m.next(101.0, WALL), Get)
     m.found(lease(rv="12"), 101.0)
@@ -536,17 +545,17 @@ def _conflict_then_ours(m: Machine) -> None:
     m.written(action.lease, 101.0)
 
 
-def _conflict_then_anothers(m: Machine) -> None:
+def _conflict_then_anothers(m: LeaseStateMachine) -> None:
     m.rejected(101.0)
     assert isinstance(m.next(101.0, WALL), Get)
     m.found(lease("other", rv="12"), 101.0)
 
 
-def _gone(m: Machine) -> None:
+def _gone(m: LeaseStateMachine) -> None:
     m.found(None, 101.0)
 
 
-def _unreachable(m: Machine) -> None:
+def _unreachable(m: LeaseStateMachine) -> None:
     now = 101.0
     m.failed("unreachable", now)
     while not isinstance(action := m.next(now, WALL), Done):
@@ -561,7 +570,9 @@ def _unreachable(m: Machine) -> None:
     ("course", "released"),
     [(_conflict_then_ours, True), (_conflict_then_anothers, False), (_gone, False), (_unreachable, False)],
 )
-def test_release_ends_whatever_the_server_says(course: Callable[[Machine], None], released: bool) -> None:
+def test_release_ends_whatever_the_server_says(
+    course: Callable[[LeaseStateMachine], None], released: bool
+) -> None:
     m = holding()
     m.release(101.0)
     assert isinstance(m.next(101.0, WALL), Replace)

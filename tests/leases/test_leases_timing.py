@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.tenure.timing import Timing
+from kubeshard.leases.timing import Timing
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@
 | `failure_pause` | 0.5 s | a holder's pause, up to twice as long, after a request without a response |
 | `stop_margin` | 2 s | before the deadline: start nothing new |
 | `cancel_margin` | 1 s | before the deadline: the right is over, running work is cancelled |
-| `max_conflicts` | 5 | this many consecutive renewals lost to other writers end the tenure |
+| `max_conflicts` | 5 | this many consecutive renewals lost to other writers end the right to act |
 
 The *rates* of two clocks may differ by as much as `lease_duration` and `renew_deadline` do; their absolute times do not
 matter.

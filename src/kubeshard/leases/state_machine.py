@@ -44,8 +44,8 @@ import msgspec
 
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.versions import compare
-from kubeshard.tenure.claim import Claim, Patience
-from kubeshard.tenure.timing import RENEW_JITTER
+from kubeshard.leases.claim import Claim, Patience
+from kubeshard.leases.timing import RENEW_JITTER
 
 
 class State(Enum):
@@ -115,7 +115,7 @@ UNFIT_POLL = 0.2
 """Seconds after which an unfit process checks again whether it may renew."""
 
 
-class Machine:
+class LeaseStateMachine:
     """Call `next` for an action, execute it, report the result, repeat. `uniform` draws a number between two others."""
 
     def __init__(self, claim: Claim, uniform: Callable[[float, float], float]) -> None:

@@ -37,15 +37,15 @@ class Candidate(Process):
         self.reason = ""
 
     async def run(self, *, clean: bool = True) -> None:
-        async with self.elector.held(self.health) as tenure:
+        async with self.elector.held(self.health) as held:
             since = self.now
-            lost, stop = asyncio.create_task(tenure.lost()), asyncio.create_task(self.stop.wait())
+            lost, stop = asyncio.create_task(held.lost()), asyncio.create_task(self.stop.wait())
             await asyncio.wait([lost, stop], return_when=asyncio.FIRST_COMPLETED)
             self.led.append((since, self.now))
             if lost.done():
                 self.reason = lost.result()
             elif clean:
-                tenure.stopped_cleanly()
+                held.stopped_cleanly()
             lost.cancel()
             stop.cancel()
 
@@ -107,7 +107,7 @@ async def test_leaders_say_what_ends_them_and_what_became_of_one_that_did_not_re
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = LeaseServer()
-    caplog.set_level(logging.INFO, "kubeshard.tenure")
+    caplog.set_level(logging.INFO, "kubeshard.leases")
     first, second, third = (Candidate(server, name) for name in "abc")
     first.stop.set()
     await first.run(clean=False)
@@ -185,10 +185,10 @@ async def test_a_seized_lease_ends_the_leadership_at_the_next_renewal() -> None:
 @virtual_time
 async def test_the_right_to_lead_ends_with_the_block_also_for_work_that_did_not_stop() -> None:
     candidate = Candidate(LeaseServer(), "a")
-    async with candidate.elector.held(candidate.health) as tenure:
-        tenure.check()
+    async with candidate.elector.held(candidate.health) as held:
+        held.check()
     with pytest.raises(NotOurs, match="no longer the leader"):
-        tenure.check()
+        held.check()
 
 
 @virtual_time

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from kubeshard.core.builtin import Lease
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
+from kubeshard.leases.timing import Timing
 from kubeshard.runtime.watchdog import ended_by_watchdog
-from kubeshard.tenure.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Drives the machine: sends requests to the API server, arms the watchdog, notifies the workers.
+"""Drives the state machine: sends requests to the API server, arms the watchdog, notifies the workers.
 
-Guaranteed: the keeper does not depend on the workers. With its own loop and connection, it stores results before the
+Guaranteed: the renewer does not depend on the workers. With its own loop and connection, it stores results before the
 workers' loop is notified, so a blocked loop can neither keep the Lease (`health` fails) nor write after the deadline
-(`Tenure.check`, the watchdog). A keeper that fails ends the tenure. Not guaranteed: anything if its own thread does not
-get to run; the watchdog covers that.
+(`HeldLease.check`, the watchdog). A renewer that fails ends the right to act. Not guaranteed: anything if its own
+thread does not get to run; the watchdog covers that.
 
 RBAC: `get`, `create`, `update` on `leases` in the Lease's namespace. If it watches, `watch` lets it see another holder
 at once instead of at the next renewal; it works without that permission.
@@ -31,14 +31,23 @@ from kubeshard.core.errors import (
     Unavailable,
 )
 from kubeshard.core.selectors import FieldSelector
+from kubeshard.leases.held_lease import HeldLease
+from kubeshard.leases.state_machine import (
+    LAST_STATES,
+    Create,
+    Done,
+    Get,
+    LeaseStateMachine,
+    Replace,
+    State,
+    Wait,
+)
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import error_line, get_logger
 from kubeshard.runtime.thread import LoopRunner
 from kubeshard.runtime.watchdog import EXIT_CODE, Watchdog
-from kubeshard.tenure.machine import LAST_STATES, Create, Done, Get, Machine, Replace, State, Wait
-from kubeshard.tenure.tenure import Tenure
 
-_log = get_logger("kubeshard.tenure")
+_log = get_logger("kubeshard.leases")
 
 LONGEST_SLEEP = 0.5
 """The longest sleep of a holder: sleeps do not count the time of a suspended machine."""
@@ -56,8 +65,8 @@ RenewalFailure = Literal["conflict", "forbidden", "throttled", "timeout", "unava
 RENEWAL_FAILURES: tuple[RenewalFailure, ...] = get_args(RenewalFailure)
 
 
-class TenureMetrics(Protocol):
-    """Observations of a keeper, for the Lease of that name. Called where the keeper runs: must not block or
+class LeaseMetrics(Protocol):
+    """Observations of a renewer, for the Lease of that name. Called where the renewer runs: must not block or
     raise.
     """
 
@@ -76,7 +85,7 @@ class TenureMetrics(Protocol):
         ...
 
 
-class NoTenureMetrics:
+class NoLeaseMetrics:
     def holding(self, name: str, holds: bool) -> None: ...
 
     def slow_path(self, name: str) -> None: ...
@@ -86,8 +95,8 @@ class NoTenureMetrics:
     def not_renewed(self, name: str, why: RenewalFailure) -> None: ...
 
 
-class LeaseKeeper:
-    """`connect` and `health` are called where `keep` runs, like everything here except `held`.
+class LeaseRenewer:
+    """`connect` and `health` are called where `renew` runs, like everything here except `held`.
 
     `health`: why this process is not fit to hold the Lease, None if it is. `watches`: whether the Lease is watched
     while it is held. `rewound` is called when the Lease shows that etcd was restored from a backup.
@@ -95,20 +104,20 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        machine: Machine,
-        tenure: Tenure,
+        machine: LeaseStateMachine,
+        held_lease: HeldLease,
         health: Callable[[], str | None],
         *,
         connect: Callable[[], AbstractAsyncContextManager[Client]],
         watches: bool,
         watchdog: Watchdog,
         clock: Clock,
-        metrics: TenureMetrics,
+        metrics: LeaseMetrics,
         rewound: Callable[[], None],
     ) -> None:
         self._machine = machine
         self._claim = machine.claim
-        self._tenure = tenure
+        self._held_lease = held_lease
         self._health = health
         self._connect = connect
         self._watches = watches
@@ -131,41 +140,41 @@ class LeaseKeeper:
         self._told_waiting = ""
         self._told_unfit = False
         self._end: float | None = None
-        """For a lost tenure: when the process must have ended."""
+        """For a lost Lease: when the process must have ended."""
 
     @asynccontextmanager
     async def held(self, runner: LoopRunner, *, release: bool) -> AsyncIterator[None]:
         """Enters when the Lease is ours, however long that takes, and keeps it until the block ends. Leaving releases
-        it if the tenure was `stopped_cleanly` and `release` is True. Otherwise the Lease expires, so that nobody
-        takes over while work that did not end may still write.
+        it if `stopped_cleanly` was called and `release` is True. Otherwise the Lease expires, so that nobody takes over
+        while work that did not end may still write.
 
         Raises ConfigurationError for a Lease that will never be ours, and unexpected errors.
         """
-        tenure, self._release = self._tenure, release
-        keeping = asyncio.create_task(runner.run(self.keep), name="lease keeper")
-        keeping.add_done_callback(self._ended)
-        acquiring = asyncio.create_task(tenure.acquired(), name="acquiring")
+        held_lease, self._release = self._held_lease, release
+        renewing = asyncio.create_task(runner.run(self.renew), name="lease renewer")
+        renewing.add_done_callback(self._ended)
+        acquiring = asyncio.create_task(held_lease.acquired(), name="acquiring")
         try:
             try:
-                await asyncio.wait((acquiring, keeping), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((acquiring, renewing), return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
-                tenure.stopped_cleanly()  # nothing has started
+                held_lease.stopped_cleanly()  # nothing has started
                 raise
-            if keeping.done():
-                await keeping
+            if renewing.done():
+                await renewing
             yield
         finally:
             acquiring.cancel()
             self._leaving = True
-            tenure.leave()
+            held_lease.leave()
             runner.post(self._leave)
-            await keeping
+            await renewing
 
     def _ended(self, _: asyncio.Task[None]) -> None:
         if not self._leaving:
-            self._tenure.lose("the keeper of the Lease has ended")
+            self._held_lease.lose("the renewal of the Lease has ended")
 
-    async def keep(self) -> None:
+    async def renew(self) -> None:
         """Acquires and renews until the Lease is lost or released."""
         if self._leaving:  # before anything can be posted to this loop
             self._leave()
@@ -176,15 +185,15 @@ class LeaseKeeper:
             except Exception as error:
                 if not self._granted:
                     raise
-                self._log.crash("The keeper of a Lease crashed", error)
-                self._machine.break_down(f"the keeper of the Lease crashed: {error_line(error)}")
+                self._log.crash("The renewal of a Lease crashed", error)
+                self._machine.break_down(f"the renewal of the Lease crashed: {error_line(error)}")
             finally:
                 if watching:
                     watching.cancel()
                     await asyncio.wait([watching])
             await self._conclude()
 
-    # Driving the machine
+    # Driving the state machine
 
     async def _drive(self, client: Client) -> None:
         machine = self._machine
@@ -321,7 +330,7 @@ class LeaseKeeper:
                     fate=self._claim.fate(former),
                 )
             self._metrics.holding(self._claim.name, True)
-        self._tenure.renewed(machine.begin_until, machine.work_until)
+        self._held_lease.renewed(machine.begin_until, machine.work_until)
 
     def _armed(self) -> str:
         if not self._watchdog.kind:
@@ -349,7 +358,7 @@ class LeaseKeeper:
             "Lost the Lease", reason=machine.reason, **{"process": fate} if self._watchdog.kind else {}
         )
         self._metrics.holding(self._claim.name, False)
-        self._tenure.lose(machine.reason)
+        self._held_lease.lose(machine.reason)
         self._cut_short()
 
     # The end
@@ -361,7 +370,7 @@ class LeaseKeeper:
         if self._left.is_set():
             return
         self._left.set()
-        if not self._tenure.stopped:
+        if not self._held_lease.stopped:
             self._machine.abandon("work may not have stopped, so the Lease is left to expire")
         elif self._release:
             self._machine.release(self._clock.boottime())
@@ -386,7 +395,7 @@ class LeaseKeeper:
         else:
             self._log.info("Stopped keeping the Lease", reason=machine.reason)
             self._metrics.holding(self._claim.name, False)
-        if self._tenure.stopped:
+        if self._held_lease.stopped:
             self._watchdog.disarm()
 
     async def _see_the_end(self) -> None:

@@ -1,4 +1,4 @@
-"""The keeper on virtual time, against a server in memory: what its users see of their right to work."""
+"""The renewer on virtual time, against a server in memory: what its users see of their right to work."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from lease_bench import LeaseServer, Process, Trouble, refused, status, unanswered
 
 from kubeshard.core.errors import NotOurs
+from kubeshard.leases.held_lease import HeldLease
 from kubeshard.runtime.thread import LoopThread
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
-from kubeshard.tenure.tenure import Tenure
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 
 WATCHING = pytest.mark.parametrize("watches", [True, False], ids=["watching", "not watching"])
@@ -31,13 +31,13 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 @virtual_time
 async def test_the_lease_is_renewed_every_two_seconds_and_keeps_what_others_wrote() -> None:
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         await settle()  # the watch is open
         process.server.edit(labels={"team": "a"})
         await asyncio.sleep(59)
-        tenure.check()
-        assert tenure.gate.is_open
-        tenure.stopped_cleanly()
+        held.check()
+        assert held.gate.is_open
+        held.stopped_cleanly()
     times = [at for at, _ in process.server.writes]
     assert times[:-1] == [2.0 * n for n in range(30)]
     assert process.server.lease is not None
@@ -48,11 +48,11 @@ async def test_the_lease_is_renewed_every_two_seconds_and_keeps_what_others_wrot
 @virtual_time
 async def test_after_a_proven_stop_the_lease_is_released_and_the_watchdog_called_off() -> None:
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         await asyncio.sleep(5)
         assert process.watchdog.deadline == 14
-        tenure.stopped_cleanly()
-        assert not tenure.holds()
+        held.stopped_cleanly()
+        assert not held.holds()
     spec = process.server.spec
     assert (spec.holder_identity, spec.lease_duration_seconds, spec.lease_transitions) == ("", 1, 0)
     assert spec.acquire_time == spec.renew_time
@@ -68,15 +68,15 @@ async def test_without_a_proven_stop_the_lease_is_left_to_expire_under_the_watch
     assert process.server.holder == "me"
     assert process.watchdog.deadline == 14
     with pytest.raises(NotOurs):
-        process.tenure.check()
-    assert not process.tenure.gate.is_open
+        process.held_lease.check()
+    assert not process.held_lease.gate.is_open
 
 
 @virtual_time
 async def test_a_lease_can_be_kept_after_a_proven_stop() -> None:
     process = Process(LeaseServer())
-    async with process.held(release=False) as tenure:
-        tenure.stopped_cleanly()
+    async with process.held(release=False) as held:
+        held.stopped_cleanly()
     assert process.server.holder == "me"
     assert process.watchdog.deadline is None
 
@@ -93,11 +93,11 @@ async def test_an_error_of_the_work_passes_through_and_the_lease_is_kept() -> No
 @virtual_time
 async def test_metrics_say_who_holds_and_how_often_a_renewal_needed_a_read() -> None:
     process = Process(LeaseServer(), watches=False)
-    async with process.held() as tenure:
+    async with process.held() as held:
         process.server.edit(labels={"team": "a"})  # the next renewal is based on an older version
         await asyncio.sleep(3)
         assert (process.metrics.holds, process.metrics.slow) == ([False, True], 1)
-        tenure.stopped_cleanly()
+        held.stopped_cleanly()
     assert (process.metrics.holds, process.metrics.slow) == ([False, True, False], 1)
 
 
@@ -115,15 +115,15 @@ def test_the_right_ends_one_second_before_the_deadline_counted_from_the_last_ren
     async def run() -> None:
         process = Process(LeaseServer(), watches=watches)
         process.server.slow = 1.0
-        async with process.held() as tenure:
+        async with process.held() as held:
             began = process.now - 1.0
             assert process.watchdog.deadline == began + 10
             process.server.trouble = trouble
             process.server.loses_answers = trouble is None
-            assert (await tenure.lost()).startswith("not renewed for 9s: ")
+            assert (await held.lost()).startswith("not renewed for 9s: ")
             assert process.now == pytest.approx(began + 9)
-            assert not tenure.holds()
-            assert not tenure.gate.is_open
+            assert not held.holds()
+            assert not held.gate.is_open
             assert process.aborts == 1
             assert process.watchdog.deadline == began + 10
         assert process.watchdog.bitten_at is None
@@ -136,93 +136,93 @@ def test_the_right_ends_one_second_before_the_deadline_counted_from_the_last_ren
 @virtual_time
 async def test_the_deadline_counts_from_the_start_of_a_slow_renewal() -> None:
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         await asyncio.sleep(19.5)
         process.server.slow = 1.9
         await asyncio.sleep(1)  # the renewal of 20 is in flight, and is answered at 21.9
         process.server.down = True
-        await tenure.lost()
+        await held.lost()
         assert process.now == 29
 
 
 @virtual_time
 async def test_one_dead_connection_does_not_end_the_right() -> None:
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         await asyncio.sleep(19.5)
         process.server.down = True
         await asyncio.sleep(3)
         process.server.down = False
         await asyncio.sleep(60)
-        assert tenure.holds()
+        assert held.holds()
 
 
 @virtual_time
 async def test_the_gate_closes_two_seconds_before_the_deadline_even_while_an_attempt_hangs() -> None:
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         await asyncio.sleep(1)
         process.server.down = True
         await asyncio.sleep(6.9)
-        assert tenure.gate.is_open
+        assert held.gate.is_open
         await asyncio.sleep(0.2)
-        assert not tenure.gate.is_open
-        assert tenure.holds()
+        assert not held.gate.is_open
+        assert held.holds()
 
 
 @virtual_time
 async def test_a_renewal_within_the_last_seconds_opens_the_gate_again() -> None:
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         process.sick = "a worker hangs"
         await asyncio.sleep(8.5)
-        assert not tenure.gate.is_open
+        assert not held.gate.is_open
         process.sick = None
         await asyncio.sleep(0.3)
-        assert tenure.gate.is_open
-        assert tenure.holds()
+        assert held.gate.is_open
+        assert held.holds()
 
 
 @pytest.mark.regression
 @virtual_time
 async def test_a_renewal_of_which_a_blocked_loop_hears_too_late_opens_no_gate() -> None:
     clock = VirtualClock()
-    tenure = Tenure(clock, "over", lambda: None)
+    held = HeldLease(clock, "over", lambda: None)
     begun: list[str] = []
 
     async def work() -> None:
-        await tenure.gate.passed()
+        await held.gate.passed()
         begun.append("work")
 
     working = asyncio.create_task(work())
     await settle()
-    tenure.renewed(clock.boottime() - 0.5, clock.boottime() + 0.5)
-    await tenure.acquired()
+    held.renewed(clock.boottime() - 0.5, clock.boottime() + 0.5)
+    await held.acquired()
     await settle()
-    assert (begun, tenure.gate.is_open, tenure.holds()) == ([], False, True)
-    tenure.renewed(clock.boottime() + 1, clock.boottime() + 2)
+    assert (begun, held.gate.is_open, held.holds()) == ([], False, True)
+    held.renewed(clock.boottime() + 1, clock.boottime() + 2)
     await working
 
 
 @virtual_time
 async def test_sleep_of_the_machine_counts_against_the_deadline() -> None:
     process = Process(LeaseServer(), watches=False)
-    async with process.held() as tenure:
+    async with process.held() as held:
         await asyncio.sleep(0.5)
         writes = len(process.server.writes)
         process.clock.suspend(3600)
-        assert not tenure.holds()
+        assert not held.holds()
         async with asyncio.timeout(0.6):
-            assert "not renewed" in await tenure.lost()
+            assert "not renewed" in await held.lost()
         assert len(process.server.writes) == writes
 
 
 @virtual_time
 async def test_an_unfit_process_loses_its_lease_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         process.health = lambda: f"a worker is {process.now:.0f} s over its limit"  # type: ignore[method-assign]
-        assert await tenure.lost() == "not renewed for 9s: a worker is 9 s over its limit"
+        assert await held.lost() == "not renewed for 9s: a worker is 9 s over its limit"
         assert process.now == 9
     assert warnings(caplog) == ["Not renewing the Lease: this process is unfit to hold it"]
 
@@ -233,11 +233,11 @@ async def test_a_process_whose_health_cannot_be_told_is_unfit() -> None:
         raise KeyError("worker")
 
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         process.health = fails  # type: ignore[method-assign]
         await asyncio.sleep(3)
-        assert tenure.holds()
-        assert "its health check failed: KeyError" in await tenure.lost()
+        assert held.holds()
+        assert "its health check failed: KeyError" in await held.lost()
 
 
 # -- other holders of the Lease
@@ -248,12 +248,12 @@ def test_another_holder_stops_the_work_at_once(holder: str) -> None:
     @virtual_time
     async def run() -> None:
         process = Process(LeaseServer())
-        async with process.held() as tenure:
+        async with process.held() as held:
             await asyncio.sleep(1)
             process.server.edit(holder=holder)
-            assert (await tenure.lost()).startswith("the Lease is held by")
+            assert (await held.lost()).startswith("the Lease is held by")
             assert process.now == 1
-            assert not tenure.holds()
+            assert not held.holds()
             assert process.aborts == 1
             assert process.watchdog.deadline == 3
         assert process.server.holder == holder
@@ -264,14 +264,14 @@ def test_another_holder_stops_the_work_at_once(holder: str) -> None:
 @virtual_time
 async def test_another_holder_is_heard_of_while_a_renewal_hangs() -> None:
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         await asyncio.sleep(1)
         process.server.slow = 1.9
         await asyncio.sleep(1.5)  # a renewal is in flight
         process.server.edit(holder="somebody")
-        await tenure.lost()
+        await held.lost()
         assert process.now == 2.5
-        assert not tenure.holds()
+        assert not held.holds()
 
 
 @pytest.mark.parametrize("how", ["not watching", "the watch broke"])
@@ -279,11 +279,11 @@ def test_without_a_watch_another_holder_is_noticed_at_the_next_renewal(how: str)
     @virtual_time
     async def run() -> None:
         process = Process(LeaseServer(), watches=how != "not watching")
-        async with process.held() as tenure:
+        async with process.held() as held:
             process.server.cut_watches()
             await asyncio.sleep(0.1)
             process.server.edit(holder="somebody")
-            await tenure.lost()
+            await held.lost()
             assert process.now == 2.0
 
     run()
@@ -294,12 +294,12 @@ def test_a_deleted_lease_is_created_again(watches: bool, at: float) -> None:
     @virtual_time
     async def run() -> None:
         process = Process(LeaseServer(), watches=watches)
-        async with process.held() as tenure:
+        async with process.held() as held:
             await asyncio.sleep(0.5)
             process.server.delete()
             await asyncio.sleep(10)
             assert [time for time, method in process.server.requests if method == "POST"] == [0.0, at]
-            assert tenure.holds()
+            assert held.holds()
 
     run()
 
@@ -311,7 +311,7 @@ def test_a_restored_server_costs_a_renewal_or_the_right(watches: bool) -> None:
         for holder in ("me", "other"):
             process = Process(LeaseServer(), watches=watches)
             backup = None
-            async with process.held() as tenure:
+            async with process.held() as held:
                 backup = process.server.lease
                 await asyncio.sleep(5)
                 assert backup is not None
@@ -320,7 +320,7 @@ def test_a_restored_server_costs_a_renewal_or_the_right(watches: bool) -> None:
                 process.server.edit(holder=holder)
                 await asyncio.sleep(20)
                 assert process.rewinds == 1
-                assert tenure.holds() is (holder == "me")
+                assert held.holds() is (holder == "me")
 
     run()
 
@@ -335,9 +335,9 @@ async def test_a_watch_that_fails_unforeseen_leaves_it_to_the_renewals(
         raise ZeroDivisionError
 
     process.server.stream = fails  # type: ignore[method-assign]
-    async with process.held() as tenure:
+    async with process.held() as held:
         await asyncio.sleep(30)
-        assert tenure.holds()
+        assert held.holds()
     assert [record.msg for record in caplog.records if record.levelname == "ERROR"] == [
         "The Lease cannot be watched"
     ]
@@ -350,9 +350,9 @@ async def test_a_watch_that_fails_unforeseen_leaves_it_to_the_renewals(
 async def test_a_process_that_does_not_leave_is_ended_at_its_deadline() -> None:
     process = Process(LeaseServer())
     async with AsyncExitStack() as stack:
-        tenure = await stack.enter_async_context(process.held())
+        held = await stack.enter_async_context(process.held())
         process.server.down = True
-        await tenure.lost()
+        await held.lost()
         await asyncio.sleep(5)
         assert process.watchdog.bitten_at == 10
 
@@ -367,7 +367,7 @@ async def test_the_process_is_bitten_also_when_the_reset_of_its_connections_fail
     told = False
 
     def fails() -> None:
-        order.append(f"reset, may write: {process.tenure.holds()}, told: {told}")
+        order.append(f"reset, may write: {process.held_lease.holds()}, told: {told}")
         raise RuntimeError("set changed size during iteration")
 
     def tells(*args: Any) -> None:
@@ -379,30 +379,30 @@ async def test_the_process_is_bitten_also_when_the_reset_of_its_connections_fail
         order.append("arm")
         raise OSError("no timer")
 
-    monkeypatch.setattr(process.tenure, "_abort", fails)
-    async with process.held() as tenure:
-        post = tenure._in_loop
-        monkeypatch.setattr(tenure, "_in_loop", tells)
+    monkeypatch.setattr(process.held_lease, "_abort", fails)
+    async with process.held() as held:
+        post = held._in_loop
+        monkeypatch.setattr(held, "_in_loop", tells)
         process.sick = "unwell"
         await asyncio.sleep(4)
         monkeypatch.setattr(process.watchdog, "arm", refuses)
         await asyncio.sleep(30)
-        assert not tenure.holds()
-        assert not tenure.gate.is_open
-        assert await tenure.lost()
+        assert not held.holds()
+        assert not held.gate.is_open
+        assert await held.lost()
         assert order[:2] == ["arm", "reset, may write: False, told: True"]
         assert process.watchdog.bitten_at is not None
-        tenure.stopped_cleanly()
+        held.stopped_cleanly()
 
 
 @virtual_time
-async def test_a_keeper_that_crashes_ends_the_right_with_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_renewer_that_crashes_ends_the_right_with_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         await asyncio.sleep(1)
         monkeypatch.setattr(process.machine, "written", None)
-        assert "the keeper of the Lease crashed: TypeError" in await tenure.lost()
-        assert not tenure.holds()
+        assert "the renewal of the Lease crashed: TypeError" in await held.lost()
+        assert not held.holds()
         assert process.aborts == 1
     assert process.server.holder == "me"
 
@@ -463,10 +463,10 @@ async def test_leaving_without_a_proven_stop_does_not_wait_for_a_renewal_that_ha
 @virtual_time
 async def test_a_release_that_is_not_answered_is_tried_until_the_deadline_and_not_after() -> None:
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         await asyncio.sleep(1)
         process.server.down = True
-        tenure.stopped_cleanly()
+        held.stopped_cleanly()
     assert process.now == 10
     assert process.watchdog.deadline is None
 
@@ -474,16 +474,16 @@ async def test_a_release_that_is_not_answered_is_tried_until_the_deadline_and_no
 @virtual_time
 async def test_a_stop_during_a_renewal_releases_what_the_renewal_wrote() -> None:
     process = Process(LeaseServer())
-    async with process.held() as tenure:
+    async with process.held() as held:
         await asyncio.sleep(1)
         process.server.slow = 1.5
         await asyncio.sleep(2)  # the renewal of 2 is in flight
-        tenure.stopped_cleanly()
+        held.stopped_cleanly()
     assert process.server.holder == ""
 
 
 @pytest.mark.regression
-async def test_a_stop_that_comes_before_the_keepers_thread_runs_is_heeded(
+async def test_a_stop_that_comes_before_the_renewers_thread_runs_is_heeded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     may_run = threading.Event()
@@ -533,13 +533,13 @@ async def test_an_outage_is_told_once_however_it_shows(caplog: pytest.LogCapture
 async def test_a_lease_that_may_be_read_but_not_written_is_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "kubeshard.tenure")
+    caplog.set_level("INFO", "kubeshard.leases")
     process = Process(LeaseServer())
     process.server.read_only = True
     asyncio.get_running_loop().call_later(60, setattr, process.server, "read_only", False)
-    async with process.held() as tenure:
+    async with process.held() as held:
         assert 60 <= process.now <= 65
-        tenure.stopped_cleanly()
+        held.stopped_cleanly()
     told = ["A request for the Lease failed", "Acquired the Lease", "Stopped keeping the Lease"]
     assert [record.msg for record in caplog.records] == told
 
@@ -559,7 +559,7 @@ async def test_a_missing_namespace_is_asked_for_at_the_pace_of_candidates() -> N
     await asyncio.wait([entering])
 
 
-# -- several keepers
+# -- several renewers
 
 
 @virtual_time
@@ -568,13 +568,13 @@ async def test_two_holders_never_overlap_when_the_first_is_cut_off() -> None:
     first, second = Process(server, "a"), Process(LeaseServer(), "b")
     second.server = server
     over = 0.0
-    async with first.held() as tenure:
+    async with first.held() as held:
         await asyncio.sleep(10.5)
         waiting = asyncio.create_task(second.held().__aenter__())
         await settle()
         first.server = LeaseServer()  # another network
         first.sick = "cut off"
-        await tenure.lost()
+        await held.lost()
         over = first.now
     await waiting
     assert over == 19
@@ -584,16 +584,16 @@ async def test_two_holders_never_overlap_when_the_first_is_cut_off() -> None:
 @virtual_time
 async def test_of_many_candidates_one_holds_at_any_time() -> None:
     server = LeaseServer()
-    held: list[tuple[float, float]] = []
+    terms: list[tuple[float, float]] = []
     stops = {f"c{n}": asyncio.Event() for n in range(6)}
 
     async def work(process: Process) -> None:
-        async with process.held() as tenure:
+        async with process.held() as held:
             since = process.now
             await stops[process.identity].wait()
-            held.append((since, process.now))
+            terms.append((since, process.now))
             if process.identity != "c2":
-                tenure.stopped_cleanly()
+                held.stopped_cleanly()
 
     async with asyncio.TaskGroup() as group:
         for identity in stops:
@@ -601,20 +601,20 @@ async def test_of_many_candidates_one_holds_at_any_time() -> None:
         for _ in stops:
             await asyncio.sleep(40)
             stops[server.holder or ""].set()
-    assert len(held) == 6
-    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(sorted(held)))
+    assert len(terms) == 6
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(sorted(terms)))
 
 
-def test_what_the_keeper_says_after_the_end_changes_nothing() -> None:
+def test_what_the_renewer_says_after_the_end_changes_nothing() -> None:
     @virtual_time
-    async def run(end: Callable[[Tenure], None]) -> None:
+    async def run(end: Callable[[HeldLease], None]) -> None:
         process = Process(LeaseServer())
-        async with process.held() as tenure:
-            end(tenure)
-            tenure.renewed(1000.0, 1000.0)
+        async with process.held() as held:
+            end(held)
+            held.renewed(1000.0, 1000.0)
             await settle()
-            assert not tenure.holds()
-            assert not tenure.gate.is_open
+            assert not held.holds()
+            assert not held.gate.is_open
 
-    run(lambda tenure: tenure.lose("because"))
-    run(Tenure.stopped_cleanly)
+    run(lambda held: held.lose("because"))
+    run(HeldLease.stopped_cleanly)

@@ -1,6 +1,6 @@
 """The right to act, while it lasts.
 
-Guaranteed: once the right is over it never returns to this object, whatever the keeper reports; `check` raises from
+Guaranteed: once the right is over it never returns to this object, whatever the renewer reports; `check` raises from
 exactly that moment, even if the workers' loop has not been notified yet. The loss stops new work and cancels current
 work before connections are reset, so a reset that fails or hangs delays neither.
 """
@@ -16,7 +16,7 @@ from kubeshard.core.errors import NotOurs
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 
-_log = get_logger("kubeshard.tenure")
+_log = get_logger("kubeshard.leases")
 
 
 class Gate:
@@ -45,11 +45,11 @@ class Gate:
         await self._open.wait()
 
 
-class Tenure:
-    """Created in the workers' loop. The keeper writes it, from its own thread if it has one; everybody reads it.
+class HeldLease:
+    """Created in the workers' loop. The renewer writes it, from its own thread if it has one; everybody reads it.
 
     `over` is the error message of `check` when the right has ended. `abort` resets the workers' connections, from the
-    keeper's thread.
+    renewer's thread.
     """
 
     def __init__(self, clock: Clock, over: str, abort: Callable[[], None]) -> None:
@@ -64,7 +64,7 @@ class Tenure:
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._stopped = False
         self._over = False
-        """Whether the right is over. Final, whatever the keeper reports."""
+        """Whether the right is over. Final, whatever the renewer reports."""
         self._work_until = -math.inf
 
     @property
@@ -107,7 +107,7 @@ class Tenure:
         self._over = True
         self._close()
 
-    # Called by the keeper
+    # Called by the renewer
 
     def renewed(self, begin_until: float, work_until: float) -> None:
         """The Lease is ours: new work may start, and work may continue, until these boot-time seconds."""

@@ -19,13 +19,13 @@ from lease_bench import LeaseServer, Process, unanswered
 from msgspec.structs import replace
 
 from kubeshard.core.builtin import Lease
+from kubeshard.leases.claim import Claim
+from kubeshard.leases.state_machine import Create, Done, Get, LeaseStateMachine, Replace, State, Wait
+from kubeshard.leases.timing import Timing
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_claim import ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.tenure.claim import Claim
-from kubeshard.tenure.machine import Create, Done, Get, Machine, Replace, State, Wait
-from kubeshard.tenure.timing import Timing
 from kubeshard.testing.virtual_time import run_virtual
 
 WALL = 1_800_000_000.0
@@ -61,7 +61,7 @@ class Server:
         self.edition = 0
         """The number of times that the Lease was deleted."""
 
-    def carry_out(self, action: Get | Create | Replace) -> Callable[[Machine, float], None]:
+    def carry_out(self, action: Get | Create | Replace) -> Callable[[LeaseStateMachine, float], None]:
         """Executes a request; returns the input for the state machine."""
         found = self.lease
         match action:
@@ -70,11 +70,11 @@ class Server:
             case Replace() if found is None:
                 return lambda machine, now: machine.found(None, now)
             case Create() if found is not None:
-                return Machine.rejected
+                return LeaseStateMachine.rejected
             case Replace(lease) if lease.metadata.resource_version != (
                 found and found.metadata.resource_version
             ):
-                return Machine.rejected
+                return LeaseStateMachine.rejected
         version, uid = str(next(self.versions)), found.metadata.uid if found else str(self.edition)
         metadata = replace(action.lease.metadata, resource_version=version, uid=uid)
         written = replace(action.lease, metadata=metadata)
@@ -85,7 +85,7 @@ class Server:
 
 @dataclass
 class Holder:
-    machine: Machine
+    machine: LeaseStateMachine
     rate: float
     slept: float = 0.0
     generation: int = 0
@@ -153,7 +153,9 @@ class Schedule:
     def begin(self, place: int, rate: float) -> None:
         """Starts a process in the place of one that is gone."""
         identity = next(self.numbers)
-        machine = Machine(self.claims(identity), lambda low, high: low + (high - low) * (identity % 7) / 6)
+        machine = LeaseStateMachine(
+            self.claims(identity), lambda low, high: low + (high - low) * (identity % 7) / 6
+        )
         holder = Holder(machine, rate)
         holder.slept = 1000.0 * identity
         self.holders[place : place + 1] = [holder]
@@ -220,7 +222,7 @@ class Schedule:
         there, back = (self.random.choice(DELAYS) if faulty else 0.0 for _ in "ab")
         timeout = action.timeout / holder.rate
 
-        def tell(how: Callable[[Machine, float], None]) -> None:
+        def tell(how: Callable[[LeaseStateMachine, float], None]) -> None:
             if holder.generation == generation:
                 holder.generation += 1
                 how(holder.machine, holder.now(self.time))
@@ -263,7 +265,7 @@ def test_two_hold_the_lease_for_one_deadline_at_most_after_a_restore_or_a_deleti
 
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None, max_examples=20)
-def test_the_same_holds_of_keepers_whose_processes_stop_crash_sleep_and_are_cut_off(seed: int) -> None:
+def test_the_same_holds_of_renewers_whose_processes_stop_crash_sleep_and_are_cut_off(seed: int) -> None:
     run_virtual(_season(random.Random(seed)))
 
 
@@ -280,14 +282,14 @@ async def _season(rng: random.Random) -> None:
 
     async def live(place: int, name: str) -> None:
         process = processes[place] = Process(server, name, watches=rng.random() < 0.5)
-        async with process.held() as tenure:
+        async with process.held() as held:
             lost, stop = (
-                asyncio.create_task(tenure.lost()),
+                asyncio.create_task(held.lost()),
                 asyncio.create_task(asyncio.sleep(rng.uniform(0, 60))),
             )
             await asyncio.wait((lost, stop), return_when=asyncio.FIRST_COMPLETED)
             if stop.done() and rng.random() < 0.5:
-                tenure.stopped_cleanly()
+                held.stopped_cleanly()
             lost.cancel()
             stop.cancel()
 
@@ -307,7 +309,7 @@ async def _season(rng: random.Random) -> None:
         while not over.is_set():
             await asyncio.sleep(rng.uniform(1, 60))
             for process in processes:
-                if process.tenure.holds():
+                if process.held_lease.holds():
                     process.clock.suspend(rng.uniform(0.1, 30))
 
     server.trouble = trouble
@@ -318,7 +320,7 @@ async def _season(rng: random.Random) -> None:
         if tick == 1800:
             server.trouble, server.loses_answers, server.slow = None, False, 0.0
             over.set()
-        acting = [process.identity for process in processes if process.tenure.holds()]
+        acting = [process.identity for process in processes if process.held_lease.holds()]
         assert len(acting) <= 1, (tick, acting)
         held += bool(acting) and tick > 1800
         await asyncio.sleep(0.1)

@@ -43,10 +43,10 @@ async def test_the_lease_says_the_ring_keeps_the_sharders_label_and_comes_from_a
     None
 ):
     shard = Shard(LeaseServer())
-    async with shard.lease().held() as tenure:
+    async with shard.lease().held() as held:
         shard.server.edit(labels={STATE_LABEL: "ready"})
         await asyncio.sleep(10)
-        tenure.stopped_cleanly()
+        held.stopped_cleanly()
     assert shard.server.lease is not None
     assert shard.server.lease.metadata.labels == {RING_LABEL: "ring", STATE_LABEL: "ready"}
     assert {agent.split("/")[-1] for agent in shard.server.agents} == {"shard-lease"}
@@ -55,9 +55,9 @@ async def test_the_lease_says_the_ring_keeps_the_sharders_label_and_comes_from_a
 @virtual_time
 async def test_the_connections_of_the_controllers_are_reset_when_the_lease_is_lost() -> None:
     shard = Shard(LeaseServer())
-    async with shard.lease().held(shard.health) as tenure:
+    async with shard.lease().held(shard.health) as held:
         shard.sick = "informer Website has been silent for 91s"
-        assert await tenure.lost() == "not renewed for 9s: informer Website has been silent for 91s"
+        assert await held.lost() == "not renewed for 9s: informer Website has been silent for 91s"
         assert shard.server.aborts == 1
         assert shard.watchdog.deadline == 10
 
@@ -65,26 +65,26 @@ async def test_the_connections_of_the_controllers_are_reset_when_the_lease_is_lo
 @virtual_time
 async def test_a_lease_can_be_kept_on_stop_for_a_restart_under_the_same_name() -> None:
     shard = Shard(LeaseServer())
-    async with shard.lease(keep_on_stop=True).held() as tenure:
-        assert tenure.returning
-        tenure.objects_reclaimed()
-        assert not tenure.returning
+    async with shard.lease(keep_on_stop=True).held() as held:
+        assert held.returning
+        held.objects_reclaimed()
+        assert not held.returning
         await asyncio.sleep(3)
-        tenure.stopped_cleanly()
+        held.stopped_cleanly()
     assert shard.server.holder == ME.name
-    async with shard.lease(SUCCESSOR).held() as tenure:
+    async with shard.lease(SUCCESSOR).held() as held:
         assert shard.now == 3.0
-        assert not tenure.returning
+        assert not held.returning
 
 
 @virtual_time
 async def test_of_two_processes_under_one_name_the_second_waits_and_the_first_goes_on() -> None:
     shard = Shard(LeaseServer())
-    async with shard.lease().held() as tenure:
+    async with shard.lease().held() as held:
         second = asyncio.create_task(shard.lease(RIVAL).held().__aenter__())
         await asyncio.sleep(300)
         assert not second.done()
-        assert tenure.holds()
+        assert held.holds()
         second.cancel()
         await asyncio.wait((second,))
 
@@ -125,10 +125,10 @@ def test_a_seized_lease_comes_back_at_once_or_with_a_go_sharder_after_its_record
         shard = Shard(LeaseServer())
         taken = LeaseSpec(holder_identity=SHARDER_IDENTITY, lease_duration_seconds=30, lease_transitions=1)
         shard.server.put(Lease(metadata=ObjectMeta(name="shard-0", namespace="ns"), spec=taken))
-        async with shard.lease(takeover=takeover).held() as tenure:
+        async with shard.lease(takeover=takeover).held() as held:
             assert shard.now == pytest.approx(waited)
             assert shard.server.spec.lease_transitions == 2
-            assert tenure.returning
+            assert held.returning
 
     run()
 
@@ -175,10 +175,10 @@ async def test_a_blocked_main_loop_can_neither_keep_the_lease_nor_write_after_it
     assert world.thread is LoopThread
     client = Client(ClusterConfig("https://api"), world=world)
     lease = ShardLease(ME, client, timing=scaled(4))
-    async with lease.held(health) as tenure:
+    async with lease.held(health) as held:
         assert connected == ["MainThread", "shard-lease"]
-        assert tenure.holds()
+        assert held.holds()
         beat[0] = time.monotonic()
         time.sleep(2.7)  # noqa: ASYNC251 - the blocked loop is the point
-        assert not tenure.holds()
-        assert "event loop blocked" in await asyncio.wait_for(tenure.lost(), 5)
+        assert not held.holds()
+        assert "event loop blocked" in await asyncio.wait_for(held.lost(), 5)

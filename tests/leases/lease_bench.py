@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.encoding import encode
+from kubeshard.leases.claim import Claim
+from kubeshard.leases.held_lease import HeldLease
+from kubeshard.leases.renewer import LeaseRenewer, RenewalFailure
+from kubeshard.leases.state_machine import LeaseStateMachine
+from kubeshard.leases.timing import Timing
 from kubeshard.runtime.thread import LoopRunner, SameLoop
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, Transport, TransportError, TransportTimeout
-from kubeshard.tenure.claim import Claim
-from kubeshard.tenure.keeper import LeaseKeeper, RenewalFailure
-from kubeshard.tenure.machine import Machine
-from kubeshard.tenure.tenure import Tenure
-from kubeshard.tenure.timing import Timing
 from kubeshard.testing.virtual_time import VirtualClock
 from kubeshard.testing.virtual_world import virtual_world
 
@@ -252,8 +252,8 @@ class Process:
         self.metrics = Metrics()
         self.sick: str | None = None
         self.aborts = self.rewinds = 0
-        self.tenure = Tenure(self.clock, "the right is over", self.abort)
-        self.machine = Machine(Claim("ns", "lock", identity, Timing()), Middle().uniform)
+        self.held_lease = HeldLease(self.clock, "the right is over", self.abort)
+        self.machine = LeaseStateMachine(Claim("ns", "lock", identity, Timing()), Middle().uniform)
         self.world = dataclasses.replace(
             virtual_world(clock=self.clock, connect=self.connect),
             rng=Middle(),
@@ -280,10 +280,12 @@ class Process:
         return self.clock.boottime()
 
     @asynccontextmanager
-    async def held(self, *, release: bool = True, runner: LoopRunner | None = None) -> AsyncIterator[Tenure]:
-        keeper = LeaseKeeper(
+    async def held(
+        self, *, release: bool = True, runner: LoopRunner | None = None
+    ) -> AsyncIterator[HeldLease]:
+        renewer = LeaseRenewer(
             self.machine,
-            self.tenure,
+            self.held_lease,
             lambda: self.health(),
             connect=lambda: nullcontext(self.client()),
             watches=self.watches,
@@ -292,5 +294,5 @@ class Process:
             metrics=self.metrics,
             rewound=self.rewound,
         )
-        async with keeper.held(runner or SameLoop(), release=release):
-            yield self.tenure
+        async with renewer.held(runner or SameLoop(), release=release):
+            yield self.held_lease
