@@ -11,10 +11,10 @@ from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
+from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job, Mover
-from kubeshard.sharder.resource_syncs import ResourceSyncs
-from kubeshard.sharder.ring import ResourceSync
+from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.scanner import Scanner
 from kubeshard.sharder.unassigned import UnassignedWatches, _Watch
 from kubeshard.sharding import RingResource
@@ -49,7 +49,7 @@ def sync_of(args: tuple[Any, ...]) -> str:
     ("owner", "method", "part"),
     [
         (Scanner, "scan", "scan"),
-        (ResourceSyncs, "_turn", "scan"),
+        (Assignments, "_wait_for_others", "scan"),
         (UnassignedWatches, "_watch", "watch"),
         (UnassignedWatches, "_scan_namespace", "scan new namespaces"),
         (Mover, "_attempt", ""),

@@ -23,7 +23,7 @@ from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.shard.taking_back import Losses, TakingBack
 from kubeshard.sharder import delayed
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharder.delayed import ASSIGNMENT_DELAY
+from kubeshard.sharder.waiting import ASSIGNMENT_DELAY
 from kubeshard.sharding import ControllerRing, drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing
 from kubeshard.simulation.processes import Process

@@ -14,7 +14,8 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.ring import ResourceSync, Ring, RingInputs
+from kubeshard.sharder.resource_sync import ResourceSync, RingSync
+from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource, RingResources, RingView
 
@@ -60,6 +61,10 @@ class SmallRing:
         found = self.rings.get(name)
         assert found is not None
         self.ring: Ring = found
+        self.ring_sync = RingSync(self.ring)
+        """What a leader keeps for the ring."""
+        self._subscription = self.rings.subscribed(self._ring_changed)
+        self._subscription.__enter__()
 
     def add(self, name: str, *resources: RingResource, selector: LabelSelector | None = None) -> Ring:
         """Adds another ring, which has the same shards."""
@@ -99,9 +104,17 @@ class SmallRing:
     def sync(self, resource: str, group: str = "", tasks: asyncio.TaskGroup | None = None) -> ResourceSync:
         """Returns the resource's sync, as a leader would have it."""
         place = GroupResource(group, resource)
-        if place not in self.ring.syncs:
-            self.ring.syncs[place] = ResourceSync(self.ring, self.ring.resources.entry(place), 300.0, tasks)
-        return self.ring.syncs[place]
+        if place not in self.ring_sync.resources:
+            ResourceSync(self.ring_sync, self.ring.resources.entry(place), 300.0, tasks)
+        return self.ring_sync.resources[place]
+
+    def _ring_changed(self, name: str) -> None:
+        if name != self.ring.name:
+            return
+        if self.rings.get(name) is self.ring:
+            self.ring_sync.ring_changed()
+        else:
+            self.ring_sync.stop()
 
     # Views of the ring
 

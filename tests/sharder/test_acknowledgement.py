@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kubeshard.sharder.acknowledgement import acknowledges
+from kubeshard.sharder.admission import acknowledges
 
 SHARD, DRAIN = "shard/r", "drain/r"
 

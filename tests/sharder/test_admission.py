@@ -747,7 +747,7 @@ def _knowing(**attributes: Any) -> Callable[..., bool]:
 
 
 def _of_no_pods(self: ShardAdmission, shard: str, ring: Ring, *args: Any) -> bool:
-    ring.shards_are_pods = False
+    self._of(ring).shards_are_pods = False
     return IS_FROM(self, shard, ring, *args)
 
 

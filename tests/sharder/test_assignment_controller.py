@@ -14,10 +14,10 @@ from small_ring import SmallRing
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.assignment_controller import Assignments, assignment_controller
+from kubeshard.sharder.assignment_controller import RINGS_A_TURN, Assignments, assignment_controller
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.resource_syncs import RINGS_A_TURN, ResourceSyncs
-from kubeshard.sharder.ring import ResourceSync
+from kubeshard.sharder.resource_sync import ResourceSync
+from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding import RING_LABEL, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -35,24 +35,26 @@ class World:
         self.observer = LeaseObserver(SmallApi().client(self.clock), self.clock)
         self.small = SmallRing(clock=self.clock)
         self.small.available = self.observer.available  # type: ignore[method-assign]
-        resync: Any = SimpleNamespace(scan=self._scan)
+        self.observer.fresh = lambda: True  # type: ignore[method-assign]
+        scanner: Any = SimpleNamespace(scan=self._scan)
         unassigned: Any = SimpleNamespace(keep_watching=lambda _: asyncio.sleep(3600))
         mover: Any = None
-        self.fresh: Any = SimpleNamespace(fresh=lambda: True)
-        syncs = ResourceSyncs(
-            self.small.rings,
-            self.fresh,
-            resync,
-            unassigned,
-            mover,
-            sync_period=300.0,
-            clock=self.clock,
-            rng=SeededRng(1),
-        )
+        proofs: Any = SimpleNamespace(forget=lambda _: None)
         registration = SimpleNamespace(remove=lambda: None)
         informer = SimpleNamespace(add_handler=lambda _: registration)
         cache: Any = SimpleNamespace(declare=lambda _: informer)
-        self.assignments = Assignments(self.small.rings, self.observer, syncs, unassigned, cache, self.clock)
+        self.assignments = Assignments(
+            self.small.rings,
+            self.observer,
+            scanner,
+            unassigned,
+            mover,
+            Retries(self.clock, SeededRng(1)),
+            proofs,
+            cache,
+            sync_period=300.0,
+            clock=self.clock,
+        )
 
     def hold(self, name: str, holder: str | None = None) -> None:
         """Replaces the shard's Lease."""
@@ -158,24 +160,25 @@ async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or
     ]
     source = asyncio.create_task(world.assignments.run(world.enqueue))
     await asyncio.sleep(1000.0)
-    assert all(ring.syncs for ring in rings)
+    syncs = tuple(world.assignments._syncs.values())
+    assert len(syncs) == len(rings)
+    assert all(sync.resources for sync in syncs)
     ended: list[int] = []
     asked: list[int] = []
 
     async def others() -> None:
         while True:
-            ended.append(sum(not ring.syncs for ring in rings))
+            ended.append(sum(not sync.resources for sync in syncs))
             asked.append(
                 sum(
-                    sync.due_soon(ScanPriority.NORMAL, world.clock.monotonic())
-                    for ring in rings
-                    for sync in ring.syncs.values()
+                    each.due_soon(ScanPriority.NORMAL, world.clock.monotonic())
+                    for sync in syncs
+                    for each in sync.resources.values()
                 )
             )
             await asyncio.sleep(0)
 
-    syncs: Any = world.assignments._syncs
-    syncs.scan_everything()
+    world.assignments._all_outdated.set()
     other = asyncio.create_task(others())
     for _ in range(500):
         await asyncio.sleep(0)
@@ -184,5 +187,5 @@ async def test_other_tasks_have_their_turn_while_the_work_for_many_rings_ends_or
     source.cancel()
     await asyncio.wait([source])
     other.cancel()
-    assert all(not ring.syncs for ring in rings)
+    assert all(not sync.resources for sync in syncs)
     assert max(after - before for before, after in pairwise(ended)) <= RINGS_A_TURN

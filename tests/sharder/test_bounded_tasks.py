@@ -19,8 +19,8 @@ from kubeshard.sharder import retries
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.moves import Job, Mover, MoveResult, Still
-from kubeshard.sharder.retries import Retries, failures
-from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.resource_sync import ResourceSync, RingSync
+from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharding import RingEntry, RingResource, plan
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -138,19 +138,24 @@ class Refusals:
         self.api, self.clock = SmallApi(), VirtualClock()
         self.small = SmallRing("a", clock=self.clock)
         self._client = self.api.client(self.clock)
-        self._mover = Mover(self._client, dead=_never_asked, clock=self.clock, rng=SeededRng(1))
+        self.retries = Retries(self.clock, SeededRng(1))
+        self._mover = Mover(
+            self._client, dead=_never_asked, retry=self.retries.add, clock=self.clock, rng=SeededRng(1)
+        )
         self.api.put(SECRETS, "foo")
         sync = self.small.sync("secrets")
-        self.overall = failures(self.clock)
         self.scans: list[tuple[ScanScope, float]] = []
-        sync.retries = Retries(self.clock, SeededRng(1), self.overall, self._ask)
-        self.running = asyncio.create_task(sync.retries.run(self._mover))
+        sync.request = self._ask  # type: ignore[method-assign]
+        self.running = asyncio.create_task(self.retries.run(sync, self._mover))
 
-    async def assign(self, name: str = "foo") -> MoveResult:
+    async def assign(self, name: str = "foo", of: RingSync | None = None) -> MoveResult:
         await asyncio.sleep(0)
         meta = (await self._client.get(metadata_only(SECRET), name, "default")).metadata
-        decision = plan(self.small.view, ENTRY, TypeMeta("v1", "Secret"), meta)
-        return await self._mover.carry_out(Job(self.small.ring, ENTRY, SECRET, meta, decision))
+        of = of or self.small.ring_sync
+        view = of.ring.view
+        assert view is not None
+        decision = plan(view, ENTRY, TypeMeta("v1", "Secret"), meta)
+        return await self._mover.carry_out(Job(of, ENTRY, SECRET, meta, decision))
 
     def _ask(self, scope: ScanScope, at: float) -> None:
         self.scans.append((scope, at))
@@ -216,14 +221,12 @@ async def test_retries_that_fail_are_a_hundred_per_second_at_most_over_all_syncs
     for number in range(1000):
         w.api.put(SECRETS, f"foo{number}")
         await w.assign(f"foo{number}")
-    other = Retries(w.clock, SeededRng(2), w.overall, w._ask)
-    running = asyncio.create_task(other.run(w._mover))
+    other = ResourceSync(RingSync(w.small.add("other", RingResource(resource="secrets"))), ENTRY, 300.0)
+    running = asyncio.create_task(w.retries.run(other, w._mover))
     await asyncio.sleep(0)
-    sync = w.small.sync("secrets")
-    sync.retries = other
     for number in range(1000, 2000):
         w.api.put(SECRETS, f"foo{number}")
-        await w.assign(f"foo{number}")
+        await w.assign(f"foo{number}", other.of)
     await asyncio.sleep(60.0)
     began = w.clock.monotonic()
     await asyncio.sleep(60.0)
@@ -282,7 +285,7 @@ async def test_an_object_is_not_repaired_after_its_resource_left_the_ring() -> N
     w.running.cancel()
 
 
-async def _never_asked(ring: Ring, shard: str, since: float) -> Still | None:
+async def _never_asked(ring: str, shard: str, since: float) -> Still | None:
     raise AssertionError
 
 

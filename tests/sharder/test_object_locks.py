@@ -17,16 +17,16 @@ class Writers:
     """Rings that write objects for a second each; every write makes a new version."""
 
     def __init__(self) -> None:
-        self.turns = ObjectLocks()
+        self.locks = ObjectLocks()
         self.log: list[tuple[str, str, str]] = []
         self.version = 10
 
     async def write(self, ring: str, known: Known, place: str = "foo") -> None:
-        async with self.turns.at(place, ring, known) as turn:
-            self.log.append((ring, place, turn.known.meta.resource_version))
+        async with self.locks.held(place, ring, known) as lock:
+            self.log.append((ring, place, lock.known.meta.resource_version))
             await asyncio.sleep(1.0)
             self.version += 1
-            turn.known = at(self.version)
+            lock.known = at(self.version)
 
 
 @virtual_time
@@ -59,19 +59,19 @@ async def test_a_job_that_waits_takes_a_newer_state_into_account_and_makes_anoth
         group.create_task(w.write("a", at(10)))
         group.create_task(w.write("b", at(10)))
         await asyncio.sleep(0.5)
-        assert w.turns.of("bar") is None
-        turn = w.turns.of("foo")
-        assert turn is not None
-        assert [who for who in "abc" if turn.waits(who)] == ["b"]  # the first has its turn already
-        turn.learn(at(15))
-        turn.learn(at(14))
-        assert turn.known == at(15)
+        assert w.locks.get("bar") is None
+        lock = w.locks.get("foo")
+        assert lock is not None
+        assert [who for who in "abc" if lock.waits(who)] == ["b"]  # the first holds it already
+        lock.learn(at(15))
+        lock.learn(at(14))
+        assert lock.known == at(15)
         w.version = 20
     assert w.log == [("a", "foo", "10"), ("b", "foo", "21")]
 
 
 @virtual_time
-async def test_a_job_that_is_cancelled_or_fails_gives_its_turn_to_the_next_and_nothing_is_remembered() -> (
+async def test_a_job_that_is_cancelled_or_fails_gives_the_lock_to_the_next_and_nothing_is_remembered() -> (
     None
 ):
     w = Writers()
@@ -81,11 +81,11 @@ async def test_a_job_that_is_cancelled_or_fails_gives_its_turn_to_the_next_and_n
     tasks[2].cancel()
     await asyncio.sleep(3.0)
     assert [ring for ring, *_ in w.log] == ["a", "b", "d"]
-    assert w.turns.of("foo") is None
+    assert w.locks.get("foo") is None
 
 
 @virtual_time
-async def test_a_job_that_is_cancelled_just_as_its_turn_comes_passes_it_on() -> None:
+async def test_a_job_that_is_cancelled_just_as_it_gets_the_lock_passes_it_on() -> None:
     w = Writers()
     tasks = [asyncio.create_task(w.write(ring, at(10))) for ring in "abc"]
     await asyncio.sleep(0.5)
@@ -94,4 +94,4 @@ async def test_a_job_that_is_cancelled_just_as_its_turn_comes_passes_it_on() -> 
     tasks[1].cancel()
     await asyncio.sleep(3.0)
     assert [ring for ring, *_ in w.log] == ["a", "c"]
-    assert w.turns.of("foo") is None
+    assert w.locks.get("foo") is None

@@ -10,7 +10,7 @@ from small_ring import SmallRing
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.permissions import ASKED_EVERY, Permissions
-from kubeshard.sharder.ring import ResourceSync
+from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharding.api import RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
@@ -32,7 +32,7 @@ async def test_many_rings_with_a_resource_ask_one_question_for_each_verb_and_eac
         small.add(f"ring-{number}", RingResource(resource="secrets"))
     client: Any = SimpleNamespace(can_i=can_i)
     permissions = Permissions(client, clock)
-    syncs = [ResourceSync(ring, ring.resources.entry(SECRETS), 300.0) for ring in small.rings]
+    syncs = [ResourceSync(RingSync(ring), ring.resources.entry(SECRETS), 300.0) for ring in small.rings]
     async with asyncio.TaskGroup() as group:
         for sync in syncs:
             group.create_task(permissions.check(sync))

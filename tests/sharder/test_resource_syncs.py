@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 from small_ring import SmallRing
 
 from kubeshard.core.errors import Unavailable
-from kubeshard.sharder.resource_syncs import AT_ONCE, ResourceSyncs, StartLimit
-from kubeshard.sharder.ring import ResourceSync
+from kubeshard.core.kinds import GroupResource
+from kubeshard.sharder.assignment_controller import AT_ONCE, Assignments
+from kubeshard.sharder.bounded_tasks import StartLimit
+from kubeshard.sharder.resource_sync import ResourceSync, RingSync
+from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanResult, ScanScope
 from kubeshard.sharding import RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -33,28 +37,42 @@ class Scans:
         self.outcomes: dict[str, ScanResult | Exception] = {}
         self.relists = 0
         self.small = SmallRing("a", "b", resources=resources, clock=self.clock)
-        resync: Any = SimpleNamespace(scan=self._scan)
+        scanner: Any = SimpleNamespace(scan=self._scan)
         self.ending = 0.0
         """Seconds that a watch takes to end."""
         unassigned: Any = SimpleNamespace(keep_watching=self._watch)
-        observer: Any = SimpleNamespace(relist=self._relist, fresh=self.small.fresh)
+        observer: Any = SimpleNamespace(
+            relist=self._relist,
+            fresh=self.small.fresh,
+            subscribed=lambda _: nullcontext(),
+            book=SimpleNamespace(availability_ends=lambda *_: float("inf")),
+        )
         mover: Any = None
-        self.syncs = ResourceSyncs(
+        proofs: Any = SimpleNamespace(forget=lambda _: None)
+        informer = SimpleNamespace(add_handler=lambda _: SimpleNamespace(remove=lambda: None))
+        cache: Any = SimpleNamespace(declare=lambda _: informer)
+        self.assignments = Assignments(
             self.small.rings,
             observer,
-            resync,
+            scanner,
             unassigned,
             mover,
+            Retries(self.clock, SeededRng(1)),
+            proofs,
+            cache,
             sync_period=300.0,
             clock=self.clock,
-            rng=SeededRng(1),
         )
-        self.running = asyncio.create_task(self.syncs.run())
+        self.running = asyncio.create_task(self.assignments.run(lambda *_, **__: None))
         self._began = self.clock.monotonic()
+
+    @property
+    def sync(self) -> RingSync:
+        return self.assignments._syncs["ring"]
 
     def become(self, *resources: RingResource) -> None:
         self.small.become(*resources)
-        self.syncs.follow(self.small.ring)
+        self.assignments.tend(self.small.ring)
 
     async def _scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
         resource = sync.entry.resource.resource
@@ -62,13 +80,13 @@ class Scans:
         view, tells_drains = sync.ring.view, scope is not ScanScope.MISPLACED
         assert view is not None
         if tells_drains:
-            sync.pending.begin(complete=scope is ScanScope.ALL)
+            sync.pending_drains.begin(complete=scope is ScanScope.ALL)
         await asyncio.sleep(self.takes.get(resource, 0.0))
         outcome = self.outcomes.get(resource, ScanResult())
         if isinstance(outcome, Exception):
             raise outcome
         if tells_drains:
-            sync.pending.end(view.hashring)
+            sync.pending_drains.end(view.hashring)
         return outcome
 
     async def _watch(self, sync: ResourceSync) -> None:
@@ -116,7 +134,7 @@ async def test_owners_that_were_read_with_other_shards_are_all_read_again_before
     scans.outcomes["children"] = ScanResult(waiting=1)
     await asyncio.sleep(0.5)
     scans.small.shards = ("a",)
-    scans.small.ring.members_changed()
+    scans.sync.members_changed()
     await asyncio.sleep(5.0)
     normal = [scope for _, scope in scans.of("mains") if scope is not ScanScope.MISPLACED]
     assert normal[:3] == [ScanScope.ALL, ScanScope.ALL, ScanScope.CONTROLLED]
@@ -137,7 +155,7 @@ async def test_a_lost_shard_is_urgent_in_every_sync_also_beside_scans_under_way(
     scans.takes["mains"] = 50.0
     await asyncio.sleep(10.0)
     scans.small.shards = ("a",)
-    scans.small.ring.members_changed()
+    scans.sync.members_changed()
     await asyncio.sleep(0.1)
     assert (10.0, ScanScope.MISPLACED) in scans.of("mains")
     assert (10.0, ScanScope.MISPLACED) in scans.of("children")
@@ -172,7 +190,8 @@ async def test_a_resource_that_left_the_ring_is_scanned_no_more_and_holds_nobody
 async def test_nothing_begins_in_a_sync_any_more_while_all_syncs_end() -> None:
     scans = Scans(OTHER)
     await asyncio.sleep(1.0)
-    sync, ring = scans.small.sync("others"), scans.small.ring
+    of, ring = scans.sync, scans.small.ring
+    sync = of.resources[GroupResource("", "others")]
     scans.ending = 5.0
     scans.running.cancel()
     await asyncio.sleep(1.0)
@@ -182,9 +201,9 @@ async def test_nothing_begins_in_a_sync_any_more_while_all_syncs_end() -> None:
         begun.append("work")
 
     sync.start(work, "scan that would not be cancelled")
-    scans.syncs.follow(ring)
+    scans.assignments.tend(ring)
     await asyncio.sleep(4.5)
-    assert (begun, ring.syncs, scans.running.done()) == ([], {}, True)
+    assert (begun, of.resources, scans.running.done()) == ([], {}, True)
 
 
 @virtual_time

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from prometheus_client import generate_latest
+from small_api import SmallApi
 from small_ring import SmallRing
 
 from kubeshard.cache import Added, Deleted, Updated
@@ -20,10 +21,11 @@ from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder.moves import Job
-from kubeshard.sharder.owners import UnknownOwners
-from kubeshard.sharder.retries import Retries, failures
+from kubeshard.sharder.resource_sync import AnyOwner
+from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharder.waiting import REMEMBERED, PendingDrains, SkippedNamespaces, WaitingObjects
+from kubeshard.sharder.webhook_drift import WebhookDrift
 from kubeshard.sharding import Action, ControllerRing, Decision, HashRing, RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -156,27 +158,26 @@ class Busy:
         self.small = SmallRing("a", "b", resources=(SECRETS,), clock=VirtualClock())
         self.ring = self.small.ring
         self.sync = self.small.sync("secrets", tasks=group)
-        overall = failures(self.small.clock)
-        self.sync.retries = Retries(self.small.clock, SeededRng(1), overall, self.sync.request)
+        self.retries = Retries(self.small.clock, SeededRng(1))
         mover: Any = SimpleNamespace(carry_out=self._never)
-        retries = self.sync.retries
-        self.sync.start(lambda: retries.run(mover), "retries")
+        self.sync.start(lambda: self.retries.run(self.sync, mover), "retries")
         self.sync.start(self._never, "work")
         decision = Decision(Action.DRAIN, "b", "a", key="/Secret/default/foo")
         meta = ObjectMeta(name="foo", namespace="default")
         entry = self.sync.entry
-        self.job = Job(self.ring, entry, SECRET, meta, decision, UnknownOwners())
+        self.job = Job(self.sync.of, entry, SECRET, meta, decision, AnyOwner())
 
     async def _never(self, *_: object, **__: object) -> None:
         await asyncio.sleep(1e9)
 
     def happens(self) -> None:
         """Calls everything that may still happen late."""
-        if (retries := self.ring.refused(self.job.entry.resource, self.job.decision)) is not None:
-            retries.add(self.job, Forbidden("policy"))
-        self.ring.drained(self.job.entry.resource, self.job.decision)
-        self.ring.request(ScanScope.ALL)
-        self.ring.members_changed()
+        of = self.sync.of
+        of.refused(self.job.entry.resource, self.job.decision)
+        self.retries.add(self.job, Forbidden("policy"))
+        of.drained(self.job.entry.resource, self.job.decision)
+        of.request(ScanScope.ALL)
+        of.members_changed()
         self.ring.metrics.moved(self.sync.entry.resource)
         self.ring.metrics.left_unassigned("key")
         self.ring.report.resolved(self.sync.entry.resource, "not served")
@@ -205,7 +206,7 @@ async def test_after_a_ring_ended_nothing_remembers_it_whatever_comes_late(how: 
         world.ring.end()
         assert heard == []
         assert world.ring.view is None
-        assert world.ring.syncs == {}
+        assert world.sync.of.resources == {}
         assert list(world.small.rings) == []
     # All of its tasks have ended; otherwise the group would still be waiting for them.
     assert 'controllerring="ring"' not in generate_latest(world.small.registry).decode()
@@ -221,13 +222,11 @@ def test_a_ring_that_is_made_anew_under_the_name_is_another_one() -> None:
     former = small.ring
     assert former.view is not None
     former.metrics.moved(GroupResource("", "secrets"))
-    former.applied = {}, 0.0
     small.become(RingResource(resource="secrets"), uid="another")
     ring = small.rings.get("ring")
     assert ring is not None
     assert ring is not former
     assert former.ended
-    assert ring.applied is None
     assert "movements_total{" not in generate_latest(small.registry).decode()
     assert ring.view is not None
     ring.metrics.moved(GroupResource("", "secrets"))
@@ -235,6 +234,20 @@ def test_a_ring_that_is_made_anew_under_the_name_is_another_one() -> None:
     former.metrics.moved(GroupResource("", "secrets"))
     labels = {"controllerring": "ring", "group": "", "resource": "secrets"}
     assert small.registry.get_sample_value("controller_sharding_movements_total", labels) == 1
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_ring_that_is_made_anew_gets_a_webhook_configuration_of_its_own() -> None:
+    small, clock = SmallRing("a"), VirtualClock()
+    drift, body = WebhookDrift(SmallApi().client(clock), clock, SeededRng(1)), {"metadata": {"name": "a"}}
+    drift._known.set()
+    drift.applied(small.ring, body)
+    assert await drift.in_place(small.ring, body)
+    small.become(RingResource(resource="secrets"), uid="another")
+    ring = small.rings.get("ring")
+    assert ring is not None
+    assert not await drift.in_place(ring, body)
 
 
 @pytest.mark.regression
@@ -256,7 +269,7 @@ def test_a_drain_holds_back_what_its_object_controls_until_a_later_scan_has_read
     pending.begin(complete=True)
     pending.end(hashring)
     if how == "asked for outside of a scan":
-        pending.asked("key")
+        pending.requested("key")
     else:
         pending.begin(complete=False)
         pending.draining("key")
@@ -275,7 +288,7 @@ def test_a_drain_that_is_asked_for_again_during_a_scan_outlives_the_scan() -> No
     pending.draining("key")
     pending.end(hashring)
     pending.begin(complete=False)
-    pending.asked("key")
+    pending.requested("key")
     pending.end(hashring)
     assert pending.unsure("key", hashring)
     pending.begin(complete=False)
@@ -286,14 +299,14 @@ def test_a_drain_that_is_asked_for_again_during_a_scan_outlives_the_scan() -> No
 def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() -> None:
     waiting = WaitingObjects()
     for now in (10.0, 20.0):
-        snapshot = waiting.scan()
+        snapshot = waiting.snapshot()
         for number in range(REMEMBERED + 5):
-            snapshot.pending(Key("", str(number)), now)
-        snapshot.complete()
+            snapshot.add(Key("", str(number)), now)
+        snapshot.commit()
     assert waiting.count == REMEMBERED + 5
     assert waiting.oldest(30.0) == 20.0
     assert waiting.older_than(15.0, 30.0) == {"": REMEMBERED}
-    waiting.scan().complete()
+    waiting.snapshot().commit()
     assert (waiting.count, waiting.oldest(30.0)) == (0, 0.0)
 
 

@@ -17,7 +17,7 @@ from kubeshard.core.errors import Conflict, Unauthorized
 from kubeshard.core.objects import Key
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.dead_shards import DeadShards
+from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.lease_controller import LABEL_PATIENCE, RELABEL, RELABEL_CHANGED, ShardLeases
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharding import RING_LABEL, STATE_LABEL, ShardChange
@@ -70,7 +70,7 @@ class World:
         return result.requeue_after if result else None
 
     def dead(self) -> Dead:
-        return Dead(DeadShards(self.client, self.observer, self.clock))
+        return Dead(DeadShardProofs(self.client, self.observer, self.clock))
 
     def spec(self, name: str = "a") -> dict[str, Any]:
         return self.api.objects[f"{LEASES}/{name}"]["spec"]
@@ -82,10 +82,9 @@ class World:
 class Dead:
     """Asks for confirmation of deaths in one ring."""
 
-    def __init__(self, shards: DeadShards) -> None:
+    def __init__(self, shards: DeadShardProofs) -> None:
         self.shards = shards
-        self.ring = SmallRing().ring
-        self.proven = partial(shards.proven, self.ring)
+        self.proven = partial(shards.proven, "ring")
 
 
 async def proven(dead: Dead, shard: str, since: float = 0.0) -> bool:
@@ -383,7 +382,7 @@ async def test_a_shard_whose_lease_was_relabelled_is_not_dead_before_its_time() 
 
 
 @virtual_time
-async def test_a_remembered_death_does_not_outlive_the_snapshot_of_a_new_life() -> None:
+async def test_a_remembered_death_does_not_outlive_the_sight_of_a_new_life() -> None:
     """A namesake acquired the Lease within the 2 s in which it is not read again."""
     world = World()
     dead = world.dead()
@@ -419,7 +418,7 @@ async def test_reads_that_never_left_are_not_remembered() -> None:
     for number in range(10):
         with pytest.raises(Unauthorized):
             await proven(dead, f"s{number}")
-    assert len(dead.ring.proofs.reads) == 1
+    assert len(dead.shards._rings["ring"].by_shard) == 1
 
 
 @virtual_time

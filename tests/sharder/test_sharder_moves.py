@@ -9,7 +9,7 @@ from small_api import SmallApi, ok, status
 from small_ring import SmallRing
 
 from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
-from kubeshard.core.errors import ApiError, Throttled
+from kubeshard.core.errors import Throttled
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import LabelSelector
@@ -17,7 +17,6 @@ from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.moves import TAKEN, Job, Mover, MoveResult, Still
 from kubeshard.sharder.object_locks import Known
-from kubeshard.sharder.ring import Ring
 from kubeshard.sharding import (
     Action,
     RingEntry,
@@ -44,19 +43,21 @@ class World:
         self.api = SmallApi()
         self.small = SmallRing("shard-0", "shard-1", "shard-2", strict=strict, clock=VirtualClock())
         self.ring, self.registry = self.small.ring, self.small.registry
-        self.small.sync("secrets").retries = self
+        self.small.sync("secrets")
         self.dead = True
         self.asked: list[str] = []
         self.since: list[float] = []
-        self.failures: list[tuple[str, type[ApiError]]] = []
+        self.failures: list[tuple[str, type[Exception]]] = []
         self.client = self.api.client(VirtualClock())
-        self.mover = Mover(self.client, dead=self._is_dead, clock=VirtualClock(), rng=SeededRng(1))
+        self.mover = Mover(
+            self.client, dead=self._is_dead, retry=self.add, clock=VirtualClock(), rng=SeededRng(1)
+        )
 
-    def add(self, job: Job, error: ApiError) -> None:
+    def add(self, job: Job, error: Exception) -> None:
         """Takes the place of the retries."""
         self.failures.append((job.meta.name, type(error)))
 
-    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still | None:
+    async def _is_dead(self, ring: str, shard: str, since: float) -> Still | None:
         self.asked.append(shard)
         self.since.append(since)
         return (lambda: self.dead) if self.dead else None
@@ -68,7 +69,7 @@ class World:
 
     def decide(self, meta: ObjectMeta) -> Job:
         decision = plan(self.small.view, ENTRY, TypeMeta("v1", "Secret"), meta)
-        return Job(self.ring, ENTRY, SECRET, meta, decision)
+        return Job(self.small.ring_sync, ENTRY, SECRET, meta, decision)
 
     def count(self, name: str) -> float:
         labels = {"controllerring": "ring", "group": "", "resource": "secrets"}
@@ -160,7 +161,7 @@ async def test_a_sharder_that_leads_no_longer_leaves_the_job_to_others() -> None
     world.api.put(SECRETS, "foo")
     job = await world.job()
     client = world.client.fenced(LeaderFence())
-    mover = Mover(client, dead=world._is_dead, clock=VirtualClock(), rng=SeededRng(1))
+    mover = Mover(client, dead=world._is_dead, retry=world.add, clock=VirtualClock(), rng=SeededRng(1))
     before = len(world.api.requests)
     assert await mover.carry_out(job) is MoveResult.WAITING
     assert (len(world.api.requests), world.failures) == (before, [])
@@ -365,7 +366,7 @@ async def test_a_proof_that_fell_while_credentials_were_renewed_stops_the_patch(
     job = await world.job()
     stands = iter([False])
 
-    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
+    async def dead(ring: str, shard: str, since: float) -> Still | None:
         world.asked.append(shard)
         return (lambda: next(stands)) if len(world.asked) == 1 else None
 
@@ -382,7 +383,7 @@ async def test_a_proof_of_death_begins_after_the_object_was_read() -> None:
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     since: list[float] = []
 
-    async def dead(ring: Ring, shard: str, read: float) -> Still | None:
+    async def dead(ring: str, shard: str, read: float) -> Still | None:
         since.append(read)
         return lambda: True
 
@@ -401,7 +402,7 @@ async def test_a_target_that_left_while_the_proof_was_awaited_gets_nothing() -> 
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job = await world.job()
 
-    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
+    async def dead(ring: str, shard: str, since: float) -> Still | None:
         world.small.shards = ("shard-0", "shard-2")
         return lambda: True
 
@@ -424,7 +425,7 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
     )
     events: list[tuple[str, float]] = []
 
-    async def dead(ring: Ring, shard: str, since: float) -> Still | None:
+    async def dead(ring: str, shard: str, since: float) -> Still | None:
         events.append(("proof", clock.monotonic()))
         return lambda: True
 
@@ -432,7 +433,7 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
         events.append((request.method, clock.monotonic()))
         return None
 
-    mover = Mover(limited, dead=dead, clock=clock, rng=SeededRng(1))
+    mover = Mover(limited, dead=dead, retry=world.add, clock=clock, rng=SeededRng(1))
     for name in ("foo", "bar"):
         world.api.put(SECRETS, name, labels={SHARD: "gone"})
     jobs = [await world.job("foo"), await world.job("bar")]
@@ -484,11 +485,11 @@ async def test_a_namespace_that_changed_while_the_proof_was_awaited_keeps_its_ob
     world = World()
     world.small.become(SECRETS_ONLY, selector=LabelSelector(match_labels={"space": "default"}))
 
-    async def proof(ring: Ring, shard: str, since: float) -> Still | None:
+    async def proof(ring: str, shard: str, since: float) -> Still | None:
         world.small.namespaces["default"] = {"space": "other"}
         return lambda: True
 
-    mover = Mover(world.client, dead=proof, clock=VirtualClock(), rng=SeededRng(1))
+    mover = Mover(world.client, dead=proof, retry=world.add, clock=VirtualClock(), rng=SeededRng(1))
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     assert await mover.carry_out(await world.job()) is MoveResult.NOTHING
     assert world.api.writes() == []
@@ -506,7 +507,13 @@ async def test_an_object_whose_resource_became_a_main_one_is_drained_and_not_mov
     world.small.become(CONTROLLED)
     meta = (await world.client.get(metadata_only(SECRET), "foo", "default")).metadata
     entry = world.ring.resources.entry(GroupResource("", "secrets"))
-    job = Job(world.ring, entry, SECRET, meta, plan(world.small.view, entry, TypeMeta("v1", "Secret"), meta))
+    job = Job(
+        world.small.ring_sync,
+        entry,
+        SECRET,
+        meta,
+        plan(world.small.view, entry, TypeMeta("v1", "Secret"), meta),
+    )
     assert job.decision.action is Action.MOVE
     world.small.become(SECRETS_ONLY)
     assert await world.mover.carry_out(job) is MoveResult.DRAINED
@@ -558,7 +565,7 @@ class OtherRing:
     async def job(self) -> Job:
         obj = await self._world.client.get(metadata_only(SECRET), "foo", "default")
         decision = plan(self.small.view, ENTRY, TypeMeta("v1", "Secret"), obj.metadata)
-        return Job(self.small.ring, ENTRY, SECRET, obj.metadata, decision)
+        return Job(self.small.ring_sync, ENTRY, SECRET, obj.metadata, decision)
 
 
 @virtual_time
@@ -567,7 +574,7 @@ async def test_jobs_of_several_rings_for_one_object_do_not_conflict() -> None:
     other = OtherRing(world)
     world.api.put(SECRETS, "foo")
     jobs = [await world.job(), await other.job()]
-    async with world.mover._turns.at(jobs[0].place, "a third one", Known(jobs[0].meta, 0.0)):
+    async with world.mover._locks.held(jobs[0].place, "a third one", Known(jobs[0].meta, 0.0)):
         moving = asyncio.gather(*map(world.mover.carry_out, jobs))
         await asyncio.sleep(1.0)
     assert await moving == [MoveResult.MOVED, MoveResult.MOVED]
@@ -595,12 +602,12 @@ async def test_an_object_that_another_ring_wrote_meanwhile_needs_a_new_proof_of_
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job, clock = await world.job(), VirtualClock()
-    async with world.mover._turns.at(job.place, "other", Known(job.meta, clock.monotonic())) as turn:
+    async with world.mover._locks.held(job.place, "other", Known(job.meta, clock.monotonic())) as lock:
         moving = asyncio.create_task(world.mover.carry_out(job))
         await asyncio.sleep(1.0)
         world.api.relabel(FOO, other="only")
         written = clock.monotonic()
-        turn.known = Known((await world.job()).meta, written)
+        lock.known = Known((await world.job()).meta, written)
     assert await moving is MoveResult.MOVED
     assert world.since[0] < written <= world.since[1]
     assert len(world.api.writes()) == 1
@@ -608,15 +615,15 @@ async def test_an_object_that_another_ring_wrote_meanwhile_needs_a_new_proof_of_
 
 
 @virtual_time
-async def test_an_object_that_its_shard_reclaimed_while_the_job_waited_for_its_turn_stays() -> None:
+async def test_an_object_that_its_shard_reclaimed_while_the_job_waited_for_the_lock_stays() -> None:
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job, clock = await world.job(), VirtualClock()
-    async with world.mover._turns.at(job.place, "other", Known(job.meta, clock.monotonic())) as turn:
+    async with world.mover._locks.held(job.place, "other", Known(job.meta, clock.monotonic())) as lock:
         moving = asyncio.create_task(world.mover.carry_out(job))
         await asyncio.sleep(1.0)
         world.dead = False
         world.api.relabel(FOO, other="only")
-        turn.known = Known((await world.job()).meta, clock.monotonic())
+        lock.known = Known((await world.job()).meta, clock.monotonic())
     assert await moving is MoveResult.WAITING
     assert world.api.writes() == []

@@ -20,7 +20,6 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharding import HashRing, RingGroupResource, RingResource
@@ -56,7 +55,7 @@ class World:
         self.small = SmallRing(*shards, resources=resources, selector=selector, clock=clock)
         self.ring, self.registry = self.small.ring, self.small.registry
         self.report = self.ring.report
-        mover = Mover(client, dead=self._is_dead, clock=clock, rng=SeededRng(1))
+        mover = Mover(client, dead=self._is_dead, retry=lambda *_: None, clock=clock, rng=SeededRng(1))
         self.resync = Scanner(
             client, ResourceKinds(client), mover, Permissions(client, clock), concurrent_moves=10, clock=clock
         )
@@ -74,7 +73,7 @@ class World:
     async def scan(self, resource: str, group: str = "", scope: ScanScope = ScanScope.ALL) -> ScanResult:
         return await self.resync.scan(self.small.sync(resource, group), scope)
 
-    async def _is_dead(self, ring: Ring, shard: str, since: float) -> Still:
+    async def _is_dead(self, ring: str, shard: str, since: float) -> Still:
         return lambda: True
 
     def secret(self, name: str, **labels: str) -> str:

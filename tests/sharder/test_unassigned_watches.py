@@ -19,7 +19,7 @@ from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta, PartialObject
 from kubeshard.core.selectors import LabelSelector, Selector
 from kubeshard.sharder.moves import Job
-from kubeshard.sharder.ring import ResourceSync
+from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.schedule import ScanPriority, ScanScope
 from kubeshard.sharder.unassigned import APART, SYNCS_A_TURN, UnassignedWatches
 from kubeshard.sharding.api import RingResource
@@ -129,7 +129,7 @@ class Many:
         """Rings whose moves hang."""
         self.syncs: list[ResourceSync] = []
         for ring in self.small.rings:
-            sync = ring.syncs[SECRETS] = ResourceSync(ring, ring.resources.entry(SECRETS), 300.0)
+            sync = ResourceSync(RingSync(ring), ring.resources.entry(SECRETS), 300.0)
             sync.begin(ScanPriority.NORMAL, 0.0)
             self.syncs.append(sync)
 

@@ -23,7 +23,7 @@ and by the shard that the new label names, which takes the object back (`kubesha
 wrongly misplaces an object that it may write anyway, until the sharder's next scan.
 
 The shard label may be removed by the shard itself after a drain was requested, in an update that does
-nothing else (`acknowledgement`), by a sharder, and by anyone if the shard is not available in a fresh view
+nothing else (`acknowledges`), by a sharder, and by anyone if the shard is not available in a fresh view
 of the Leases, or with strict parity, because the reference allows it.
 
 Who the shard is, is told by the first row that applies:
@@ -43,22 +43,30 @@ The API server does not say whether an update was a PUT or a patch.
 Guaranteed: no request is denied, except for the one row above; a response has at
 most two operations; objects left unassigned are counted, logged at most every 10 s per ring and reason, and
 reported to the user. A dry run gets the same response and counts nothing. Not guaranteed: that every object gets
-its label here; the watch on unassigned objects assigns what the webhook misses. Metrics: `metrics`.
+its label here; the watch on unassigned objects assigns what the webhook misses. Nor that an acknowledgement is
+recognised when another mutating webhook, called before this one, changes the object in every update (a timestamp,
+say): the labels are restored then, and the drain is reported as stuck. Let that webhook skip updates of labels.
+Metrics: `metrics`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
 
 from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import add, pointer
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.acknowledgement import acknowledges
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.classification import ResourceNotInRing, RingEntry
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER, ring_of_webhook_path
 from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, Action, RingView, plan
 from kubeshard.webhook.review import (
@@ -79,6 +87,23 @@ _MAX_TEXT = 250
 """Characters of a message or warning: what the API server passes on, and a limit on text that authors of objects
 can inject.
 """
+
+_SERVERS = frozenset(
+    {
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+        "selfLink",
+        "uid",
+    }
+)
+"""Metadata that updates cannot change: the API server rejects the change or ignores it."""
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+"""Compares as JSON does: in Python, true equals 1."""
 
 _LOG = get_logger("kubeshard.sharder")
 
@@ -106,6 +131,7 @@ class ShardAdmission:
         self._shard_users = shard_users or {}
         self._signs = signs
         self._strict = rings.inputs.strict
+        self._served: WeakKeyDictionary[Ring, _Served] = WeakKeyDictionary()
         self._nowhere = rings.inputs.metrics.of("")
         self._logged: dict[str, float] = {}
         """When a request for a ring that does not exist was last logged, by reason."""
@@ -118,8 +144,9 @@ class ShardAdmission:
         except (ValueError, LookupError) as error:
             message = f"error determining ControllerRing for request: {error.args[0]}"
             return self._leave_unassigned(request, None, "ring", message)
-        if request.user.extra and not ring.shards_are_pods:
-            ring.shards_are_pods = request.user.claim(POD_NAME_CLAIM) in view.available
+        served = self._of(ring)
+        if request.user.extra and not served.shards_are_pods:
+            served.shards_are_pods = request.user.claim(POD_NAME_CLAIM) in view.available
         if request.object_error:
             message = f"error decoding object: {request.object_error}"
             return self._leave_unassigned(request, ring, "object", message)
@@ -150,7 +177,13 @@ class ShardAdmission:
             return self._leave_unassigned(request, ring, "stale", STALE)
         if not request.dry_run:
             ring.metrics.assigned(resource)
-        return _assigning(ring, view, decision.target, labelled=meta.labels is not None)
+        return served.assigning(view, decision.target, labelled=meta.labels is not None)
+
+    def _of(self, ring: Ring) -> _Served:
+        served = self._served.get(ring)
+        if served is None:
+            served = self._served[ring] = _Served()
+        return served
 
     def _ring(self, path: str) -> tuple[Ring, RingView]:
         """The ring, and its view for objects in a selected namespace (the API server checked that). Raises ValueError
@@ -198,7 +231,7 @@ class ShardAdmission:
             return False
         if users := self._shard_users.get(ring.name):
             return request.user.username in users
-        if ring.shards_are_pods:
+        if self._of(ring).shards_are_pods:
             return False
         return request.field_manager == shard or not (request.field_manager or self._signs(ring.name, shard))
 
@@ -246,7 +279,7 @@ class ShardAdmission:
         return AdmissionAnswer(message=message, warnings=(message,))
 
     def _log(self, request: AdmissionRequest, ring: Ring | None, reason: str, message: str) -> None:
-        now, logged = self._clock.monotonic(), ring.logged if ring else self._logged
+        now, logged = self._clock.monotonic(), self._of(ring).logged if ring else self._logged
         if now - logged.get(reason, float("-inf")) < _LOG_INTERVAL:
             return
         logged[reason] = now
@@ -260,15 +293,29 @@ class ShardAdmission:
         )
 
 
-def _assigning(ring: Ring, view: RingView, shard: str, *, labelled: bool) -> PreparedAnswer:
-    """The response that adds the label of a shard, to an object with or without labels."""
-    answer = ring.answers.get((shard, labelled))
-    if answer is None:
-        label = add(pointer("metadata", "labels", view.shard_label), shard)
-        operations = (label,) if labelled else (add("/metadata/labels", {}), label)
-        answer = prepared(AdmissionAnswer(message=ASSIGNING, patch=operations))
-        ring.answers[shard, labelled] = answer
-    return answer
+@dataclass(slots=True)
+class _Served:
+    """What is remembered of the requests for one ring."""
+
+    shards_are_pods: bool = False
+    """Whether a shard was seen to authenticate as the pod of its name: the others do too."""
+    logged: dict[str, float] = field(default_factory=dict)
+    """When it was last logged, by reason, that an object was left unassigned."""
+    hashring: HashRing | None = None
+    answers: dict[tuple[str, bool], PreparedAnswer] = field(default_factory=dict)
+    """Responses that label an object with a shard of this hash ring, with or without other labels."""
+
+    def assigning(self, view: RingView, shard: str, *, labelled: bool) -> PreparedAnswer:
+        """The response that adds the label of a shard, to an object with or without labels."""
+        if self.hashring is not view.hashring:
+            self.hashring, self.answers = view.hashring, {}
+        answer = self.answers.get((shard, labelled))
+        if answer is None:
+            label = add(pointer("metadata", "labels", view.shard_label), shard)
+            operations = (label,) if labelled else (add("/metadata/labels", {}), label)
+            answer = prepared(AdmissionAnswer(message=ASSIGNING, patch=operations))
+            self.answers[shard, labelled] = answer
+        return answer
 
 
 def _is_acknowledgement(request: AdmissionRequest, view: RingView) -> bool:
@@ -277,3 +324,34 @@ def _is_acknowledgement(request: AdmissionRequest, view: RingView) -> bool:
     except UnexpectedObject:
         return False  # a number out of range, say: not a reason to lose the label
     return old is not None and new is not None and acknowledges(old, new, view.shard_label, view.drain_label)
+
+
+def acknowledges(old: Mapping[str, Any], new: Mapping[str, Any], shard_label: str, drain_label: str) -> bool:
+    """Whether the update from `old` to `new` (complete objects) only ends a drain: it takes the shard label and the
+    drain label away and changes nothing else. What the API server itself writes does not count: resourceVersion,
+    managedFields and the other metadata that it owns, and whether a map is empty or absent. Never raises, whatever
+    the objects contain.
+    """
+    both = frozenset({shard_label, drain_label})
+    had, has = _labels(old), _labels(new)
+    if not both <= had.keys() or both & has.keys():
+        return False
+    for label in both:
+        del had[label]
+    return _ENCODER.encode([_rest(old), had]) == _ENCODER.encode([_rest(new), has])
+
+
+def _rest(obj: Mapping[str, Any]) -> list[Any]:
+    """The object without labels and without the fields that the server owns."""
+    metadata = obj.get("metadata")
+    if isinstance(metadata, Mapping):
+        metadata = {
+            key: value for key, value in metadata.items() if value and key != "labels" and key not in _SERVERS
+        }
+    return [{key: value for key, value in obj.items() if key != "metadata"}, metadata]
+
+
+def _labels(obj: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = obj.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    return dict(labels) if isinstance(labels, Mapping) else {}

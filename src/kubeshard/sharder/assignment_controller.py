@@ -1,11 +1,27 @@
 """The sharder controller: keeps every object of every ring on the shard that the hash ring names.
 
-A reconcile of a ring is short: it opens `syncs` for new resources of the ring, in which objects are listed,
-watched and retried. Runs only in the leader.
+A reconcile of a ring is short: it starts a `ResourceSync` for each new resource of the ring. Its tasks scan the objects
+on its `Schedule`, watch those that are unassigned, and retry. Runs only in the leader.
+
+Isolation: a list that hangs, or a resource that cannot be read, blocks only its own sync, until its deadline.
+Other rings, and other resources of the same ring, do not wait for it. In a sync an urgent scan (a shard was lost)
+does not wait for a running normal one, which may take minutes; they may run concurrently, because
+every change is a compare-and-swap.
+
+There is one ordering rule: a normal scan of a controlled resource follows one of the resources that control
+it, so that drains are requested, and known, before decisions on the objects that wait for them. It waits for that
+scan to end, not to succeed: after a failure drains are unknown, and `resource_sync` blocks moves that depend on them.
+
+Limits on memory and requests: each priority of a sync has one page of one list at a time in memory, or of one list for
+each of a few namespaces, and `concurrent_moves` patches in flight. At most `AT_ONCE` scans of a priority start within
+`PATIENCE` seconds, and of one resource at most `OF_A_RESOURCE` within `PATIENCE_WITH_A_RESOURCE`; syncs that failed
+their last scan have `AT_ONCE_FAILING` separate slots, so that they do not block others. So a start with many rings
+is paced: it uses a few connections for each resource, however slow the API server becomes.
 
 Guaranteed: triggers that arrive during a scan lead to one scan afterwards, even if a shard left and
 returned in between; after a restore of etcd that is visible in the Leases, all objects are scanned, because their
-labels may be old; failures of one ring do not affect another.
+labels may be old; failures of one ring do not affect another; an exception ends only
+the work that raised it (`supervised`), and a scan is retried like after any failure.
 
 RBAC: get, list, watch on controllerrings and namespaces; list on leases; per ring list, watch, get, patch
 on its resources.
@@ -15,6 +31,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
+from contextlib import nullcontext
+from functools import partial
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Delta, Updated
@@ -26,19 +45,23 @@ from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
 from kubeshard.controller.when import generation_changed
 from kubeshard.core.builtin import Namespace
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import get_logger
+from kubeshard.sharder.bounded_tasks import StartLimit
 from kubeshard.sharder.config import SharderControllerConfig
-from kubeshard.sharder.dead_shards import DeadShards
+from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.resource_syncs import ResourceSyncs
+from kubeshard.sharder.resource_sync import ResourceSync, RingSync
+from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.scanner import Scanner
-from kubeshard.sharder.schedule import RETRY_FIRST, RETRY_LAST, ScanScope
+from kubeshard.sharder.schedule import RETRY_FIRST, RETRY_LAST, DueScan, ScanPriority, ScanResult, ScanScope
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.webhook_probe import WebhookProbe
 from kubeshard.sharding.api import ControllerRing
@@ -46,6 +69,15 @@ from kubeshard.sharding.leases import ShardChange
 from kubeshard.workqueue.limits import ItemExponential
 
 NAME = "sharder"
+
+AT_ONCE, AT_ONCE_FAILING = 20, 5
+PATIENCE = 0.5
+OF_A_RESOURCE, PATIENCE_WITH_A_RESOURCE = 5, 2.0
+SHORTEST_WAIT = 0.01
+RINGS_A_TURN = 50
+"""Rings whose work ends together when this process does not lead any more."""
+
+_log = get_logger("kubeshard.sharder")
 
 
 def assignment_controller(assignments: Assignments, sync_period: float) -> Controller[ControllerRing]:
@@ -79,44 +111,73 @@ def assignments(
     both for the cluster with the objects. `leases`: for the cluster with the Leases, if it is another one. `webhook`:
     whether rings have a webhook that assigns their objects.
     """
-    clock, rng, moves = client.world.clock, client.world.rng, config.concurrent_moves
-    permissions = Permissions(client, clock)
+    clock, rng, at_once = client.world.clock, client.world.rng, config.concurrent_moves
+    permissions, retries = Permissions(client, clock), Retries(clock, rng)
+    proofs = DeadShardProofs(leases or client, observer, clock)
     mover = Mover(
         client,
-        dead=DeadShards(leases or client, observer, clock).proven,
+        dead=proofs.proven,
+        retry=retries.add,
         late=WebhookProbe(client).late if webhook else None,
         clock=clock,
         rng=rng,
     )
-    resync = Scanner(client, kinds, mover, permissions, concurrent_moves=moves, clock=clock)
+    scanner = Scanner(client, kinds, mover, permissions, concurrent_moves=at_once, clock=clock)
     unassigned = UnassignedWatches(
-        client, kinds, mover, permissions, rings, concurrent_moves=moves, clock=clock, rng=rng
+        client, kinds, mover, permissions, rings, concurrent_moves=at_once, clock=clock, rng=rng
     )
-    period = config.sync_period
-    syncs = ResourceSyncs(
-        rings, observer, resync, unassigned, mover, sync_period=period, clock=clock, rng=rng
+    return Assignments(
+        rings,
+        observer,
+        scanner,
+        unassigned,
+        mover,
+        retries,
+        proofs,
+        cache,
+        sync_period=config.sync_period,
+        clock=clock,
     )
-    return Assignments(rings, observer, syncs, unassigned, cache, clock)
 
 
 class Assignments(Reconciler[ControllerRing]):
-    """Both the reconciler and the event source, which passes events on to the syncs."""
+    """What a leader does for all rings, for one term: the reconciler, the event source, and the tasks of each
+    `ResourceSync`, which last as long as `run` does.
+    """
 
     def __init__(
         self,
         rings: Rings,
         observer: LeaseObserver,
-        syncs: ResourceSyncs,
+        scanner: Scanner,
         unassigned: UnassignedWatches,
+        mover: Mover,
+        retries: Retries,
+        proofs: DeadShardProofs,
         cache: Cache,
+        *,
+        sync_period: float,
         clock: Clock,
     ) -> None:
         self._rings = rings
         self._observer = observer
-        self._syncs = syncs
+        self._scanner = scanner
         self._unassigned = unassigned
+        self._mover = mover
+        self._retries = retries
+        self._proofs = proofs
         self._cache = cache
+        self._sync_period = sync_period
         self._clock = clock
+        self._syncs: dict[str, RingSync] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._starting = {priority: StartLimit(AT_ONCE, PATIENCE) for priority in ScanPriority}
+        self._failing = {priority: StartLimit(AT_ONCE_FAILING, PATIENCE) for priority in ScanPriority}
+        self._of_resource = defaultdict[tuple[ScanPriority, GroupResource], StartLimit](
+            lambda: StartLimit(OF_A_RESOURCE, PATIENCE_WITH_A_RESOURCE)
+        )
+        self._relisting: asyncio.Task[bool] | None = None
+        self._all_outdated = asyncio.Event()
 
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
         if (ring := self._rings.get(obj.name)) is None:
@@ -129,45 +190,173 @@ class Assignments(Reconciler[ControllerRing]):
         """Applies the current state of the ring. Returns the seconds until it may lose its next shard without an
         event; infinite if there is none to lose.
         """
-        self._syncs.follow(ring)
-        ring.members_changed()
+        self._follow(ring)
+        if (sync := self._syncs.get(ring.name)) is not None:
+            sync.members_changed()
         now = self._clock.monotonic()
         return max(self._observer.book.availability_ends(ring.name, now) - now, 0.01)
 
     async def run(self, enqueue: Enqueue) -> None:
-        """The event source: see `assignment_controller`."""
+        """The event source: see `assignment_controller`. Runs until cancelled. Starts with a scan of everything."""
 
         def shards_changed(change: ShardChange) -> None:
-            if change.rewound:
-                self._syncs.scan_everything()
-            if change.availability or change.presence or len(change.rings) > 1:
-                for name in sorted(change.rings):
-                    if (known := self._rings.get(name)) is not None:
-                        known.members_changed()
-                        if change.after is None or not change.after.available:
-                            # A shard that was not available any more, but might have lived, may be dead now.
-                            known.request(ScanScope.MISPLACED)
-                        enqueue(
-                            Key("", name), "shards changed"
-                        )  # when its next shard is lost may have changed
+            self._shards_changed(change, enqueue)
 
-        def namespace_changed(delta: Delta[Namespace]) -> None:
-            if isinstance(delta, Added):
-                self._unassigned.namespace_appeared(delta.object.metadata.name)
-            elif isinstance(delta, Updated) and delta.old.metadata.labels != delta.new.metadata.labels:
-                for ring in self._rings.perhaps_selecting(
-                    delta.old.metadata.labels, delta.new.metadata.labels
-                ):
-                    before, now = (ring.selects(seen.metadata.labels) for seen in (delta.old, delta.new))
-                    if now != before:
-                        ring.request(ScanScope.ALL)
-                    if now > before:
-                        for sync in ring.syncs.values():
-                            self._unassigned.scan_namespace(sync, delta.new.metadata.name)
-
-        namespaces = self._cache.declare(Namespace).add_handler(namespace_changed)
+        namespaces = self._cache.declare(Namespace).add_handler(self._namespace_changed)
         try:
-            with self._observer.subscribed(shards_changed):
-                await self._syncs.run()
+            with self._observer.subscribed(shards_changed), self._rings.subscribed(self._ring_changed):
+                async with asyncio.TaskGroup() as self._group:
+                    self._group.create_task(self._request_all(), name="scans everything")
+                    try:
+                        for ring in self._rings:
+                            self._follow(ring)
+                            await asyncio.sleep(0)  # each has several tasks, which now begin
+                        await asyncio.get_running_loop().create_future()
+                    finally:  # before the tasks have ended: a task started now would not be cancelled with them
+                        self._group = self._relisting = None
+                        for number, name in enumerate(tuple(self._syncs), 1):
+                            self._stop(name)
+                            if number % RINGS_A_TURN == 0:
+                                await asyncio.sleep(0)
         finally:
             namespaces.remove()
+
+    # Events
+
+    def _shards_changed(self, change: ShardChange, enqueue: Enqueue) -> None:
+        if change.rewound:
+            self._all_outdated.set()
+        if change.availability or change.presence or len(change.rings) > 1:
+            for name in sorted(change.rings):
+                if (sync := self._syncs.get(name)) is not None:
+                    sync.members_changed()
+                    if change.after is None or not change.after.available:
+                        # A shard that was not available any more, but might have lived, may be dead now.
+                        sync.request(ScanScope.MISPLACED)
+                if self._rings.get(name) is not None:
+                    enqueue(Key("", name), "shards changed")  # when its next shard is lost may have changed
+
+    def _ring_changed(self, name: str) -> None:
+        """The ring was added, deleted, or changed."""
+        sync, ring = self._syncs.get(name), self._rings.get(name)
+        if sync is not None and sync.ring is ring:
+            sync.ring_changed()
+        elif sync is not None:
+            self._stop(name)
+
+    def _namespace_changed(self, delta: Delta[Namespace]) -> None:
+        before, now = (delta.old, delta.new) if isinstance(delta, Updated) else (delta.object, delta.object)
+        name, labels = now.metadata.name, (before.metadata.labels, now.metadata.labels)
+        if isinstance(delta, Updated) and labels[0] == labels[1]:
+            return
+        for ring in self._rings.perhaps_selecting(*labels):
+            if (sync := self._syncs.get(ring.name)) is None:
+                continue
+            sync.namespace_changed(name)
+            if isinstance(delta, Updated):
+                selected, selects = (ring.selects(each) for each in labels)
+                if selects != selected:
+                    sync.request(ScanScope.ALL)
+                if selects > selected:
+                    for each in sync.resources.values():
+                        self._unassigned.scan_namespace(each, name)
+        if isinstance(delta, Added):
+            self._unassigned.namespace_appeared(name)
+
+    async def _request_all(self) -> None:
+        """Scans everything whenever the labels of all objects may be old."""
+        while True:
+            await self._all_outdated.wait()
+            self._all_outdated.clear()
+            for sync in tuple(self._syncs.values()):
+                sync.request(ScanScope.ALL)
+                await asyncio.sleep(0)  # each has several tasks, which now wake
+
+    # The tasks of each resource
+
+    def _follow(self, ring: Ring) -> None:
+        """Starts the tasks of each new resource of the ring. All its objects are scanned."""
+        if self._group is None or ring.view is None:
+            return
+        of = self._syncs.get(ring.name)
+        if of is None:
+            of = self._syncs[ring.name] = RingSync(ring)
+        for entry in ring.resources.entries:
+            if entry.resource in of.resources:
+                continue
+            sync = ResourceSync(of, entry, self._sync_period, self._group)
+            for priority in ScanPriority:
+                sync.start(partial(self._keep_scanning, sync, priority), f"{priority.value} scan")
+            sync.start(partial(self._unassigned.keep_watching, sync), "watch")
+            sync.start(partial(self._retries.run, sync, self._mover), "retries")
+
+    def _stop(self, name: str) -> None:
+        self._syncs.pop(name).stop()
+        self._proofs.forget(name)
+
+    async def _keep_scanning(self, sync: ResourceSync, priority: ScanPriority) -> None:
+        while True:
+            now = self._clock.monotonic()
+            sync.schedule.members(sync.ring.available, now)
+            if sync.schedule.due(priority, now) is None:
+                wait = max(sync.schedule.wait(priority, now), SHORTEST_WAIT)
+                await sync.changed(wait if wait < float("inf") else None)
+                continue
+            if priority is ScanPriority.NORMAL:
+                await self._wait_for_others(sync)
+            failing = sync.schedule.failing(priority)
+            of_resource = self._of_resource[priority, sync.entry.resource].slot()
+            places = (self._failing if failing else self._starting)[priority]
+            async with nullcontext() if failing else of_resource, places.slot():
+                now = self._clock.monotonic()
+                if (work := sync.schedule.due(priority, now)) is not None:
+                    await self._scan(sync, priority, work, now)
+
+    async def _wait_for_others(self, sync: ResourceSync) -> None:
+        """Waits for the scans that a normal one must follow: urgent work in the same sync, and its owners."""
+        await sync.scan_ended(ScanPriority.URGENT)
+        for owner in sync.owners:
+            if not owner.schedule.failing(ScanPriority.NORMAL):
+                now, view = self._clock.monotonic(), sync.ring.view
+                if view is not None and not owner.pending_drains.is_known(view.hashring):
+                    owner.request(ScanScope.ALL, now)  # else this would wait for the next periodic scan there
+                elif not owner.due_soon(ScanPriority.NORMAL, now):
+                    owner.request(ScanScope.CONTROLLED, now)
+                await owner.scan_ended(ScanPriority.NORMAL)
+
+    async def _scan(self, sync: ResourceSync, priority: ScanPriority, work: DueScan, started: float) -> None:
+        outcome = ScanResult(failed=True)
+        sync.begin(priority, started)
+        try:
+            if await self._up_to_date():
+                outcome = await self._scanner.scan(sync, work.scope)
+        finally:
+            ended = self._clock.monotonic()
+            sync.schedule.done(priority, work, outcome, started, ended)
+            sync.end(priority)
+        _log.info(
+            "Checked the objects of the ring",
+            ring=sync.ring.name,
+            resource=sync.entry.resource,
+            scope=work.scope.name.lower(),
+            reason=work.reason,
+            waiting=outcome.waiting,
+            failed=outcome.failed,
+            seconds=ended - started,
+        )
+
+    async def _up_to_date(self) -> bool:
+        """Whether the view of the shards' Leases is fresh: they are read if it may not be, once for all callers."""
+        if self._observer.fresh() or self._group is None:
+            return True
+        if self._relisting is None or self._relisting.done():
+            self._relisting = self._group.create_task(self._relist(), name="relist")
+        return await asyncio.shield(self._relisting)
+
+    async def _relist(self) -> bool:
+        try:
+            await self._observer.relist()
+        except Exception as error:  # the observer meets it too, and logs it once
+            _log.debug("Cannot list shard Leases", error=error)
+            return False
+        return True

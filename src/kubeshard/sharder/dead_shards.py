@@ -17,15 +17,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import Timeout
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.sharder.deaths import STANDS_FOR, Read
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.ring import Ring
+
+SHARED_FOR = 2.0
+"""Seconds from its start for which a read is shared with further callers."""
+
+STANDS_FOR = 5.0
+"""Seconds from its start for which a read is a valid proof; also its deadline."""
 
 REMEMBERED = 1000
 """Names of shards: they are read from labels, which any user may write."""
@@ -38,22 +43,24 @@ its Lease was deleted, and to re-create it.
 _log = get_logger("kubeshard.sharder")
 
 
-class DeadShards:
+class DeadShardProofs:
     """Reads shards' Leases on demand, and takes everything observed since into account."""
 
     def __init__(self, client: Client, observer: LeaseObserver, clock: Clock) -> None:
         self._client = client.impatient()
         self._observer = observer
         self._clock = clock
+        self._rings: dict[str, _Reads] = {}
 
-    async def proven(self, ring: Ring, shard: str, since: float) -> Callable[[], bool] | None:
+    async def proven(self, ring: str, shard: str, since: float) -> Callable[[], bool] | None:
         """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
         Calling the proof returns whether it is still valid. Raises ApiError if the read fails: it does not
         wait or retry, so the caller has to back off from a server that throttles.
         """
-        read = ring.proofs.reads.get(shard)
+        reads = self._rings.setdefault(ring, _Reads())
+        read = reads.by_shard.get(shard)
         if read is None or not read.answers(since, self._clock.monotonic()):
-            read = self._begin(ring, shard, read)
+            read = self._begin(ring, shard, read, reads)
         assert read.task is not None
         await asyncio.shield(read.task)
 
@@ -62,20 +69,27 @@ class DeadShards:
 
         return stands if self._dead(ring, shard, read) else None
 
-    def _begin(self, ring: Ring, shard: str, before: Read | None) -> Read:
-        now, proofs = self._clock.monotonic(), ring.proofs
-        proofs.reads = {name: read for name, read in proofs.reads.items() if not read.over(now)}
-        read = proofs.reads[shard] = Read()
-        read.task = asyncio.create_task(self._read(ring, shard, read, before), name="reading a dead shard")
+    def forget(self, ring: str) -> None:
+        """The ring was deleted, or this process lost leadership."""
+        if (reads := self._rings.pop(ring, None)) is not None:
+            reads.end()
+
+    def _begin(self, ring: str, shard: str, before: _Read | None, reads: _Reads) -> _Read:
+        now = self._clock.monotonic()
+        reads.by_shard = {name: read for name, read in reads.by_shard.items() if not read.over(now)}
+        read = reads.by_shard[shard] = _Read()
+        read.task = asyncio.create_task(
+            self._read(ring, shard, read, before, reads), name="reading a dead shard"
+        )
         read.task.add_done_callback(_heed)
         return read
 
-    async def _read(self, ring: Ring, shard: str, read: Read, before: Read | None) -> None:
+    async def _read(self, ring: str, shard: str, read: _Read, before: _Read | None, reads: _Reads) -> None:
         if before is not None and before.task is not None:
             await asyncio.wait([before.task])  # one at a time: later callers wait for this one
         leases = await self._leases(ring, shard, read)
-        absent, logged = ring.proofs.absent, ring.proofs.told
-        if leases or self._observer.book.leases_of(ring.name, shard):
+        absent, logged = reads.absent, reads.told
+        if leases or self._observer.book.leases_of(ring, shard):
             absent.discard(shard)
         elif shard not in absent:
             read.began = math.inf
@@ -85,27 +99,64 @@ class DeadShards:
                 if len(absent) >= REMEMBERED:
                     absent.clear()
                 absent.add(shard)
-        read.held = self._observer.book.held(ring.name, shard, leases)
+        read.held = self._observer.book.held(ring, shard, leases)
         text = "Shard is dead" if self._dead(ring, shard, read) else "Shard may be alive: its objects stay"
         told = f"{text} {[lease.metadata.resource_version for lease in leases]}"
         if told != logged.get(shard):
             if len(logged) >= REMEMBERED:
                 logged.clear()
             logged[shard] = told
-            _log.info(text, ring=ring.name, shard=shard, leases="; ".join(map(_record, leases)) or "none")
+            _log.info(text, ring=ring, shard=shard, leases="; ".join(map(_record, leases)) or "none")
 
-    async def _leases(self, ring: Ring, shard: str, read: Read) -> list[Lease]:
+    async def _leases(self, ring: str, shard: str, read: _Read) -> list[Lease]:
         await self._client.turn()
         read.began = self._clock.monotonic()
         try:
             async with asyncio.timeout(STANDS_FOR):
-                return await self._observer.read_shard(ring.name, shard, self._client)
+                return await self._observer.read_shard(ring, shard, self._client)
         except TimeoutError:
             raise Timeout(f"the leases of shard {shard} could not be read within {STANDS_FOR:g}s") from None
 
-    def _dead(self, ring: Ring, shard: str, read: Read) -> bool:
+    def _dead(self, ring: str, shard: str, read: _Read) -> bool:
         """Also uses the read itself: a book with newer versions, from before a restore, ignores it."""
-        return not read.held and not self._observer.book.may_live(ring.name, shard, self._clock.monotonic())
+        return not read.held and not self._observer.book.may_live(ring, shard, self._clock.monotonic())
+
+
+@dataclass(slots=True)
+class _Reads:
+    """The recent reads of one ring's Leases."""
+
+    by_shard: dict[str, _Read] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)
+    """Shards that are known to have no Lease."""
+    told: dict[str, str] = field(default_factory=dict)
+    """What was logged last of a shard; logged again only after a change."""
+
+    def end(self) -> None:
+        """Ends reads that are under way."""
+        for read in self.by_shard.values():
+            if read.task is not None:
+                read.task.cancel()
+
+
+@dataclass(slots=True, eq=False)
+class _Read:
+    """One read of a shard's Leases. `began` is infinite until its request is sent."""
+
+    began: float = math.inf
+    task: asyncio.Task[None] | None = None
+    held: bool = False
+    """Whether it showed a Lease held by the shard."""
+
+    def answers(self, since: float, now: float) -> bool:
+        return self.began >= since and now - self.began <= SHARED_FOR and not self._failed()
+
+    def over(self, now: float) -> bool:
+        return now - self.began > STANDS_FOR or self._failed()
+
+    def _failed(self) -> bool:
+        task = self.task
+        return task is not None and task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _heed(task: asyncio.Task[None]) -> None:

@@ -1,7 +1,7 @@
 """The sharder of one ring inside the ring's own controllers: all instances are candidates for leader election.
 
     every candidate   caches (shard Leases, Namespaces, the ring's ControllerRing if there is one), lease observer
-    the leader        what the leader of the sharder service runs: shardlease controller, syncs of the ring
+    the leader        what the leader of the sharder service runs: shardlease controller, assignments
 
 There is no webhook: objects are assigned by the watch on unassigned ones, soon after they were created. Memory does
 not grow with the number of objects.
@@ -271,7 +271,7 @@ class _RingSource:
 
 
 class _Assigning:
-    """The syncs of the ring as a Work, without a ControllerRing to reconcile."""
+    """The assignments of the ring as a Work, without a ControllerRing to reconcile."""
 
     name = "assignments"
 
@@ -288,7 +288,7 @@ class _Assigning:
         try:
             with self._rings.subscribed(lambda _: self._news.set()):
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._assigning.run(self._enqueue), name="syncs")
+                    tasks.create_task(self._assigning.run(self._enqueue), name="assignments")
                     while True:
                         self._news.clear()
                         wait = min(map(self._tend, self._rings), default=math.inf)

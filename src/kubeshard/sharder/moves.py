@@ -12,7 +12,7 @@ Objects are taken from a dead shard only with a proof of its death that was star
 A movement is counted only when the response names the target; a failure of one object (deleted, changed, rejected)
 does not affect others. After a conflict: read again, decide again, at most 5 times, from the 4th on guarded by a
 test of the shard label instead of the resourceVersion (an object written all the time). Jobs of several rings for one
-object write it one after the other, each from what the one before it wrote (`turns`), so they do not conflict.
+object write it one after the other, each from what the one before it wrote (`object_locks`), so they do not conflict.
 
 With the strict parity switch a move is the reference's patch of two nulls, for which the webhook sets the
 label; if the label is missing then, a second patch sets it.
@@ -47,7 +47,7 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.object_locks import Known, ObjectLocks
-from kubeshard.sharder.owners import UnknownOwners
+from kubeshard.sharder.resource_sync import AnyOwner, RingSync
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.names import DRAIN_VALUE
@@ -78,7 +78,7 @@ class Job(NamedTuple):
     were when the object was read. Carrying it out starts with a new decision.
     """
 
-    ring: Ring
+    sync: RingSync
     entry: RingEntry
     kind: Kind
     meta: ObjectMeta
@@ -88,6 +88,10 @@ class Job(NamedTuple):
     """When (monotonic) the object was read; None: just now."""
     view: RingView | None = None
     """The view that it was decided with; None if unknown."""
+
+    @property
+    def ring(self) -> Ring:
+        return self.sync.ring
 
     @property
     def key(self) -> Key:
@@ -116,15 +120,16 @@ class MoveResult(Enum):
 
 class Mover:
     """Carries out jobs and reports the results to their rings. `dead` returns a proof, started after the given
-    monotonic time, that a shard's objects may be taken, or None. `late` is called after an unassigned object got its
-    first shard.
+    monotonic time, that the objects of a ring's shard may be taken, or None. `retry` gets rejected jobs. `late` is
+    called after an unassigned object got its first shard.
     """
 
     def __init__(
         self,
         client: Client,
         *,
-        dead: Callable[[Ring, str, float], Awaitable[Still | None]],
+        dead: Callable[[str, str, float], Awaitable[Still | None]],
+        retry: Callable[[Job, Exception], None],
         late: Callable[[Job], None] | None = None,
         clock: Clock,
         rng: Rng,
@@ -132,10 +137,11 @@ class Mover:
         self._client = client
         self._writes = client.impatient().with_timeout(PATCH_TIMEOUT)
         self._dead = dead
+        self._retry = retry
         self._late = late
         self._clock = clock
         self._rng = rng
-        self._turns = ObjectLocks()
+        self._locks = ObjectLocks()
 
     async def carry_out(self, job: Job, *, again: bool = False) -> MoveResult:
         """Never raises: what goes wrong, even unexpectedly, fails for this object only, and is left to the retries. A
@@ -155,7 +161,7 @@ class Mover:
 
     def _failed(self, job: Job, error: Exception) -> MoveResult:
         verb = "draining" if job.decision.action is Action.DRAIN else "moving"
-        silent = job.ring.refusals.line(job.entry.resource, "patch", error)
+        silent = job.sync.refusals.line(job.entry.resource, "patch", error)
         fields = {"ring": job.ring.name, **({"failures_before": silent} if silent else {})}
         if silent is not None and not isinstance(error, ApiError):
             where = {"resource": job.entry.resource, "object": str(job.key)}
@@ -164,8 +170,8 @@ class Mover:
             tell = _log.debug if silent is None else _log.warning
             tell(f'error {verb} {job.entry.resource} "{job.key}"', error=error, **fields)
         job.ring.metrics.failed(job.entry.resource, type(error).__name__)
-        if (retries := job.ring.refused(job.entry.resource, job.decision)) is not None:
-            retries.add(job, error)
+        job.sync.refused(job.entry.resource, job.decision)
+        self._retry(job, error)
         return MoveResult.FAILED
 
     async def _decided_again(self, job: Job) -> Job | None:
@@ -204,7 +210,7 @@ class Mover:
             return job
         entry, draining = view.resources.entry(resource), job.draining
         if entry != job.entry and not job.ring.strict:
-            draining = UnknownOwners()  # its new owners have not been scanned
+            draining = AnyOwner()  # its new owners have not been scanned
         type_ = TypeMeta(job.kind.api_version, job.kind.kind)
         decision = plan(view, entry, type_, meta, draining=draining)
         return job._replace(entry=entry, meta=meta, decision=decision, draining=draining, view=view)
@@ -214,8 +220,8 @@ class Mover:
         tries, conflicts, throttled, renewed = 0, 0, 0, False
         if job.read is None:
             job = job._replace(read=self._clock.monotonic())
-        if (turn := self._turns.of(job.place)) is not None and turn.waits(job.who):
-            turn.learn(_known(job))
+        if (lock := self._locks.get(job.place)) is not None and lock.waits(job.who):
+            lock.learn(_known(job))
             return MoveResult.NOTHING  # left for that job to do
         now = self._decided(job, job.meta)
         try:
@@ -284,7 +290,7 @@ class Mover:
         else:
             await self._patch(job, lambda job: _drain_by_label(job, view))
         job.ring.metrics.drained(job.entry.resource)
-        job.ring.drained(job.entry.resource, job.decision)
+        job.sync.drained(job.entry.resource, job.decision)
         return MoveResult.DRAINED
 
     async def _move(self, job: Job, *, by_version: bool) -> MoveResult | ObjectMeta:
@@ -296,7 +302,7 @@ class Mover:
         # A controlled object may be moved from a live shard; only taking by force needs a proof of death.
         if source and source not in view.available:
             assert job.read is not None
-            still = await self._dead(job.ring, source, job.read)
+            still = await self._dead(job.ring.name, source, job.read)
             if still is None:
                 return MoveResult.WAITING
         if job.ring.strict:
@@ -334,7 +340,7 @@ class Mover:
     async def _patch(
         self, job: Job, patch: Callable[[Job], MergePatch | JsonPatch], still: Still | None = None
     ) -> ObjectMeta:
-        """Sends the patch when it is the job's turn, for the newest state if that leads to the same decision. Raises
+        """Sends the patch while the object is locked, for the newest state if that leads to the same decision. Raises
         _Changed if it does not, if the proof is of before, and after a conflict.
         """
 
@@ -343,12 +349,12 @@ class Mover:
             if not self._stands(now) or not (still is None or still()):
                 raise _Outdated
 
-        async with self._turns.at(job.place, job.who, _known(job)) as turn:
+        async with self._locks.held(job.place, job.who, _known(job)) as lock:
             now = job
-            if turn.known.newer_than(job.meta):
-                again = self._decided(job._replace(read=turn.known.read), turn.known.meta)
+            if lock.known.newer_than(job.meta):
+                again = self._decided(job._replace(read=lock.known.read), lock.known.meta)
                 if still is not None or again is None or again.decision != job.decision:
-                    raise _Changed(turn.known)
+                    raise _Changed(lock.known)
                 now = again
             form, name, namespace = metadata_only(now.kind), now.meta.name, now.meta.namespace
             try:
@@ -356,10 +362,10 @@ class Mover:
             except NotOurs:
                 raise
             except (Conflict, PatchTestFailed) as conflict:
-                turn.known = await self._read(now)
-                raise _Changed(turn.known, conflict) from conflict
-            if turn.awaited:
-                turn.known = Known(answer.metadata, self._clock.monotonic())
+                lock.known = await self._read(now)
+                raise _Changed(lock.known, conflict) from conflict
+            if lock.awaited:
+                lock.known = Known(answer.metadata, self._clock.monotonic())
             return answer.metadata
 
     def _stands(self, job: Job) -> bool:
@@ -379,7 +385,7 @@ class _Failed(Exception):
 
 
 class _Changed(Exception):
-    """The object has changed, and is `known` now: by a conflicting write, or by an earlier turn."""
+    """The object has changed, and is `known` now: by a conflicting write, or by another job."""
 
     def __init__(self, known: Known, conflict: ApiError | None = None) -> None:
         self.known = known

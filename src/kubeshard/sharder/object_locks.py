@@ -1,13 +1,14 @@
-"""Whose turn it is to write an object: rings that share a resource write the same objects, one after the other.
+"""One write of an object at a time: rings that share a resource write the same objects, one after the other.
 
 Each write of one ring makes outdated what the jobs of the others have read. If all write at once, all but one are
-refused, read again, and meet again: requests grow with the square of the rings. So a job waits for its turn, and goes
-on from what the write before it returned.
+refused, read again, and meet again: requests grow with the square of the rings. So a job waits for the object's lock,
+and goes on from what the write before it returned.
 
-Guaranteed: in this process one write of an object at a time, in the order of the jobs; who has the turn sees the newest
-state that any waiting job has read, or a write has returned. A turn lasts for one request, and for another one to read
-the object if it had changed: not for a whole job, which may wait for a throttling server or for a proof. Memory: only
-objects that are written right now. Not guaranteed: anything about other processes; every write is a compare-and-swap.
+Guaranteed: in this process one write of an object at a time, in the order of the jobs; who holds the lock sees the
+newest state that any waiting job has read, or a write has returned. A lock is held for one request, and for another one
+to read the object if it had changed: not for a whole job, which may wait for a throttling server or for a proof.
+Memory: only objects that are written right now. Not guaranteed: anything about other processes; every write is a
+compare-and-swap.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class Known(NamedTuple):
 
 
 class ObjectLock:
-    """The turn at one object."""
+    """The lock of one object."""
 
     __slots__ = ("_queue", "_waiting", "known")
 
     def __init__(self, known: Known) -> None:
         self.known = known
-        """The newest state. Set it after each write, and each read in the turn: after a restore that may be older."""
+        """The newest state. Set it after each write and each read under the lock: after a restore it may be older."""
         self._queue: deque[tuple[Hashable, asyncio.Future[None]]] | None = None  # most objects never have one
         self._waiting: set[Hashable] | None = None
 
@@ -58,7 +59,7 @@ class ObjectLock:
             self.known = known
 
     def _enter(self, who: Hashable) -> asyncio.Future[None]:
-        """The future is done when the turn has come."""
+        """The future is done when the lock is held."""
         if self._queue is None or self._waiting is None:
             self._queue, self._waiting = deque(), set()
         future = asyncio.get_running_loop().create_future()
@@ -67,7 +68,7 @@ class ObjectLock:
         return future
 
     def _pass_on(self) -> bool:
-        """Whether there is a next one, whose turn it is now."""
+        """Whether there is a next one, which holds the lock now."""
         while self._queue and self._waiting is not None:
             who, future = self._queue.popleft()
             self._waiting.discard(who)
@@ -77,52 +78,52 @@ class ObjectLock:
         return False
 
 
-class _At:
-    """See `ObjectLocks.at`. Not a generator: it is entered for every write."""
+class _Held:
+    """See `ObjectLocks.held`. Not a generator: it is entered for every write."""
 
-    __slots__ = ("_known", "_place", "_turns", "_who")
+    __slots__ = ("_known", "_locks", "_place", "_who")
 
     def __init__(
-        self, turns: dict[Hashable, ObjectLock], place: Hashable, who: Hashable, known: Known
+        self, locks: dict[Hashable, ObjectLock], place: Hashable, who: Hashable, known: Known
     ) -> None:
-        self._turns = turns
+        self._locks = locks
         self._place = place
         self._who = who
         self._known = known
 
     async def __aenter__(self) -> ObjectLock:
-        turn = self._turns.get(self._place)
-        if turn is None:
-            turn = self._turns[self._place] = ObjectLock(self._known)
-            return turn
-        turn.learn(self._known)
-        future = turn._enter(self._who)
+        lock = self._locks.get(self._place)
+        if lock is None:
+            lock = self._locks[self._place] = ObjectLock(self._known)
+            return lock
+        lock.learn(self._known)
+        future = lock._enter(self._who)
         try:
             await future
         except asyncio.CancelledError:
-            if not future.cancelled():  # the turn had come
-                self._leave(turn)
+            if not future.cancelled():  # it held the lock
+                self._leave(lock)
             raise
-        return turn
+        return lock
 
     async def __aexit__(self, *_: object) -> None:
-        self._leave(self._turns[self._place])
+        self._leave(self._locks[self._place])
 
-    def _leave(self, turn: ObjectLock) -> None:
-        if not turn._pass_on():
-            del self._turns[self._place]
+    def _leave(self, lock: ObjectLock) -> None:
+        if not lock._pass_on():
+            del self._locks[self._place]
 
 
 class ObjectLocks:
-    """The turns at all objects. `place` is an object, `who` a ring and what else distinguishes its jobs."""
+    """The locks at all objects. `place` is an object, `who` a ring and what else distinguishes its jobs."""
 
     def __init__(self) -> None:
-        self._turns: dict[Hashable, ObjectLock] = {}
+        self._locks: dict[Hashable, ObjectLock] = {}
 
-    def of(self, place: Hashable) -> ObjectLock | None:
-        """The turn at an object that is being written."""
-        return self._turns.get(place)
+    def get(self, place: Hashable) -> ObjectLock | None:
+        """The lock of an object that is being written."""
+        return self._locks.get(place)
 
-    def at(self, place: Hashable, who: Hashable, known: Known) -> AbstractAsyncContextManager[ObjectLock]:
-        """The block has the turn. `known`: the state that the job has read."""
-        return _At(self._turns, place, who, known)
+    def held(self, place: Hashable, who: Hashable, known: Known) -> AbstractAsyncContextManager[ObjectLock]:
+        """The block has the lock. `known`: the state that the job has read."""
+        return _Held(self._locks, place, who, known)

@@ -16,7 +16,7 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharder.ring import ResourceSync
+from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharding.classification import named_namespaces
 

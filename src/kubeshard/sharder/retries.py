@@ -24,6 +24,7 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.moves import Job, Mover, MoveResult
+from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharding.planner import Action
 from kubeshard.workqueue.limits import ItemExponential, Limiter, MaxOf, OverallRate
@@ -44,23 +45,40 @@ class _Place(NamedTuple):
     key: Key
 
 
-def failures(clock: Clock) -> Limiter:
-    """The limit of failing retries, which all syncs share."""
-    return OverallRate(FAILURES, burst=round(FAILURES), clock=clock)
-
-
 class Retries:
-    """Retries for one resource of a ring. `add` takes a rejected job; `run` retries it. `overall`: `failures`. `scan`
-    requests a scan at a time, of objects that were not remembered.
-    """
+    """Retries of all resources. `add` takes a rejected job; `run` retries those of one resource."""
 
-    def __init__(
-        self, clock: Clock, rng: Rng, overall: Limiter, scan: Callable[[ScanScope, float], None]
-    ) -> None:
+    def __init__(self, clock: Clock, rng: Rng) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._failures = OverallRate(FAILURES, burst=round(FAILURES), clock=clock)
+        self._of: dict[ResourceSync, _ResourceRetries] = {}
+
+    def add(self, job: Job, error: Exception) -> None:
+        sync = job.sync.resources.get(job.entry.resource)
+        if sync is not None and (retries := self._of.get(sync)) is not None:
+            retries.add(job, error)
+
+    async def run(self, sync: ResourceSync, mover: Mover) -> None:
+        """Runs until cancelled."""
+        if (retries := self._of.get(sync)) is None:
+            own = ItemExponential(1.0, LONGEST / (1 + JITTER), jitter=JITTER, rng=self._rng)
+            limiter = MaxOf(own, self._failures)
+            retries = self._of[sync] = _ResourceRetries(self._clock, limiter, sync.request)
+        try:
+            await retries.run(mover)
+        finally:
+            if not sync.open:  # else this crashed, and starts again
+                del self._of[sync]
+
+
+class _ResourceRetries:
+    """Retries for one resource of a ring. `scan` requests a scan at a time, of objects that were not remembered."""
+
+    def __init__(self, clock: Clock, limiter: Limiter, scan: Callable[[ScanScope, float], None]) -> None:
         self._clock = clock
         self._scan = scan
-        own = ItemExponential(1.0, LONGEST / (1 + JITTER), jitter=JITTER, rng=rng)
-        self._limiter = MaxOf(own, overall)
+        self._limiter = limiter
         self._queue: WorkQueue[_Place] | None = None
         self._running = False
         self._jobs: dict[_Place, Job] = {}
@@ -123,7 +141,7 @@ class Retries:
                     if job.decision.action is Action.DRAIN:
                         # What seemed to fail may have taken effect late: the drain is followed until a scan finds it
                         # gone. Else what waits for its end would wait for the next scan of everything.
-                        job.ring.drained(job.entry.resource, job.decision)
+                        job.sync.drained(job.entry.resource, job.decision)
                 if outcome in (MoveResult.MOVED, MoveResult.DRAINED):
                     self._succeeded(queue)
 

@@ -1,4 +1,4 @@
-"""A ControllerRing as this process sees it, and all in-memory state of it.
+"""A ControllerRing as this process sees it now: its spec, its shards, and the namespaces that it selects.
 
     rings.get("webhosting-operator").view       the input for decisions of webhook, scans and watches
 
@@ -16,31 +16,21 @@ effect.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
-from kubeshard.sharder.deaths import DeadShardProofs
-from kubeshard.sharder.delayed import DelayedAssignments
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.reports import RingReport
-from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
-from kubeshard.sharder.supervised import supervised
-from kubeshard.sharder.waiting import PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingEntry, RingResources, few_named_namespaces
+from kubeshard.sharding.classification import RingResources, few_named_namespaces
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACES_ANNOTATION
-from kubeshard.sharding.planner import Action, Decision, RingView
-
-if TYPE_CHECKING:  # controllers that include the sharder do not serve the webhook
-    from kubeshard.webhook.review import PreparedAnswer
+from kubeshard.sharding.planner import RingView
 
 
 class Shards(Protocol):
@@ -68,7 +58,7 @@ class OwnerKinds(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingInputs:
-    """Settings and services shared by all rings of a process."""
+    """What the views of all rings of a process are computed from, and where rings count and time things."""
 
     shards: Shards
     kinds: OwnerKinds
@@ -87,12 +77,6 @@ class RingInputs:
     """Called with the namespaces of a ring's shards; None: anywhere."""
 
 
-class Repairing(Protocol):
-    """Retries rejected jobs. Jobs refer to their ring, so this module cannot import the class of jobs."""
-
-    def add(self, job: Any, error: Exception) -> None: ...
-
-
 class Ring:
     """See the module. `changed` is called when there is a new finding to report."""
 
@@ -101,20 +85,8 @@ class Ring:
         self.resource = resource
         self.resources = RingResources(resource.spec.resources)
         self.report = RingReport(lambda: changed(self))
-        self.refusals = Refusals(self.report, inputs.clock)
         self.metrics = inputs.metrics.of(resource.name)
         self.ended = False
-        self.answers: dict[tuple[str, bool], PreparedAnswer] = {}
-        """Cached responses of the webhook that label an object with a current shard, with or without other labels."""
-        self.logged: dict[str, float] = {}
-        """When the webhook last logged, by reason, that it left an object unassigned."""
-        self.shards_are_pods = False
-        """Whether a shard was seen to authenticate as the pod of its name: the others do too."""
-        self.applied: tuple[Mapping[str, Any], float] | None = None
-        """The webhook configuration that was applied last, and when."""
-        self.syncs: dict[GroupResource, ResourceSync] = {}
-        """Only while this process is the leader."""
-        self.proofs = DeadShardProofs()
         self._inputs = inputs
         self._hashring: HashRing | None = None
         self._members: tuple[str, ...] | None = None
@@ -224,86 +196,28 @@ class Ring:
     # Events
 
     def update(self, resource: ControllerRing) -> bool:
-        """Updates the ring. Syncs of resources that it no longer lists end. Returns whether something but its status
-        has changed.
-        """
+        """Updates the ring. Returns whether something but its status has changed."""
         unconfirmed, spec = self._unconfirmed(), self.resource.spec
         self.resource = resource
         # Not the generation: after a restore of etcd it may come again.
         if resource.spec == spec and unconfirmed == self._unconfirmed():
             return False
-        self.request(ScanScope.ALL)
         self.resources = RingResources(resource.spec.resources)
         self._views = self._few = None
-        for sync in [sync for sync in self.syncs.values() if sync.entry not in self.resources.entries]:
-            self._close(sync)
         self.metrics.keep(self._listed())
         self.report.keep(self._listed())
         return True
 
-    def namespace_changed(self, name: str) -> None:
-        """It may select the namespace now, or may not any longer."""
+    def namespaces_changed(self) -> None:
+        """It may select a namespace now, or may not any longer."""
         self._views = self._few = None
-        if name in self.named:
-            for sync in self.syncs.values():
-                sync.tell()
-
-    def members_changed(self) -> None:
-        """The available shards may have changed. Call it immediately, even if a shard returns soon: a running
-        scan may have seen the ring without it.
-        """
-        now, available = self._inputs.clock.monotonic(), self.available
-        for sync in self.syncs.values():
-            sync.schedule.members(available, now)
-            sync.tell()
-
-    def request(self, scope: ScanScope) -> None:
-        """Something asks for a scan of all resources."""
-        for sync in self.syncs.values():
-            sync.request(scope, self._inputs.clock.monotonic())
-
-    def drained(self, resource: GroupResource, decision: Decision) -> None:
-        """The drain of a main object was requested: schedules looks for it and for the objects that it may control."""
-        now = self._inputs.clock.monotonic()
-        for sync in self.syncs.values():
-            if sync.entry.resource == resource:
-                sync.pending.asked(decision.key)
-            elif resource not in sync.entry.owners:
-                continue
-            sync.schedule.follow(now)
-            sync.tell()
-
-    def released(self, resource: GroupResource) -> None:
-        """Drains of main objects have ended: the objects that they control may follow them."""
-        for sync in self.syncs.values():
-            if resource in sync.entry.owners:
-                sync.request(ScanScope.CONTROLLED, self.clock.monotonic())
-
-    def refused(self, resource: GroupResource, decision: Decision) -> Repairing | None:
-        """A job for an object was rejected. Returns the `Repairing` that retries it later, on its own."""
-        if (sync := self.syncs.get(resource)) is None:
-            return None
-        if decision.action is Action.DRAIN:
-            sync.pending.refused(decision.key)
-        return sync.retries
-
-    def stop(self) -> None:
-        """This process lost leadership: everything that a leader does for the ring ends."""
-        for sync in list(self.syncs.values()):
-            self._close(sync)
-        self.proofs.end()
 
     def end(self) -> None:
         """The ring was deleted: drops all its state."""
         self.ended = True
         self._views = None
-        self.stop()
         self.report.end()
         self.metrics.end()
-
-    def _close(self, sync: ResourceSync) -> None:
-        del self.syncs[sync.entry.resource]
-        sync.close()
 
     # Views
 
@@ -333,7 +247,6 @@ class Ring:
     def _present_hashring(self, available: tuple[str, ...]) -> HashRing:
         if self._hashring is None or self._members != available:
             self._hashring = HashRing(available)
-            self.answers.clear()
             self.metrics.calculated()
         self._members = available
         return self._hashring
@@ -403,104 +316,3 @@ class _Selected:
             self._last = namespace
             self._matches = name not in self._excluded and self._selector.matches(namespace.metadata.labels)
         return self._matches
-
-
-class ResourceSync:
-    """One resource of a ring, while this process leads: the schedule of scans of its objects, and their in-memory
-    state. Its tasks run in `group`.
-    """
-
-    def __init__(
-        self, ring: Ring, entry: RingEntry, sync_period: float, group: asyncio.TaskGroup | None = None
-    ) -> None:
-        self.ring = ring
-        self.entry = entry
-        self.schedule = Schedule(sync_period, FOLLOW_MAIN if entry.main else FOLLOW)
-        self.open = True
-        """Whether the ring still has the resource."""
-        self.pending = PendingDrains()
-        """Drains of a main resource, for the objects that it controls."""
-        self.drains = WaitingObjects()
-        """Objects that are being drained."""
-        self.unassigned = WaitingObjects()
-        """Objects without an available shard."""
-        self.asked: dict[str, float] = {}
-        """When the server was asked whether a verb is allowed."""
-        self.skipped_namespaces = SkippedNamespaces()
-        """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
-        self.left: DelayedAssignments[Any] = DelayedAssignments(ring.clock)
-        self.narrow = False
-        """Whether a scan did not see objects in namespaces that were not known."""
-        self.appeared: set[str] = set()
-        """Namespaces to scan."""
-        self.scanning_namespaces = False
-        """Whether a task does that."""
-        self.retries: Repairing | None = None
-        self._group = group
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        self.began: dict[ScanPriority, float] = {}
-        """When the scan of each priority began that is under way."""
-        self._ended = dict.fromkeys(ScanPriority, 0)
-        self._news = asyncio.Event()
-
-    def __str__(self) -> str:
-        return f"{self.entry.resource} of {self.ring}"
-
-    def start(self, work: Callable[[], Awaitable[None]], what: str) -> None:
-        """Starts a task that ends with the sync. A crash costs only this work, which starts again (`supervised`)."""
-        if not self.open or self._group is None:
-            return
-        ring, resource = self.ring, self.entry.resource
-        going = supervised(
-            work,
-            what,
-            crashed=lambda: ring.metrics.crashed(resource, what),
-            clock=ring.clock,
-            ring=ring.name,
-            resource=resource,
-        )
-        task = self._group.create_task(going, name=f"{what} of {self}")
-        self._tasks[task] = None
-        task.add_done_callback(lambda task: self._tasks.pop(task, None))
-
-    def close(self) -> None:
-        """The ring no longer has the resource."""
-        self.open = False
-        self.tell()
-        for task in tuple(self._tasks):
-            task.cancel()
-
-    def request(self, scope: ScanScope, now: float) -> None:
-        """Requests a scan."""
-        self.schedule.request(scope, now)
-        self.tell()
-
-    def tell(self) -> None:
-        """Something has changed: wakes tasks that wait for this sync."""
-        self._news.set()
-        self._news = asyncio.Event()
-
-    async def news(self, within: float | None = None) -> None:
-        try:
-            async with asyncio.timeout(within):
-                await self._news.wait()
-        except TimeoutError:
-            pass
-
-    def begin(self, priority: ScanPriority, now: float) -> None:
-        self.began[priority] = now
-
-    def end(self, priority: ScanPriority) -> None:
-        self.began.pop(priority, None)
-        self._ended[priority] += 1
-        self.tell()
-
-    def due_soon(self, priority: ScanPriority, now: float) -> bool:
-        """Whether a scan of the priority is running, or about to start."""
-        return self.open and (priority in self.began or self.schedule.due(priority, now) is not None)
-
-    async def passed(self, priority: ScanPriority, clock: Clock) -> None:
-        """Waits for the end of a scan that is running or about to start, if any."""
-        ended = self._ended[priority]
-        while self._ended[priority] == ended and self.due_soon(priority, clock.monotonic()):
-            await self.news()

@@ -56,8 +56,8 @@ class Rings:
 
     @contextmanager
     def subscribed(self, subscriber: Callable[[str], None]) -> Iterator[None]:
-        """While the block runs, `subscriber` is called with the name of each ring that was added, deleted, or got a
-        new spec.
+        """While the block runs, `subscriber` is called with the name of each ring that was added, deleted, or got
+        a new spec or confirms other system namespaces.
         """
         token = object()
         self._subscribers[token] = subscriber
@@ -76,12 +76,12 @@ class Rings:
             self._end(resource.name)
             self.inputs.confine(resource.name, None)
         elif known is not None and same:
-            before = known.resource.spec
             self._file(known, remove=True)
-            self.selections += known.update(resource)
+            changed = known.update(resource)
+            self.selections += changed
             self._file(known)
             self.inputs.confine(resource.name, resource.shard_namespaces)
-            if before == resource.spec:
+            if not changed:
                 return
         else:
             self._end(resource.name)
@@ -116,7 +116,7 @@ class Rings:
         labels = [namespace.metadata.labels for namespace in seen]
         if len(labels) == 1 or labels[0] != labels[1]:
             for ring in self.perhaps_selecting(*labels):
-                ring.namespace_changed(seen[0].metadata.name)
+                ring.namespaces_changed()
 
 
 def _nobody(ring: Ring) -> None: ...

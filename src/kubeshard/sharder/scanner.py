@@ -2,7 +2,7 @@
 
 Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it
 is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, or
-unknown (`owners`), so a main resource that cannot be read blocks the objects that it controls, and nothing else.
+unknown (`resource_sync`), so a main resource that cannot be read blocks the objects that it controls, and nothing else.
 While a drain is pending, the resources that its object may control are scanned again even if nothing waits: the
 shard may create a child until it releases the object. A scan ends after `STALLED` seconds without progress. A resource
 that cannot be found or read is reported, and does not affect others. Never lists at resourceVersion 0.
@@ -36,10 +36,10 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.moves import Job, Mover, MoveResult
-from kubeshard.sharder.owners import pending_owners, waiting_for_owners
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import DRAIN_STUCK_AFTER
-from kubeshard.sharder.ring import ResourceSync, Ring
+from kubeshard.sharder.resource_sync import ResourceSync
+from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharder.waiting import WaitingSnapshot
 from kubeshard.sharding.classification import FEW_NAMESPACES, RingEntry
@@ -123,7 +123,7 @@ class Scanner:
     async def scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
         """One scan. Does not raise ApiErrors: a failed read is reported, and sets `failed` in the outcome."""
         started, ring = self._clock.monotonic(), sync.ring
-        scan = _Scan(sync, scope, sync.drains.scan(), sync.unassigned.scan())
+        scan = _Scan(sync, scope, sync.drains.snapshot(), sync.unassigned.snapshot())
         error = await self._scanned(scan)
         ring.metrics.scanned(scope.name.lower(), self._clock.monotonic() - started)
         if problem := error or next(iter(scan.unread.values()), None):
@@ -136,11 +136,11 @@ class Scanner:
         if error is not None:
             return ScanResult(failed=True)
         if scan.tells_drains:
-            scan.drains.complete()
+            scan.drains.commit()
         if scope is not ScanScope.CONTROLLED and not scan.leaves_some:
-            scan.unassigned.complete()
+            scan.unassigned.commit()
         self._tell(sync)
-        return ScanResult(scan.waiting or pending_owners(ring, sync.entry), failed=bool(scan.unread))
+        return ScanResult(scan.waiting or sync.owner_drains, failed=bool(scan.unread))
 
     async def _scanned(self, scan: _Scan) -> ApiError | None:
         """Performs the scan. Returns the error that ended it, if any."""
@@ -166,9 +166,9 @@ class Scanner:
         view = ring.view
         if view is None or not view.hashring.shards:
             return
-        draining = waiting_for_owners(ring, entry)
+        draining = sync.draining_owners
         if scan.tells_drains:
-            sync.pending.begin(complete=scan.scope is ScanScope.ALL)
+            sync.pending_drains.begin(complete=scan.scope is ScanScope.ALL)
         names, selector = _namespaces(ring, kind), _selector(scan.scope, entry, view)
         sync.narrow = names is not None
         if names == () and not ring.named:  # asks whether the resource can be read
@@ -182,8 +182,8 @@ class Scanner:
                     patience = PATIENCE if len(names) > 1 else None
                     one = self._apart(scan, name, reading(name, patience))
                     together.create_task(one, name=f"scan {entry.resource} in {name}")
-        if scan.tells_drains and sync.pending.end(view.hashring, frozenset(scan.unread)):
-            ring.released(entry.resource)
+        if scan.tells_drains and sync.pending_drains.end(view.hashring, frozenset(scan.unread)):
+            sync.of.released(entry.resource)
 
     async def _apart(self, scan: _Scan, namespace: str, reading: Coroutine[None, None, None]) -> None:
         """Reads one of the namespaces; its errors are its own."""
@@ -213,16 +213,16 @@ class Scanner:
             if decision.action is Action.WAIT or decision.action is Action.DRAIN:
                 scan.waiting += 1
                 if entry.main:
-                    scan.drains.pending(obj.key, self._clock.monotonic(), decision.source)
-                    sync.pending.draining(decision.key)
+                    scan.drains.add(obj.key, self._clock.monotonic(), decision.source)
+                    sync.pending_drains.draining(decision.key)
             if reading.read is None:
                 reading.read = read_at
             if self._is_urgent(scan, reading, decision, current):
                 scan.leaves_some = True
-            elif obj.key in sync.left:
-                scan.unassigned.pending(obj.key, self._clock.monotonic())
+            elif obj.key in sync.delayed:
+                scan.unassigned.add(obj.key, self._clock.monotonic())
             elif decision.action in _CARRY_OUT:
-                job = Job(ring, entry, kind, meta, decision, draining, read_at, current)
+                job = Job(sync.of, entry, kind, meta, decision, draining, read_at, current)
                 await tasks.start(self._carry_out(job, scan))
             elif decision.action is Action.REFUSED:
                 _not_keyed(ring, entry, meta, decision.reason)
@@ -275,13 +275,13 @@ class Scanner:
             outcome in (MoveResult.FAILED, MoveResult.WAITING)
             and job.decision.source not in job.ring.available
         ):
-            scan.unassigned.pending(job.key, self._clock.monotonic())
+            scan.unassigned.add(job.key, self._clock.monotonic())
 
     async def _could_not_read(self, sync: ResourceSync, error: ApiError) -> None:
         ring, resource = sync.ring, sync.entry.resource
         if isinstance(error, Forbidden):
             await self._permissions.refused(sync, "list")
-            told = ring.refusals.line(resource, "list", error) is not None
+            told = sync.of.refusals.line(resource, "list", error) is not None
             (_log.warning if told else _log.debug)(f"error listing {resource}", ring=ring.name, error=error)
         else:
             _log.debug(
@@ -296,7 +296,7 @@ class Scanner:
         if sync.entry.main:
             ring.metrics.pending(resource, sync.drains.count)
         ring.metrics.unassigned(resource, sync.unassigned.count)
-        syncs = ring.syncs.values()
+        syncs = sync.of.resources.values()
         ring.metrics.oldest_drain(max((each.drains.oldest(now) for each in syncs), default=0.0))
         ring.metrics.oldest_unassigned(max((each.unassigned.oldest(now) for each in syncs), default=0.0))
         stuck = Counter[str]()

@@ -47,9 +47,9 @@ from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup, StartLimit
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.moves import Job, Mover
-from kubeshard.sharder.owners import UnknownOwners
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.ring import ResourceSync
+from kubeshard.sharder.resource_sync import AnyOwner, ResourceSync
+from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.schedule import ScanPriority, ScanScope
 from kubeshard.sharder.supervised import supervised, tell_crash
@@ -140,7 +140,7 @@ class UnassignedWatches:
                     if place not in watching:
                         watch = _Watch(sync.entry.resource, {sync: None}, _unassigned(sync), place)
                         watching[place] = group.create_task(self._keep(watch), name=f"watch of {sync}")
-                await sync.news()
+                await sync.changed()
 
     async def _share(self, resource: _Resource, sync: ResourceSync) -> None:
         """Takes part in the shared watch until cancelled."""
@@ -202,7 +202,7 @@ class UnassignedWatches:
         told = False
         for sync in tuple(watch.syncs):
             await self._permissions.refused(sync, "watch")
-            told |= sync.ring.refusals.line(watch.resource, "watch", error) is not None
+            told |= sync.of.refusals.line(watch.resource, "watch", error) is not None
         (_log.warning if told else _log.debug)("Cannot watch unassigned objects", **watch.log_of, error=error)
 
     def namespace_appeared(self, namespace: str) -> None:
@@ -277,7 +277,7 @@ class UnassignedWatches:
                             await self._dispatch(watch, kind, obj.metadata, tasks, heard=True)
                         elif watch.selector is not None:
                             for sync in watch.syncs:
-                                sync.left.drop(obj.key)
+                                sync.delayed.drop(obj.key)
         return last
 
     async def _dispatch(
@@ -311,7 +311,7 @@ class UnassignedWatches:
     def _crashed(self, sync: ResourceSync, error: Exception) -> None:
         ring, resource = sync.ring, sync.entry.resource
         ring.metrics.crashed(resource, "watch")
-        if ring.refusals.line(resource, "watch", error) is not None:
+        if sync.of.refusals.line(resource, "watch", error) is not None:
             tell_crash(error, "watch", ring=ring.name, resource=resource)
         self._missed(sync)
 
@@ -344,19 +344,20 @@ class UnassignedWatches:
     ) -> Sequence[ResourceSync]:
         """Those of the syncs whose ring may select the namespace."""
         rings = self._rings.perhaps_selecting(self._labels_of(namespace)) if namespace else self._rings
-        found = (ring.syncs.get(resource) for ring in rings)
+        by_ring = self._resources[resource].by_ring
+        found = (by_ring.get(ring) for ring in rings)
         return [sync for sync in found if sync is not None and sync in syncs]
 
     def _is_left(self, sync: ResourceSync, kind: Kind, meta: ObjectMeta) -> bool:
-        """Whether the object's shard may still want it back: then it is assigned a moment later (`left`)."""
+        """Whether the object's shard may still want it back: then it waits (`DelayedAssignments`)."""
         key = Key(meta.namespace, meta.name)
         job = self._job(sync, kind, meta) if sync.entry.main else None
-        if job is None or not sync.left.waits(key, meta):
-            sync.left.drop(key)
+        if job is None or not sync.delayed.waits(key, meta):
+            sync.delayed.drop(key)
             return False
-        sync.left.put(key, job)
-        if not sync.left.attended:
-            sync.left.attended = True
+        sync.delayed.put(key, job)
+        if not sync.delayed.attended:
+            sync.delayed.attended = True
             sync.start(partial(self._assign_left, sync), "assignment of what was left")
         return True
 
@@ -364,7 +365,7 @@ class UnassignedWatches:
         """Until cancelled."""
         async with BoundedTaskGroup(self._concurrent_moves) as tasks:
             while True:
-                await tasks.start(self._mover.carry_out(await sync.left.next_due()))
+                await tasks.start(self._mover.carry_out(await sync.delayed.next_due()))
 
     async def _consider(
         self, sync: ResourceSync, kind: Kind, meta: ObjectMeta, tasks: BoundedTaskGroup
@@ -382,7 +383,7 @@ class UnassignedWatches:
             sync.skipped_namespaces.add(meta.namespace)
         if decision.action is not Action.ASSIGN:
             return None
-        return Job(ring, entry, kind, meta, decision, UnknownOwners())
+        return Job(sync.of, entry, kind, meta, decision, AnyOwner())
 
     async def _scan(self, sync: ResourceSync) -> None:
         """Scans the namespaces that have appeared, and those that appear meanwhile, until none is left."""
@@ -469,6 +470,7 @@ class _Resource:
     def __init__(self, resource: GroupResource) -> None:
         self.name = resource
         self.syncs: dict[ResourceSync, None] = {}
+        self.by_ring: dict[Ring, ResourceSync] = {}
         self.skipped_namespaces = SkippedNamespaces()
         self.crowded = False
         """Whether there have been too many syncs for a watch each. Remains true."""
@@ -484,12 +486,15 @@ class _Resource:
     def join(self, sync: ResourceSync) -> None:
         sync.skipped_namespaces = self.skipped_namespaces
         self.syncs[sync] = None
+        self.by_ring[sync.ring] = sync
         if not self.crowded and sum(len(each.ring.named) or 1 for each in self.syncs) > APART:
             self.crowded = True
             _tell(self.apart)
 
     def leave(self, sync: ResourceSync) -> None:
         del self.syncs[sync]
+        if self.by_ring[sync.ring] is sync:  # else another one has begun already
+            del self.by_ring[sync.ring]
 
     def share(self, sync: ResourceSync) -> None:
         self._sharing[sync] = None

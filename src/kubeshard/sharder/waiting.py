@@ -6,14 +6,27 @@ same number of namespace names is kept; beyond that, every new namespace counts 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping
+from typing import Generic, TypeVar
 
-from kubeshard.core.objects import Key
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.times import parse_time
+from kubeshard.runtime.clock import Clock
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import namespace_of_key
 
 REMEMBERED = 1000
+
+ASSIGNMENT_DELAY = 1.0
+"""Seconds without a shard before an object gets another one."""
+NEW = 3.0
+"""Younger objects (seconds) never had a shard. Creation times are rounded down to seconds."""
+MANY = 5000
+"""Objects of a resource whose assignment is delayed at the same time."""
+
+J = TypeVar("J")
 
 
 class WaitingObjects:
@@ -24,8 +37,8 @@ class WaitingObjects:
         """Since when, and for whom."""
         self.count = 0
 
-    def scan(self) -> WaitingSnapshot:
-        """A scan starts; its results are used once it is complete."""
+    def snapshot(self) -> WaitingSnapshot:
+        """A scan starts; what it finds counts once it is committed."""
         return WaitingSnapshot(self)
 
     def oldest(self, now: float) -> float:
@@ -38,20 +51,20 @@ class WaitingObjects:
 
 
 class WaitingSnapshot:
-    """What one scan of the objects sees."""
+    """The objects that wait as one scan sees them."""
 
     def __init__(self, waiting: WaitingObjects) -> None:
         self._waiting = waiting
         self._seen: dict[Key, tuple[float, str]] = {}
         self._count = 0
 
-    def pending(self, key: Key, now: float, whom: str = "") -> None:
+    def add(self, key: Key, now: float, whom: str = "") -> None:
         known = self._waiting._since
         self._count += 1
         if key in known or len(self._seen) < REMEMBERED:
             self._seen[key] = known.get(key, (now, ""))[0], whom
 
-    def complete(self) -> None:
+    def commit(self) -> None:
         self._waiting._since, self._waiting.count = self._seen, self._count
 
 
@@ -112,7 +125,7 @@ class PendingDrains:
         self._seen.add(key)
         self._refused.discard(key)
 
-    def asked(self, key: str) -> None:
+    def requested(self, key: str) -> None:
         """The drain was requested, by a scan or by any other job."""
         self._refused.discard(key)
         self._seen.add(key)
@@ -146,3 +159,55 @@ class PendingDrains:
         if not self.is_known(hashring) or any(key in keys for keys in waiting):
             return True
         return bool(self._unread) and namespace_of_key(key) in self._unread
+
+
+class DelayedAssignments(Generic[J]):
+    """Objects that lost their shard a moment ago, and what to do with each when it is due.
+
+    The object does not show whether its shard released it or a user removed the label while the shard works on it. In
+    the second case the shard takes it back (`kubeshard.shard.taking_back`), which takes it a fraction of a second. So
+    an object that is not new is assigned only after a pause.
+
+    Not guaranteed: the pause for objects beyond `MANY`, which the caller assigns at once, for objects that a scan finds
+    before the watch shows them, and, if this machine's clock is behind the API server's, for objects that are hardly
+    older than the difference.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._jobs: dict[Key, tuple[float, J]] = {}
+        """When each is due, the earliest first."""
+        self._news = asyncio.Event()
+        self.attended = False
+        """Whether somebody calls `next_due`."""
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._jobs
+
+    def waits(self, key: Key, meta: ObjectMeta) -> bool:
+        """Whether an unassigned object has to wait."""
+        created = parse_time(meta.creation_timestamp)
+        new = created is None or self._clock.wall() - created < NEW
+        return not new and (key in self._jobs or len(self._jobs) < MANY)
+
+    def put(self, key: Key, job: J) -> None:
+        """Later states of an object do not make it wait longer."""
+        due, _ = self._jobs.get(key, (self._clock.monotonic() + ASSIGNMENT_DELAY, job))
+        self._jobs[key] = due, job
+        self._news.set()
+
+    def drop(self, key: Key) -> None:
+        """The object has a shard again, or is gone."""
+        self._jobs.pop(key, None)
+
+    async def next_due(self) -> J:
+        """Removes a job when it is due."""
+        while True:
+            while not self._jobs:
+                self._news.clear()
+                await self._news.wait()
+            key, (due, _) = next(iter(self._jobs.items()))
+            wait = due - self._clock.monotonic()
+            if wait <= 0:
+                return self._jobs.pop(key)[1]
+            await asyncio.sleep(wait)

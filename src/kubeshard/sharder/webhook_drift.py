@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Delta, Updated
@@ -49,6 +50,8 @@ class WebhookDrift:
         self._cache = Cache(client)
         self._informer = self._cache.declare(MutatingWebhookConfiguration, OUR_WEBHOOKS)
         self._known = asyncio.Event()
+        self._applied: WeakKeyDictionary[Ring, tuple[Mapping[str, Any], float]] = WeakKeyDictionary()
+        """The configuration of each ring that was applied last, and when."""
 
     @property
     def watched(self) -> bool:
@@ -89,11 +92,11 @@ class WebhookDrift:
         if self.watched:
             name = body["metadata"]["name"]
             return in_sync(self._cache.get(MutatingWebhookConfiguration, name, scope=OUR_WEBHOOKS), body)
-        before, at = ring.applied or ({}, 0.0)
+        before, at = self._applied.get(ring, ({}, 0.0))
         return before == body and self._clock.monotonic() - at < APPLY_AGAIN
 
     def applied(self, ring: Ring, body: Mapping[str, Any]) -> None:
-        ring.applied = body, self._clock.monotonic()
+        self._applied[ring] = body, self._clock.monotonic()
 
     async def _missing(self) -> list[str]:
         """The verbs that are not allowed. If the check fails, the watch itself will show it."""

@@ -23,7 +23,8 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.sharder.moves import Job
-from kubeshard.sharder.ring import ResourceSync, Ring
+from kubeshard.sharder.resource_sync import ResourceSync
+from kubeshard.sharder.ring import Ring
 
 SOON, LATER = 10.0, 60.0
 """Seconds before each of the first two dry runs, which a new webhook configuration needs to take effect, and between
@@ -45,7 +46,7 @@ class WebhookProbe:
 
     def late(self, job: Job) -> None:
         """The object of the job had to be assigned by a patch."""
-        ring, sync = job.ring, job.ring.syncs.get(job.entry.resource)
+        ring, sync = job.ring, job.sync.resources.get(job.entry.resource)
         if sync is not None and ring not in self._rings and ring.has_webhook_in(job.key.namespace):
             sync.start(partial(self._keep_probing, sync, job.kind, job.key), "webhook probe")
 

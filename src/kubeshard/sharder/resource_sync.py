@@ -1,0 +1,232 @@
+"""What the leader keeps for a ring: its resources, each with a schedule of scans, and what the last scans found.
+
+    RingSync        one ring: passes on what concerns several of its resources
+    ResourceSync    one resource of it: schedule, objects that wait, and the tasks that work on it
+
+Guaranteed: a controlled object is not moved away from a live shard before the drain of its owner was requested, and
+not while that drain is pending. So it waits while its owner is known to be drained, or the drain could not
+be requested; and until the owners' resource was read completely, without an error, with the ring's current
+shards: until then drains are unknown. With strict parity nothing waits, as in the reference.
+
+A crash costs only the task that it is in, which starts again (`supervised`). Kept in memory: what `waiting` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Container
+from typing import Any
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.sharder.refusals import Refusals
+from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
+from kubeshard.sharder.supervised import supervised
+from kubeshard.sharder.waiting import DelayedAssignments, PendingDrains, SkippedNamespaces, WaitingObjects
+from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.planner import Action, Decision
+
+
+class RingSync:
+    """See the module."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        self.resources: dict[GroupResource, ResourceSync] = {}
+        self.refusals = Refusals(ring.report, ring.clock)
+
+    def ring_changed(self) -> None:
+        """The ring has another spec: syncs of resources that it no longer lists end."""
+        self.request(ScanScope.ALL)
+        for sync in list(self.resources.values()):
+            if sync.entry not in self.ring.resources.entries:
+                sync.close()
+
+    def namespace_changed(self, name: str) -> None:
+        """The namespace appeared, was deleted, or has other labels."""
+        if name in self.ring.named:
+            for sync in self.resources.values():
+                sync.notify()
+
+    def members_changed(self) -> None:
+        """The available shards may have changed. Call it immediately, even if a shard returns soon: a running
+        scan may have seen the ring without it.
+        """
+        now, available = self.ring.clock.monotonic(), self.ring.available
+        for sync in self.resources.values():
+            sync.schedule.members(available, now)
+            sync.notify()
+
+    def request(self, scope: ScanScope) -> None:
+        """Something asks for a scan of all resources."""
+        for sync in self.resources.values():
+            sync.request(scope, self.ring.clock.monotonic())
+
+    def drained(self, resource: GroupResource, decision: Decision) -> None:
+        """The drain of a main object was requested: schedules scans for it and for the objects that it may control."""
+        now = self.ring.clock.monotonic()
+        for sync in self.resources.values():
+            if sync.entry.resource == resource:
+                sync.pending_drains.requested(decision.key)
+            elif resource not in sync.entry.owners:
+                continue
+            sync.schedule.follow(now)
+            sync.notify()
+
+    def released(self, resource: GroupResource) -> None:
+        """Drains of main objects have ended: the objects that they control may follow them."""
+        for sync in self.resources.values():
+            if resource in sync.entry.owners:
+                sync.request(ScanScope.CONTROLLED, self.ring.clock.monotonic())
+
+    def refused(self, resource: GroupResource, decision: Decision) -> None:
+        """A write was rejected."""
+        if decision.action is Action.DRAIN and (sync := self.resources.get(resource)) is not None:
+            sync.pending_drains.refused(decision.key)
+
+    def stop(self) -> None:
+        """The ring was deleted, or this process lost leadership."""
+        for sync in list(self.resources.values()):
+            sync.close()
+
+
+class ResourceSync:
+    """One resource of a ring, while this process leads: the schedule of scans of its objects, and their in-memory
+    state. Its tasks run in `group`.
+    """
+
+    def __init__(
+        self, of: RingSync, entry: RingEntry, sync_period: float, group: asyncio.TaskGroup | None = None
+    ) -> None:
+        self.of = of
+        self.ring = ring = of.ring
+        self.entry = entry
+        self.schedule = Schedule(sync_period, FOLLOW_MAIN if entry.main else FOLLOW)
+        self.open = True
+        """Whether the ring still has the resource."""
+        self.pending_drains = PendingDrains()
+        """Drains of a main resource, for the objects that it controls."""
+        self.drains = WaitingObjects()
+        """Objects that are being drained."""
+        self.unassigned = WaitingObjects()
+        """Objects without an available shard."""
+        self.asked: dict[str, float] = {}
+        """When the server was asked whether a verb is allowed."""
+        self.skipped_namespaces = SkippedNamespaces()
+        """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
+        self.delayed: DelayedAssignments[Any] = DelayedAssignments(ring.clock)
+        self.narrow = False
+        """Whether a scan did not see objects in namespaces that were not known."""
+        self.appeared: set[str] = set()
+        """Namespaces to scan."""
+        self.scanning_namespaces = False
+        """Whether a task does that."""
+        self._group = group
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self.began: dict[ScanPriority, float] = {}
+        """When the scan of each priority began that is under way."""
+        self._ended = dict.fromkeys(ScanPriority, 0)
+        self._changed = asyncio.Event()
+        of.resources[entry.resource] = self
+
+    def __str__(self) -> str:
+        return f"{self.entry.resource} of {self.ring}"
+
+    def start(self, work: Callable[[], Awaitable[None]], what: str) -> None:
+        """Starts a task that ends with the sync. A crash costs only this work, which starts again (`supervised`)."""
+        if not self.open or self._group is None:
+            return
+        ring, resource = self.ring, self.entry.resource
+        going = supervised(
+            work,
+            what,
+            crashed=lambda: ring.metrics.crashed(resource, what),
+            clock=ring.clock,
+            ring=ring.name,
+            resource=resource,
+        )
+        task = self._group.create_task(going, name=f"{what} of {self}")
+        self._tasks[task] = None
+        task.add_done_callback(lambda task: self._tasks.pop(task, None))
+
+    def close(self) -> None:
+        """The ring no longer has the resource, or this process does not lead any more."""
+        self.open = False
+        self.of.resources.pop(self.entry.resource, None)
+        self.notify()
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    def request(self, scope: ScanScope, now: float) -> None:
+        """Requests a scan."""
+        self.schedule.request(scope, now)
+        self.notify()
+
+    def notify(self) -> None:
+        """Something has changed: wakes tasks that wait for this sync."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def changed(self, within: float | None = None) -> None:
+        """Waits for `notify`, so many seconds at most."""
+        try:
+            async with asyncio.timeout(within):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def begin(self, priority: ScanPriority, now: float) -> None:
+        self.began[priority] = now
+
+    def end(self, priority: ScanPriority) -> None:
+        self.began.pop(priority, None)
+        self._ended[priority] += 1
+        self.notify()
+
+    def due_soon(self, priority: ScanPriority, now: float) -> bool:
+        """Whether a scan of the priority is running, or about to start."""
+        return self.open and (priority in self.began or self.schedule.due(priority, now) is not None)
+
+    async def scan_ended(self, priority: ScanPriority) -> None:
+        """Waits for the end of a scan that is running or about to start, if any."""
+        ended = self._ended[priority]
+        while self._ended[priority] == ended and self.due_soon(priority, self.ring.clock.monotonic()):
+            await self.changed()
+
+    @property
+    def draining_owners(self) -> Container[str]:
+        """The keys of owners that objects of this resource have to wait for, always current: the `draining` of
+        `plan`.
+        """
+        return () if self.ring.strict else _DrainingOwners(self)
+
+    @property
+    def owner_drains(self) -> int:
+        """How many owners of objects of this resource are being drained, or could not be drained. Their shards
+        may create more objects until they release them.
+        """
+        return 0 if self.ring.strict else sum(len(owner.pending_drains) for owner in self.owners)
+
+    @property
+    def owners(self) -> list[ResourceSync]:
+        """The main resources that list this one as controlled."""
+        return [self.of.resources[each] for each in sorted(self.entry.owners) if each in self.of.resources]
+
+
+class AnyOwner:
+    """The draining owners for decisions outside of a scan: any owner may be about to be drained."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+class _DrainingOwners:
+    def __init__(self, sync: ResourceSync) -> None:
+        self._sync = sync
+
+    def __contains__(self, key: object) -> bool:
+        view, resources = self._sync.ring.view, self._sync.of.resources
+        return view is None or any(
+            owner not in resources or resources[owner].pending_drains.unsure(str(key), view.hashring)
+            for owner in self._sync.entry.owners
+        )
