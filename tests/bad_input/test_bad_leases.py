@@ -170,7 +170,7 @@ async def test_a_name_in_two_namespaces_is_told_once_by_an_event_and_a_condition
     drift: Any = SimpleNamespace(watched=True, in_place=in_place)
     known: Any = SimpleNamespace(name="ring", report=RingReport(), resources=RingResources(()))
     around = SimpleNamespace(strict=False, system_namespaces=())
-    found: Any = SimpleNamespace(get={"ring": known}.get, surroundings=around)
+    found: Any = SimpleNamespace(get={"ring": known}.get, inputs=around)
     rings = ControllerRings(found, observer, WebhookConfig(), drift, None, SystemClock())
     await rings.reconcile(ctx, ControllerRing(metadata=ObjectMeta(name="ring", uid="uid")))
     (ring,) = written

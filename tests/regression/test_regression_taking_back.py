@@ -21,7 +21,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportErro
 from kubeshard.shard import taking_back
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.shard.taking_back import Losses, TakingBack
-from kubeshard.sharder import delayed
+from kubeshard.sharder import waiting
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.waiting import ASSIGNMENT_DELAY
 from kubeshard.sharding import ControllerRing, drain_label, shard_label
@@ -577,7 +577,7 @@ GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
         test_nobody_is_fought_who_changes_the_label_again_and_again,
     ),
     "the sharder hesitates": (
-        delayed,
+        waiting,
         "ASSIGNMENT_DELAY",
         0.0,
         partial(
