@@ -34,9 +34,18 @@ def rows(text: str) -> Iterator[list[str]]:
             yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
+def commands_of(group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    """Yields also those that other distributions provide."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield name, command
+
+
 PROGRAMS: dict[str, click.Command] = {
-    **{f"kubeshard {name}": command for name, command in cli.commands.items()},
-    **{f"{webhosting.PROGRAM} {name}": command for name, command in webhosting.webhosting.commands.items()},
+    **{f"kubeshard {name}": command for name, command in commands_of(cli)},
+    **{f"{webhosting.PROGRAM} {name}": command for name, command in commands_of(webhosting.webhosting)},
     checksum.PROGRAM: checksum.checksum_controller,
 }
 

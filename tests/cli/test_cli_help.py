@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 
 import click
 import pytest
@@ -33,7 +34,10 @@ def groups(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str
 def commands(
     group: click.Group = cli, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))
         else:
@@ -182,3 +186,37 @@ def test_no_number_is_no_time_until_a_pod_is_ready() -> None:
     result = CliRunner().invoke(cli, ["apiserver", "--port", "0", "--ready-after", "nan"])
     assert result.exit_code == 2
     assert result.output.splitlines()[-1] == "Error: Invalid value for '--ready-after': is not a number"
+
+
+@pytest.fixture
+def provided(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The entry points of installed distributions, by name."""
+    values: dict[str, str] = {}
+
+    def entry_points(*, group: str, name: str = "") -> list[EntryPoint]:
+        assert group == "kubeshard.commands"
+        return [EntryPoint(each, values[each], group) for each in values if name in ("", each)]
+
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
+    return values
+
+
+mine = click.Command("mine")
+
+
+def test_commands_that_other_distributions_provide_are_listed_last(provided: dict[str, str]) -> None:
+    provided.update(mine=f"{__name__}:mine", apiserver=f"{__name__}:mine")
+    context = click.Context(cli)
+    assert cli.get_command(context, "mine") is cli.get_command(context, "apiserver") is mine
+    assert cli.list_commands(context) == [*cli.commands, "mine"]
+
+
+def test_a_command_of_kubeshard_goes_before_one_that_is_provided(provided: dict[str, str]) -> None:
+    provided["sharder"] = f"{__name__}:mine"
+    assert cli.get_command(click.Context(cli), "sharder") is cli.commands["sharder"]
+
+
+def test_a_provided_command_that_cannot_be_imported_counts_as_not_installed(provided: dict[str, str]) -> None:
+    provided.update(apiserver="no_such_module:command", mine="no_such_module:command")
+    assert cli.get_command(click.Context(cli), "apiserver") is cli.commands["apiserver"]
+    assert cli.get_command(click.Context(cli), "mine") is None

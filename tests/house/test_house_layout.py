@@ -89,7 +89,6 @@ NEED_AN_EXTRA = (
     "kubeshard/experiment/processes.py",  # likewise
     "kubeshard/experiment/screen.py",  # likewise
     "kubeshard/experiment/report/drawing.py",  # imported when charts are drawn
-    "kubeshard/cli/apiserver.py",  # imports it where it is installed
     "kubeshard_apiserver/testing/plugin.py",  # imported by pytest
 )
 

@@ -14,7 +14,6 @@ from kubeshard.runtime.collector import COLLECT_AFTER
 
 def main() -> None:
     """Entry point of the command `kubeshard`."""
-    # Imported late: it imports the commands of other distributions, and they import this package.
     _run("kubeshard.cli.program", "main")
 
 

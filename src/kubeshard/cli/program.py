@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from kubeshard.cli.apiserver import apiserver_command
 from kubeshard.cli.crd import crd
 from kubeshard.cli.demo.command import demo
 from kubeshard.cli.experiment import experiment
@@ -12,6 +11,7 @@ from kubeshard.cli.init import init
 from kubeshard.cli.manifests import manifests
 from kubeshard.cli.measure import measure
 from kubeshard.cli.monitoring import monitoring
+from kubeshard.cli.provided import CommandsInOrder, NotInstalled
 from kubeshard.cli.rbac import rbac
 from kubeshard.cli.release_finalizers import release_finalizers
 from kubeshard.cli.report import report
@@ -22,15 +22,8 @@ from kubeshard.commands.ending import run_program
 from kubeshard.commands.options import version_option
 
 
-class _InOrder(click.Group):
-    """Lists the commands in the order in which they were added, the most used first."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
 @click.group(
-    cls=_InOrder,
+    cls=CommandsInOrder,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog='Shell completion, in ~/.bashrc: eval "$(_KUBESHARD_COMPLETE=bash_source kubeshard)"; zsh_source for zsh.',
 )
@@ -47,7 +40,7 @@ for _command in (
     demo,
     init,
     run,
-    apiserver_command(),
+    NotInstalled("apiserver", "a Kubernetes API server on this machine"),
     sharder,
     manifests,
     crd,
