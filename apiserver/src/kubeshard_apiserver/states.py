@@ -16,12 +16,22 @@ from typing import Any
 import msgspec
 
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.objects import Object
+from kubeshard_apiserver.objects import Object, labels_of
 
 MOST_DECODED = 4 * 1024 * 1024
 """The maximum size of the states that are kept decoded, in bytes of JSON."""
 
+
+class _Metadata(msgspec.Struct):
+    labels: dict[str, str] | None = None
+
+
+class _Labelled(msgspec.Struct):
+    metadata: _Metadata
+
+
 _encode = msgspec.json.Encoder().encode
+_labelled = msgspec.json.Decoder(_Labelled).decode
 _decode: Any = msgspec.json.Decoder(dict).decode
 
 
@@ -47,6 +57,13 @@ class State:
     def peek(self) -> Object:
         """Returns the object without keeping it; for those who look at many."""
         return self._decoded or _decode(self.data)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of the object, read without decoding the rest of it."""
+        if self._decoded is not None:
+            return labels_of(self._decoded)
+        return _labelled(self.data).metadata.labels or {}
 
     def __eq__(self, other: Any) -> bool:
         return type(other) is State and bool(self.data == other.data)

@@ -16,6 +16,7 @@ from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.patching import MergePatch
+from kubeshard_apiserver.states import Recent
 from kubeshard_apiserver.verbs.reading import ListOptions
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -58,6 +59,26 @@ def test_a_page_of_a_forgotten_snapshot_is_gone_and_offers_an_inconsistent_rest(
         server.list(maps(server), ListOptions(limit=1, continue_=page.continue_))
     rest = server.list(maps(server), ListOptions(continue_=gone.value.continue_))
     assert [obj["metadata"]["name"] for obj in rest.items] == ["b", "bb", "c"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("a=b", ["both", "one"]),
+        ("a,!c", ["one"]),
+        ("!a", ["none"]),
+        ("a notin (b)", ["none"]),
+        ("n>9", ["both"]),
+    ],
+)
+def test_a_list_by_labels_decodes_no_object(monkeypatch, selector, names):
+    server = ApiServer()
+    server.store._recent = Recent(most_bytes=0)
+    for name, labels in {"both": {"a": "b", "c": "d", "n": "10"}, "none": None, "one": {"a": "b"}}.items():
+        server.create(maps(server), {"metadata": {"name": name, "labels": labels}, "data": {"a": "b"}})
+    monkeypatch.setattr("kubeshard_apiserver.states._decode", None)
+    page = server.list(maps(server), ListOptions(label_selector=selector))
+    assert [json.loads(text)["metadata"]["name"] for text in page.items.texts()] == names
 
 
 def test_an_exact_list_of_a_forgotten_version_is_gone():

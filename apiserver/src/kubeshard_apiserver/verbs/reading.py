@@ -122,8 +122,10 @@ class Reads:
             state = {key_of(obj): obj for obj in each(found, lambda obj: in_version(resource, obj))}
         for place in range(begin, end):
             text, key = ordered[place]
-            kept = state.state(key) if as_stored and isinstance(state, Objects) else None
-            is_whole = kept is not None and kept.data.startswith(as_stored)
+            kept = state.state(key) if isinstance(state, Objects) else None
+            if kept is not None and selection.labels and not selection.labels.matches(kept.labels):
+                continue
+            is_whole = kept is not None and as_stored and kept.data.startswith(as_stored)
             obj = {} if is_whole else state[key]
             if not (is_whole or selection.selects(obj)):
                 continue
@@ -153,7 +155,7 @@ class Reads:
 
 def _as_stored(resource: Resource, selection: Selection) -> bytes:
     """The beginning of objects that are listed just as they are stored; empty if all have to be looked at."""
-    if selection.narrows or selection.name or resource.strategy.reads_anew or resource.strategy.needs_webhook:
+    if selection.fields or selection.name or resource.strategy.reads_anew or resource.strategy.needs_webhook:
         return b""
     return beginning(resource.kind.kind, resource.kind.api_version)
 
