@@ -24,7 +24,7 @@ from kubeshard.sharder.metrics import StateCollector
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing
 from kubeshard.sharding.api import ControllerRingSpec, ControllerRingStatus, RingResource
-from kubeshard.sharding.states import ShardState
+from kubeshard.sharding.leases import ShardState
 from kubeshard.webhook.review import decode_review
 
 OBJECTS = ["controllerring", "group", "resource"]

@@ -63,6 +63,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import add, pointer
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.classification import ResourceNotInRing, RingEntry
@@ -133,8 +134,8 @@ class ShardAdmission:
         self._strict = rings.inputs.strict
         self._served: WeakKeyDictionary[Ring, _Served] = WeakKeyDictionary()
         self._nowhere = rings.inputs.metrics.of("")
-        self._logged: dict[str, float] = {}
-        """When a request for a ring that does not exist was last logged, by reason."""
+        self._notices = Notices(clock, every=_LOG_INTERVAL)
+        """Of requests for rings that do not exist, by reason."""
 
     def __call__(self, request: AdmissionRequest) -> AdmissionAnswer:
         if request.operation not in ("CREATE", "UPDATE"):
@@ -182,7 +183,7 @@ class ShardAdmission:
     def _of(self, ring: Ring) -> _Served:
         served = self._served.get(ring)
         if served is None:
-            served = self._served[ring] = _Served()
+            served = self._served[ring] = _Served(Notices(self._clock, every=_LOG_INTERVAL))
         return served
 
     def _ring(self, path: str) -> tuple[Ring, RingView]:
@@ -279,10 +280,8 @@ class ShardAdmission:
         return AdmissionAnswer(message=message, warnings=(message,))
 
     def _log(self, request: AdmissionRequest, ring: Ring | None, reason: str, message: str) -> None:
-        now, logged = self._clock.monotonic(), self._of(ring).logged if ring else self._logged
-        if now - logged.get(reason, float("-inf")) < _LOG_INTERVAL:
+        if not (self._of(ring).notices if ring else self._notices).due(reason):
             return
-        logged[reason] = now
         _LOG.warning(
             "Webhook did not assign object",
             controllerring=ring.name if ring else "",
@@ -297,10 +296,10 @@ class ShardAdmission:
 class _Served:
     """What is remembered of the requests for one ring."""
 
+    notices: Notices
+    """Of objects that were left unassigned, by reason."""
     shards_are_pods: bool = False
     """Whether a shard was seen to authenticate as the pod of its name: the others do too."""
-    logged: dict[str, float] = field(default_factory=dict)
-    """When it was last logged, by reason, that an object was left unassigned."""
     hashring: HashRing | None = None
     answers: dict[tuple[str, bool], PreparedAnswer] = field(default_factory=dict)
     """Responses that label an object with a shard of this hash ring, with or without other labels."""

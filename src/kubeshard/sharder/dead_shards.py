@@ -24,6 +24,7 @@ from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import Timeout
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.lease_observer import LeaseObserver
 
 SHARED_FOR = 2.0
@@ -88,7 +89,7 @@ class DeadShardProofs:
         if before is not None and before.task is not None:
             await asyncio.wait([before.task])  # one at a time: later callers wait for this one
         leases = await self._leases(ring, shard, read)
-        absent, logged = reads.absent, reads.told
+        absent = reads.absent
         if leases or self._observer.book.leases_of(ring, shard):
             absent.discard(shard)
         elif shard not in absent:
@@ -101,11 +102,7 @@ class DeadShardProofs:
                 absent.add(shard)
         read.held = self._observer.book.held(ring, shard, leases)
         text = "Shard is dead" if self._dead(ring, shard, read) else "Shard may be alive: its objects stay"
-        told = f"{text} {[lease.metadata.resource_version for lease in leases]}"
-        if told != logged.get(shard):
-            if len(logged) >= REMEMBERED:
-                logged.clear()
-            logged[shard] = told
+        if reads.notices.due(shard, (text, *(lease.metadata.resource_version for lease in leases))):
             _log.info(text, ring=ring, shard=shard, leases="; ".join(map(_record, leases)) or "none")
 
     async def _leases(self, ring: str, shard: str, read: _Read) -> list[Lease]:
@@ -129,8 +126,8 @@ class _Reads:
     by_shard: dict[str, _Read] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
     """Shards that are known to have no Lease."""
-    told: dict[str, str] = field(default_factory=dict)
-    """What was logged last of a shard; logged again only after a change."""
+    notices: Notices = field(default_factory=lambda: Notices(most=REMEMBERED))
+    """Of shards; logged again only after a change."""
 
     def end(self) -> None:
         """Ends reads that are under way."""

@@ -48,13 +48,14 @@ from kubeshard.manager.runnable import Shift, Stop
 from kubeshard.manager.staff import measured
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import being_cancelled
+from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import Assignments, assignments
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
-from kubeshard.sharder.reports import findings
+from kubeshard.sharder.reports import OWN_CONDITIONS, findings
 from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
@@ -227,13 +228,13 @@ class _RingSource:
 
     async def known(self, now: Callable[[], float]) -> None:
         """Returns when it is known whether there is a ControllerRing; waits without a limit."""
-        informer, told = self._informer, ""
+        informer, notices = self._informer, Notices()
         while informer is not None and not informer.has_synced and is_served(informer):
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE_FOR_LOGS):
                     await until_filled([informer])
-            if (found := trouble(informer, now())) and found.cause not in (told, "not served"):
-                told = found.cause
+            found = trouble(informer, now())
+            if found and found.cause != "not served" and notices.due(self.name, found.cause):
                 _log.warning(
                     "Cannot read the ControllerRing; this instance does not assign objects until it can",
                     ring=self.name,
@@ -280,7 +281,7 @@ class _Assigning:
         self._rings = rings
         self._observer = observer
         self._news = asyncio.Event()
-        self._told: dict[str, str] = {}
+        self._notices = Notices()
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
         """Runs until cancelled."""
@@ -321,8 +322,8 @@ class _Assigning:
             for condition in findings(ring.report, ring.resources, present, max_shards=MAX_SHARDS)
         }
         for type_, message in found.items():
-            if self._told.get(type_) != message:
+            if self._notices.due(type_, message):
                 _log.warning("The ring has a problem", ring=ring.name, what=type_, problem=message)
-        for type_ in sorted(self._told.keys() - found.keys()):
-            _log.info("A problem of the ring is resolved", ring=ring.name, what=type_)
-        self._told = found
+        for type_ in sorted(OWN_CONDITIONS - found.keys()):
+            if self._notices.resolved(type_):
+                _log.info("A problem of the ring is resolved", ring=ring.name, what=type_)

@@ -40,9 +40,8 @@ from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.leases import Shard, ShardChange
+from kubeshard.sharding.leases import Shard, ShardChange, ShardState
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, WATCHDOG_ANNOTATION
-from kubeshard.sharding.states import ShardState
 from kubeshard.workqueue.limits import ItemExponential
 
 NAME = "shardlease"

@@ -48,8 +48,8 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.manager.series import Counts, Durations, Levels, Number, with_samples
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus
+from kubeshard.sharding.leases import ShardState
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
-from kubeshard.sharding.states import ShardState
 
 PREFIX = "controller_sharding"
 

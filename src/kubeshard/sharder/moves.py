@@ -161,7 +161,7 @@ class Mover:
 
     def _failed(self, job: Job, error: Exception) -> MoveResult:
         verb = "draining" if job.decision.action is Action.DRAIN else "moving"
-        silent = job.sync.refusals.line(job.entry.resource, "patch", error)
+        silent = job.sync.to_log(job.entry.resource, "patch", error)
         fields = {"ring": job.ring.name, **({"failures_before": silent} if silent else {})}
         if silent is not None and not isinstance(error, ApiError):
             where = {"resource": job.entry.resource, "object": str(job.key)}

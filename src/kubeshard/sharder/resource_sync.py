@@ -17,14 +17,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
+from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupResource
-from kubeshard.sharder.refusals import Refusals
+from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
 from kubeshard.sharder.supervised import supervised
 from kubeshard.sharder.waiting import DelayedAssignments, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import Action, Decision
+
+LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
 
 
 class RingSync:
@@ -33,7 +36,7 @@ class RingSync:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.resources: dict[GroupResource, ResourceSync] = {}
-        self.refusals = Refusals(ring.report, ring.clock)
+        self._failures = Notices(ring.clock, every=LOGGED_EVERY)
 
     def ring_changed(self) -> None:
         """The ring has another spec: syncs of resources that it no longer lists end."""
@@ -83,6 +86,18 @@ class RingSync:
         """A write was rejected."""
         if decision.action is Action.DRAIN and (sync := self.resources.get(resource)) is not None:
             sync.pending_drains.refused(decision.key)
+
+    def to_log(self, resource: GroupResource, verb: str, error: Exception) -> int | None:
+        """Whether a failed request should be logged: None if not, else the number of failures that were not logged
+        since the last one. These last until someone fixes the cause, so each kind of failure is logged at once and
+        then every ten minutes. A request without permission for the resource is not: the ring's report says which rule
+        to grant. Another forbidden one, for example by a policy, is logged after a minute, unless the report shows it
+        by then.
+        """
+        if self.ring.report.missing_verbs.get(resource):
+            return None
+        after = UNTIL_EXPLAINED if isinstance(error, Forbidden) else 0.0
+        return self._failures.held_back((resource, verb, type(error).__name__), after=after)
 
     def stop(self) -> None:
         """The ring was deleted, or this process lost leadership."""

@@ -232,7 +232,7 @@ class Ring:
             hashring = self._present_hashring(available)
             owner_kinds = {} if self.strict else self._inputs.kinds.owner_kinds(self.resources)
             known, self._learned = self._views, learned
-            if known is None or known[1].hashring is not hashring or known[1].owner_kinds != owner_kinds:
+            if known is None:
                 without = self._unconfirmed()
                 anywhere = RingView(
                     self.name,
@@ -241,7 +241,12 @@ class Ring:
                     owner_kinds=owner_kinds,
                     namespaces=_AllBut(without) if without else None,
                 )
-                self._views = replace(anywhere, namespaces=self._namespaces()), anywhere
+                self._views = replace(anywhere, namespaces=self._namespaces(without)), anywhere
+            elif known[1].hashring is not hashring or known[1].owner_kinds != owner_kinds:
+                selected, anywhere = (
+                    replace(view, hashring=hashring, owner_kinds=owner_kinds) for view in known
+                )
+                self._views = selected, anywhere
         return self._views
 
     def _present_hashring(self, available: tuple[str, ...]) -> HashRing:
@@ -251,11 +256,11 @@ class Ring:
         self._members = available
         return self._hashring
 
-    def _namespaces(self) -> Container[str] | None:
+    def _namespaces(self, without: tuple[str, ...]) -> Container[str] | None:
         selector = self._present_selector()
         if selector is None:
             return ()
-        without, selected = self._unconfirmed(), _Selected(self._inputs.namespace, selector)
+        selected = _Selected(self._inputs.namespace, selector)
         self.report.system_namespaces(tuple(name for name in without if name in selected))
         if not selector:
             return _AllBut(without) if without else None

@@ -281,7 +281,7 @@ class Scanner:
         ring, resource = sync.ring, sync.entry.resource
         if isinstance(error, Forbidden):
             await self._permissions.refused(sync, "list")
-            told = sync.of.refusals.line(resource, "list", error) is not None
+            told = sync.of.to_log(resource, "list", error) is not None
             (_log.warning if told else _log.debug)(f"error listing {resource}", ring=ring.name, error=error)
         else:
             _log.debug(

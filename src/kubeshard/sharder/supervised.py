@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 
 FIRST, LONGEST = 1.0, 10.0
 """Seconds until the work starts again."""
@@ -34,20 +35,16 @@ async def supervised(
     **fields: object,
 ) -> None:
     """Runs `work` until it returns, see the module. `crashed` counts; `part` and `fields` are for the log."""
-    pause, told, due, silent = FIRST / 2, "", 0.0, 0
+    pause, notices = FIRST / 2, Notices(clock, every=LOGGED_EVERY)
     while True:
         began = clock.monotonic()
         try:
             return await work()
         except Exception as error:
-            now, place = clock.monotonic(), _place(error)
-            pause = FIRST if now - began >= STEADY else min(2 * pause, LONGEST)
+            pause = FIRST if clock.monotonic() - began >= STEADY else min(2 * pause, LONGEST)
             crashed()
-            if place != told or now >= due:
-                tell_crash(error, part, again_in=pause, crashes_before=silent, **fields)
-                told, due, silent = place, now + LOGGED_EVERY, 0
-            else:
-                silent += 1
+            if (before := notices.held_back(part, _place(error))) is not None:
+                tell_crash(error, part, again_in=pause, crashes_before=before, **fields)
         await sleep(pause)
 
 

@@ -202,7 +202,7 @@ class UnassignedWatches:
         told = False
         for sync in tuple(watch.syncs):
             await self._permissions.refused(sync, "watch")
-            told |= sync.of.refusals.line(watch.resource, "watch", error) is not None
+            told |= sync.of.to_log(watch.resource, "watch", error) is not None
         (_log.warning if told else _log.debug)("Cannot watch unassigned objects", **watch.log_of, error=error)
 
     def namespace_appeared(self, namespace: str) -> None:
@@ -311,7 +311,7 @@ class UnassignedWatches:
     def _crashed(self, sync: ResourceSync, error: Exception) -> None:
         ring, resource = sync.ring, sync.entry.resource
         ring.metrics.crashed(resource, "watch")
-        if sync.of.refusals.line(resource, "watch", error) is not None:
+        if sync.of.to_log(resource, "watch", error) is not None:
             tell_crash(error, "watch", ring=ring.name, resource=resource)
         self._missed(sync)
 

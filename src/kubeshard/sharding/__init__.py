@@ -16,7 +16,7 @@ from kubeshard.sharding.api import (
 from kubeshard.sharding.classification import Problem, ResourceNotInRing, RingEntry, RingResources
 from kubeshard.sharding.hash_ring import HashRing, ring_of
 from kubeshard.sharding.keys import GeneratedName, KeyRefused, controlled_key, main_key
-from kubeshard.sharding.leases import LeaseBook, Shard, ShardChange
+from kubeshard.sharding.leases import LeaseBook, LeaseTimes, Shard, ShardChange, ShardState, state_of
 from kubeshard.sharding.names import (
     RING_LABEL,
     SHARDER_IDENTITY,
@@ -28,7 +28,6 @@ from kubeshard.sharding.names import (
     webhook_path,
 )
 from kubeshard.sharding.planner import Action, Decision, RingView, hash_key, plan
-from kubeshard.sharding.states import LeaseTimes, ShardState, state_of
 
 __all__ = [
     "RING_LABEL",

@@ -1,9 +1,20 @@
 """The lease book: which shards are alive, judged by the changes that this process saw.
 
 A Lease is judged by the time at which its record (uid and spec) was last *seen to change*, on the monotonic clock of
-this process, with the states and durations of `states`; never by the times that shards write, so clock
+this process; never by the times that shards write, so clock
 skew or a future or forged renewTime cannot kill or keep a shard (A11b in docs/defects.md). A new Lease
-counts from its first observation.
+counts from its first observation. How certain it is that the shard is alive:
+
+| holder is the shard itself | time | state | available |
+|---|---|---|---|
+| no | to_orphaned <= 0 | orphaned | no |
+| no | else | dead | no |
+| yes | to_uncertain <= 0 | uncertain | yes |
+| yes | to_expired <= 0 | expired | yes |
+| yes | else | ready | yes |
+
+evaluated from top to bottom, boundaries inclusive. `unknown` is never computed; it is the state of an
+unrecognised label.
 
 Guaranteed:
 - Older versions of a Lease never replace newer ones, in whatever order watch events and quorum reads arrive,
@@ -28,6 +39,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import IntEnum
+from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec import structs
@@ -38,7 +51,12 @@ from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
 from kubeshard.core.versions import compare
 from kubeshard.sharding.names import INCARNATION_ANNOTATION, RING_LABEL
-from kubeshard.sharding.states import DEFAULT_DURATION, LeaseTimes, ShardState, state_of
+
+DEFAULT_DURATION = 15.0
+"""The duration in seconds of a Lease without a duration or times."""
+
+ORPHANED_AFTER = 60.0
+"""Seconds after its expiration at which a Lease without a holder is garbage."""
 
 STALE_AFTER = 6.0
 """Seconds without any event of held Leases, which change every 2 s, after which the book may be out of
@@ -59,6 +77,61 @@ TOMBSTONE_KEPT = 600.0
 
 PRUNE_EVERY = 10.0
 """Seconds between looks for such tombstones."""
+
+
+class ShardState(IntEnum):
+    """In ascending order of liveness. `str()` is the value of the state label and of the metrics."""
+
+    UNKNOWN = 0
+    ORPHANED = 1
+    DEAD = 2
+    UNCERTAIN = 3
+    EXPIRED = 4
+    READY = 5
+
+    @property
+    def available(self) -> bool:
+        """Whether the shard is a member of the hash ring: expired and uncertain shards are, until the Lease
+        is taken over.
+        """
+        return self >= ShardState.UNCERTAIN
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def parse(cls, text: str) -> ShardState:
+        """The state of a label's value; UNKNOWN for anything else."""
+        return _BY_TEXT.get(text, cls.UNKNOWN)
+
+
+_BY_TEXT = {str(state): state for state in ShardState}
+
+
+class LeaseTimes(NamedTuple):
+    """Seconds from now until each change of state, and the duration that they are computed from."""
+
+    duration: float
+    to_expired: float
+
+    @property
+    def to_uncertain(self) -> float:
+        return self.to_expired + self.duration
+
+    @property
+    def to_orphaned(self) -> float:
+        return self.to_expired + ORPHANED_AFTER
+
+
+def state_of(self_held: bool, times: LeaseTimes) -> ShardState:
+    """The state according to the table above."""
+    if not self_held:
+        return ShardState.ORPHANED if times.to_orphaned <= 0 else ShardState.DEAD
+    if times.to_uncertain <= 0:
+        return ShardState.UNCERTAIN
+    if times.to_expired <= 0:
+        return ShardState.EXPIRED
+    return ShardState.READY
 
 
 class Shard(NamedTuple):
@@ -231,13 +304,13 @@ class LeaseBook:
     def shards(self, ring: str, now: float) -> list[Shard]:
         """All Leases of a ring with their states, tombstones included; ordered by namespace and name."""
         self._prune(now)
-        records = list(self._of(ring).values())
+        records = list(self._of(ring).items())
         records += [
-            record
-            for (left, _), record in self._left.items()
+            (key, record)
+            for (left, key), record in self._left.items()
             if left == ring and record.times(now).to_uncertain > 0
         ]
-        return [self._judged(record, now) for record in sorted(records, key=lambda record: record.lease.key)]
+        return [self._judged(record, now) for _, record in sorted(records, key=itemgetter(0))]
 
     def may_live(self, ring: str, shard: str, now: float) -> bool:
         """Whether the shard holds a Lease of this name; or held one when it was deleted, with an unsettled

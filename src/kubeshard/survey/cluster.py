@@ -25,9 +25,8 @@ from kubeshard.core.times import parse_time
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.leases import LeaseBook, written_state
+from kubeshard.sharding.leases import DEFAULT_DURATION, LeaseBook, ShardState, written_state
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL, SYSTEM_NAMESPACE, webhook_config_name
-from kubeshard.sharding.states import DEFAULT_DURATION, ShardState
 from kubeshard.survey.errors import Unanswerable, needing, unknown
 
 ELECTION = Key(SYSTEM_NAMESPACE, "sharder")

@@ -28,10 +28,9 @@ from kubeshard.sharder.waiting import SkippedNamespaces
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.keys import KeyRefused
-from kubeshard.sharding.leases import written_state
+from kubeshard.sharding.leases import ShardState, written_state
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LABEL
 from kubeshard.sharding.planner import RingView, hash_key
-from kubeshard.sharding.states import ShardState
 from kubeshard.survey.cluster import default_selector, read_cluster
 from kubeshard.survey.ring import SeenRing, see, type_of
 from kubeshard.survey.tally import Picture, Standing, Tally

@@ -36,8 +36,7 @@ from kubeshard.sharder.reports import (
     shard_problems,
 )
 from kubeshard.sharding.api import READY
-from kubeshard.sharding.leases import MAX_SHARDS
-from kubeshard.sharding.states import ShardState
+from kubeshard.sharding.leases import MAX_SHARDS, ShardState
 from kubeshard.survey.cluster import Cluster, read_leader
 from kubeshard.survey.counts import Counts, Some, count
 from kubeshard.survey.drains import oldest_drain
