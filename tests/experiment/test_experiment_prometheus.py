@@ -20,7 +20,7 @@ from kubeshard.experiment.dashboard import experiments
 from kubeshard.experiment.measuring.measurement import ask_all
 from kubeshard.experiment.measuring.prometheus import Prometheus
 from kubeshard.experiment.measuring.queries import RANGE, Query, Window
-from kubeshard.experiment.measuring.scenarios import queries_of
+from kubeshard.experiment.measuring.standard_queries import queries_of
 from kubeshard.experiment.objectives import RECONCILE
 from kubeshard.experiment.openmetrics import BOUNDS, write
 from kubeshard.experiment.recording import Gauge, Request, Usage

@@ -97,7 +97,7 @@ def measure(
     """
     import asyncio
 
-    from kubeshard.experiment.measuring.scenarios import as_file
+    from kubeshard.experiment.measuring.standard_queries import as_file
 
     queries = _queries(source)
     if printed:
@@ -115,7 +115,7 @@ def measure(
 
 def _queries(source: str) -> list[Query]:
     from kubeshard.experiment.measuring.queries import parse_queries
-    from kubeshard.experiment.measuring.scenarios import queries_of
+    from kubeshard.experiment.measuring.standard_queries import queries_of
     from kubeshard.experiment.scenarios import SCENARIOS
 
     path = Path(source)

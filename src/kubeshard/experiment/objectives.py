@@ -1,7 +1,7 @@
 """The service levels of an experiment: percentiles of histograms, and the limits that they should keep.
 
 They are those of the evaluations that the Go project published, in one table: `levels` judges a recorded run by it,
-`measuring.scenarios` renders it as queries for a Prometheus.
+`measuring.standard_queries` renders it as queries for a Prometheus.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from kubeshard.cli.demo.cluster import install, sharded_kinds
 from kubeshard.cli.demo.fleet import Fleet
 from kubeshard.cli.demo.observer import IN_MANAGER_ELECTION, SHARDER_ELECTION, Observer
 from kubeshard.cli.demo.scenario import InManager, NotSettled, Scenario, Step
-from kubeshard.cli.demo.screen import Screen
-from kubeshard.cli.demo.table import summary
+from kubeshard.cli.demo.screen import Screen, summary
 from kubeshard.client.client import Client
 from kubeshard.client.loading import load_config
 from kubeshard.examples.webhosting.api import RING

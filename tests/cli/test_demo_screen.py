@@ -1,4 +1,4 @@
-"""The table that the demo prints about its steps."""
+"""What the demo shows about its steps."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console, RenderableType
 
-from kubeshard.cli.demo import table
 from kubeshard.cli.demo.scenario import Step
+from kubeshard.cli.demo.screen import checklist, summary
 
 
 def shown(renderable: RenderableType) -> list[str]:
@@ -18,7 +18,7 @@ def shown(renderable: RenderableType) -> list[str]:
 
 def test_the_checklist_tells_what_is_done_what_runs_and_what_comes() -> None:
     done = [Step("one", 1.24, 0, 0)]
-    first, second, third = shown(table.checklist(("one", "two", "three"), done, 3.0))
+    first, second, third = shown(checklist(("one", "two", "three"), done, 3.0))
     assert (first.split(), second.split()[1:], third) == (
         ["✓", "one", "1.2", "s"],
         ["two", "3.0", "s"],
@@ -27,5 +27,5 @@ def test_the_checklist_tells_what_is_done_what_runs_and_what_comes() -> None:
 
 
 def test_the_summary_has_a_row_for_each_step() -> None:
-    lines = shown(table.summary([Step("shard-1 is killed", 12.04, 30, 2)]))
+    lines = shown(summary([Step("shard-1 is killed", 12.04, 30, 2)]))
     assert lines[-1].split() == ["shard-1", "is", "killed", "12.0", "30", "2"]
