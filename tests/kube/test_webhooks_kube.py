@@ -372,7 +372,7 @@ EARLY = "earlies.typed.example.com"
 
 def printed(webhooks: Webhooks, namespace: str) -> Mapping[str, Any]:
     """The definition as the commands print it."""
-    conversions = Manager(servers=[webhooks]).surface().conversions
+    conversions = Manager(servers=[webhooks]).deployment_needs().conversions
     return converting(definition(EarlyV1, EarlyV2), conversions, namespace)
 
 

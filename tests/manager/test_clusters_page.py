@@ -17,7 +17,7 @@ from clusters import DEFAULT, Place, Places
 from kubeshard.client import install
 from kubeshard.core import ConfigMap, Lease, ObjectMeta
 from kubeshard.crd import definition
-from kubeshard.manager import Manager, fleet
+from kubeshard.manager import Manager, other_clusters
 from kubeshard.sharding import shard_label
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -50,7 +50,7 @@ def here(page: Any, monkeypatch: pytest.MonkeyPatch, places: Places, **contexts:
     manager = partial(Manager, client=places.home.config, world=places.world, pages=None)
     monkeypatch.setattr(page, "Manager", manager)
     known = {context: places[name].config for context, name in contexts.items()}
-    monkeypatch.setattr(fleet, "read_config", lambda _, context: known[context])
+    monkeypatch.setattr(other_clusters, "read_config", lambda _, context: known[context])
 
 
 @virtual_time

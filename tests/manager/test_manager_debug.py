@@ -127,7 +127,7 @@ async def test_a_picture_of_a_large_queue_costs_no_more_than_what_it_shows_of_ea
     manager = bench.manager([controller(Act(50.0))], graceful_timeout=0)
     running = asyncio.create_task(manager.run())
     await settle()
-    (runner,) = manager._staff.runners
+    (runner,) = manager._controllers.runners
     for number in range(1000):
         runner.queue.add_after(Key("ns", f"b{number}"), 100.0 + number)
     view = manager._debug.picture().controllers[0].queue

@@ -18,7 +18,7 @@ from kubeshard.manager.health import Check, Checks, ping
 from kubeshard.manager.http import pages_app
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.metrics_auth import REMEMBERED, MetricsAuth
-from kubeshard.manager.vitals import Vitals
+from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.runtime.asgi import AsgiApp
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
@@ -120,7 +120,7 @@ def test_other_methods_and_paths_are_refused(method: str, target: str, status: i
     assert method != "HEAD" or got.body == ""
 
 
-# -- vitals
+# -- health
 
 
 @virtual_time
@@ -128,30 +128,30 @@ async def test_an_unfit_process_says_why_and_a_fit_one_nothing() -> None:
     clock = VirtualClock()
     heard: dict[str, float | None] = {"Site": None, "Page": None}
     hanging: list[str] = []
-    vitals = Vitals(clock, lambda: heard.items(), lambda: hanging)
-    assert vitals.unfit() is not None  # nothing was ever published
-    run = asyncio.create_task(vitals.run())
+    health = ProcessHealth(clock, lambda: heard.items(), lambda: hanging)
+    assert health.unfit() is not None  # nothing was ever published
+    run = asyncio.create_task(health.run())
     await asyncio.sleep(0.5)
-    assert vitals.unfit() is None
+    assert health.unfit() is None
     heard["Site"], heard["Page"] = 0.0, 0.5
     await asyncio.sleep(90)
-    assert vitals.unfit() is None
+    assert health.unfit() is None
     await asyncio.sleep(1)
-    assert vitals.unfit() == (
+    assert health.unfit() == (
         "no API server has responded for 91 s about any kind that this process reconciles, Page being the last"
     )
     heard["Site"] = clock.monotonic()
     await asyncio.sleep(1)
-    assert vitals.unfit() is None  # one of them is enough
+    assert health.unfit() is None  # one of them is enough
     heard.clear()
     await asyncio.sleep(518)
-    assert vitals.unfit() is None
+    assert health.unfit() is None
     hanging.append("controller site: 11 reconciles do not end")
     await asyncio.sleep(1)
-    assert vitals.unfit() == vitals.hanging() == hanging[0]
+    assert health.unfit() == health.hanging() == hanging[0]
     hanging.clear()
     await asyncio.sleep(1)
-    assert vitals.unfit() is None
+    assert health.unfit() is None
     run.cancel()
 
 
@@ -235,12 +235,12 @@ async def test_a_failing_check_is_logged_once_until_it_is_fine_again(
 @virtual_time
 async def test_a_loop_that_does_not_turn_shows_from_another_thread() -> None:
     clock = VirtualClock()
-    vitals = Vitals(clock, lambda: (), lambda: ())
-    run = asyncio.create_task(vitals.run())
+    health = ProcessHealth(clock, lambda: (), lambda: ())
+    run = asyncio.create_task(health.run())
     await asyncio.sleep(0.9)
     run.cancel()
     await asyncio.sleep(1.25)
-    assert vitals.unfit() == "the event loop has been blocked for 1.4 s"
+    assert health.unfit() == "the event loop has been blocked for 1.4 s"
 
 
 class Jumping(VirtualClock):
@@ -256,21 +256,21 @@ class Jumping(VirtualClock):
 @virtual_time
 async def test_the_longest_lag_of_the_last_minute_is_a_metric() -> None:
     clock = Jumping()
-    vitals = Vitals(clock, lambda: (), lambda: ())
-    assert vitals.lag() == 0
-    run = asyncio.create_task(vitals.run())
+    health = ProcessHealth(clock, lambda: (), lambda: ())
+    assert health.lag() == 0
+    run = asyncio.create_task(health.run())
     await asyncio.sleep(10)
     for late in (2.0, 5.0, 1.0):
         await asyncio.sleep(1)
         clock.blocked += late
     await asyncio.sleep(1)
-    assert vitals.longest_lag() == pytest.approx(5.0)
+    assert health.longest_lag() == pytest.approx(5.0)
     await asyncio.sleep(61)
-    assert vitals.longest_lag() == 0
+    assert health.longest_lag() == 0
     run.cancel()
     await asyncio.wait([run])
     await asyncio.sleep(10)
-    assert vitals.lag() == 0
+    assert health.lag() == 0
 
 
 # -- metrics

@@ -332,7 +332,7 @@ async def test_a_cluster_that_leaves_before_the_manager_has_begun_there_is_close
         places.home.line.hangs = ["GET", "WATCH"]
         async with places.manager(controller(Seen())) as process:
             for _ in range(100):
-                if process.manager._fleet.clients:
+                if process.manager._other_clusters.clients:
                     break
                 await asyncio.sleep(0)
             await process.manager.remove_cluster("eu")

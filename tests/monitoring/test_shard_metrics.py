@@ -69,10 +69,10 @@ async def test_a_process_that_is_unfit_counts_so_once_until_it_is_fit_again() ->
         await begin(world)
         shard = world.processes["s0"]
         assert shard.manager is not None
-        vitals = shard.manager._vitals
-        vitals._hanging = lambda: ["all workers of controller thing hang"]
+        health = shard.manager._process_health
+        health._hanging = lambda: ["all workers of controller thing hang"]
         await asyncio.sleep(5)
-        vitals._hanging = list
+        health._hanging = list
         await asyncio.sleep(5)
         assert not shard.dead
         assert value(shard, "lease_renewal_failures_total", shard="s0", reason="unfit") == 1

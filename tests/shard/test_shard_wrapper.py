@@ -35,7 +35,7 @@ from kubeshard.core import (
 )
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.transport import UNDELIVERED, HttpRequest, HttpResponse
-from kubeshard.shard import Floors, Handovers, shard_predicate
+from kubeshard.shard import Handovers, StaleGuard, shard_predicate
 from kubeshard.shard.handover import KEPT
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 from kubeshard.testing.virtual_world import virtual_world
@@ -645,14 +645,14 @@ async def test_a_deleted_object_needs_no_acknowledgement() -> None:
 @virtual_time
 async def test_floors_are_forgotten_when_no_cache_can_lag_so_far() -> None:
     clock = VirtualClock()
-    floors = Floors(clock)
+    stale_guard = StaleGuard(clock)
     kind = GroupKind("example.com", "Site")
     for number in range(1000):
-        floors.lift(kind, Key("ns", str(number)), "9")
-    floors.lift(kind, Key("ns", "1"), "10")
-    assert not floors.admit(kind, Key("ns", "1"), "9")
-    assert floors.admit(kind, Key("ns", "1"), "10")
-    assert floors.admit(kind, Key("ns", "never-drained"), "1")
+        stale_guard.require(kind, Key("ns", str(number)), "9")
+    stale_guard.require(kind, Key("ns", "1"), "10")
+    assert not stale_guard.admits(kind, Key("ns", "1"), "9")
+    assert stale_guard.admits(kind, Key("ns", "1"), "10")
+    assert stale_guard.admits(kind, Key("ns", "never-drained"), "1")
     await asyncio.sleep(KEPT + 1)
-    floors.lift(kind, Key("ns", "last"), "1")
-    assert len(floors) == 1
+    stale_guard.require(kind, Key("ns", "last"), "1")
+    assert len(stale_guard) == 1

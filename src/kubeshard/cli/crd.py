@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from kubeshard.core.objects import KubeObject
-    from kubeshard.manager.surface import Converting
+    from kubeshard.manager.deployment_needs import Converting
 
 
 class _ShowsByDefault(click.Group):
@@ -162,12 +162,12 @@ def _conversions(classes: Iterable[type[KubeObject]], operator: str | None) -> M
     from kubeshard.webhook.webhooks import Webhooks
 
     if operator is not None:
-        return load_manager(operator).surface().conversions
+        return load_manager(operator).deployment_needs().conversions
     found: dict[str, Converting] = {}
     for module in {cls.__module__ for cls in classes}:
         for value in vars(sys.modules[module]).values():
             if isinstance(value, Manager):
-                found |= value.surface().conversions
+                found |= value.deployment_needs().conversions
             elif isinstance(value, Webhooks):
                 found |= dict.fromkeys(value.converted, value)
     return found

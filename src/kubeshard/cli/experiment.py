@@ -359,7 +359,7 @@ def _subject(
     from kubeshard.cli.loading import load_manager
     from kubeshard.cli.yaml_files import objects_in
 
-    controllers = {each.name: each for each in load_manager(own).surface().controllers}
+    controllers = {each.name: each for each in load_manager(own).deployment_needs().controllers}
     if controller is None and len(controllers) == 1:
         (controller,) = controllers
     if controller not in controllers:

@@ -27,14 +27,14 @@ from kubeshard.controller.watch import Index, Watch, narrowed
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """`client` is what reconcilers write with; it is fenced when the process is a shard. `in_flight` is shared by all
-    controllers. `fleet` contains the current clusters of the process, by name.
+    controllers. `clusters` contains the current clusters of the process, by name.
     """
 
     client: Client
     cache: Cache
     events: EventSink
     in_flight: InFlight = field(default_factory=InFlight)
-    fleet: Mapping[str, Cluster] = field(default_factory=dict)
+    clusters: Mapping[str, Cluster] = field(default_factory=dict)
     _indexes: WeakKeyDictionary[Informer[Any], dict[str, _Indexed]] = field(default_factory=WeakKeyDictionary)
     """Indexes by informer, then by name; informers are added and removed."""
 

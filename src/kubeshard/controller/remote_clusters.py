@@ -34,16 +34,16 @@ class _Cluster(Protocol):
 class RemoteClusters:
     """The clusters of a manager, for one controller."""
 
-    def __init__(self, fleet: Mapping[str, _Cluster], field_manager: str) -> None:
-        self._fleet = fleet
+    def __init__(self, clusters: Mapping[str, _Cluster], field_manager: str) -> None:
+        self._clusters = clusters
         self._field_manager = field_manager
         self._seen: dict[str, tuple[_Cluster, RemoteCluster]] = {}
 
     def at(self, cluster: str) -> RemoteCluster:
         """The cluster with this name. Raises NoSuchCluster."""
-        place = self._fleet.get(cluster)
+        place = self._clusters.get(cluster)
         if place is None:
-            there = ", ".join(repr(name) for name in self._fleet)
+            there = ", ".join(repr(name) for name in self._clusters)
             raise NoSuchCluster(f"there is no cluster {cluster!r}, only {there}")
         known = self._seen.get(cluster)
         if known is None or known[0] is not place:

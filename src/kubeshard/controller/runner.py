@@ -78,7 +78,7 @@ class ControllerRunner:
         self.cluster = cluster.name
         self.name = located(controller.name, cluster.name)
         self._cluster = cluster
-        self._remote_clusters = RemoteClusters(cluster.fleet, f"{controller.name}-controller")
+        self._remote_clusters = RemoteClusters(cluster.clusters, f"{controller.name}-controller")
         self._client = (
             cluster.client.with_field_manager(f"{controller.name}-controller")
             .on_write(record_own_write)

@@ -15,9 +15,9 @@ An informer is live when it has been filled and is connected to the server. Othe
 An informer that was filled counts as live until its store has not followed the server for SILENCE seconds, unless its
 kind is not served. A controller works while all its informers are live; otherwise keys are parked (`Inputs`). That
 affects only this controller: no other one waits. No cause ends the process, except that all kinds of all controllers
-are silent (`manager.vitals`). The reflector keeps retrying forever, at most ten seconds apart if the kind is not
-served. After an interruption of more than a few seconds it lists everything again, and the informer is live only when
-that list is in the store; so a controller that resumes sees nothing older than its pause.
+are silent (`manager.process_health`). The reflector keeps retrying forever, at most ten seconds apart if the kind is
+not served. After an interruption of more than a few seconds it lists everything again, and the informer is live only
+when that list is in the store; so a controller that resumes sees nothing older than its pause.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ Guaranteed: see `manager`. Sharding itself is not here; it is passed in as a `Me
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.membership import HealthGate, Membership, Right
+from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.manager.rights import RightLost
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.running import run
 from kubeshard.manager.serving import ClientServer, Server
-from kubeshard.manager.vitals import Vitals
 
 __all__ = [
     "ClientServer",
@@ -20,10 +20,10 @@ __all__ = [
     "LeaderElection",
     "Manager",
     "Membership",
+    "ProcessHealth",
     "Right",
     "RightLost",
     "Runnable",
     "Server",
-    "Vitals",
     "run",
 ]

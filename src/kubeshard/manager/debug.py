@@ -32,7 +32,7 @@ from kubeshard.cache.store import Store
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.core.encoding import encode
 from kubeshard.core.objects import Key
-from kubeshard.manager.vitals import Vitals
+from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import error_line
 from kubeshard.workqueue.queue import WorkQueue
@@ -122,13 +122,13 @@ class Debug:
     def __init__(
         self,
         clock: Clock,
-        vitals: Vitals,
+        process_health: ProcessHealth,
         caches: Callable[[], Iterable[Cache]],
         runners: Callable[[], Iterable[ControllerRunner]],
         clusters: Callable[[], Sequence[ClusterView]],
     ) -> None:
         self._clock = clock
-        self._vitals = vitals
+        self._process_health = process_health
         self._caches = caches
         self._runners = runners
         self._clusters = clusters
@@ -136,8 +136,8 @@ class Debug:
     def picture(self) -> Picture:
         now = self._clock.monotonic()
         return Picture(
-            loop_late=round(self._vitals.lag(), 3),
-            loop_latest=round(self._vitals.longest_lag(), 3),
+            loop_late=round(self._process_health.lag(), 3),
+            loop_latest=round(self._process_health.longest_lag(), 3),
             controllers=[_controller(runner) for runner in self._runners()],
             clusters=self._clusters(),
             informers=[_informer(each, now) for cache in self._caches() for each in cache.informers],

@@ -41,7 +41,7 @@ from kubeshard.controller.syncing import (
 )
 from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import Forbidden, Unauthorized
-from kubeshard.manager.staff import Staff
+from kubeshard.manager.controllers import Controllers
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 
@@ -115,7 +115,7 @@ class Kinds:
     def __init__(
         self,
         cache: Callable[[], Cache | None],
-        staff: Staff,
+        controllers: Controllers,
         clock: Clock,
         cluster: str = HOME,
         *,
@@ -124,7 +124,7 @@ class Kinds:
         self._tell_cluster = tell
         self._cache = cache
         self._cluster = cluster
-        self._staff = staff
+        self._controllers = controllers
         self._log = _log.bind(cluster=cluster) if cluster else _log
         self._clock = clock
         self._since: dict[Informer[Any], float] = {}
@@ -183,7 +183,7 @@ class Kinds:
     # The log
 
     def runners(self) -> Sequence[ControllerRunner]:
-        return self._staff.runners_in(self._cluster)
+        return self._controllers.runners_in(self._cluster)
 
     def informers(self) -> Sequence[Informer[Any]]:
         cache = self._cache()
@@ -301,7 +301,7 @@ class Kinds:
         """The controllers that declared the informer, or all controllers if none did."""
         users: list[ControllerRunner | RemoteWatches] = [
             *self.runners(),
-            *self._staff.remote_watches_in(self._cluster),
+            *self._controllers.remote_watches_in(self._cluster),
         ]
         names = [user.name for user in users if informer in user.informers]
         return ", ".join(names) or "all"

@@ -62,23 +62,23 @@ from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.arguments import INSTEAD, check_arguments
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.caching import CacheSettings
+from kubeshard.manager.controllers import Controllers
 from kubeshard.manager.debug import Debug
-from kubeshard.manager.dynamic import DynamicControllers, split
+from kubeshard.manager.deployment_needs import DeploymentNeeds, deployment_needs
 from kubeshard.manager.ending import end_of, single, tell_what_lasts
-from kubeshard.manager.fleet import ClusterSource, Fleet
+from kubeshard.manager.every_kind import DynamicControllers, split
 from kubeshard.manager.health import Check
 from kubeshard.manager.kinds import KindMetrics, Kinds, until_known, until_shared
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.metrics import Metrics
+from kubeshard.manager.other_clusters import ClusterSource, OtherClusters
 from kubeshard.manager.pages import NO_PAGES, PAGES, Pages, StatusPages
+from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.manager.rights import holding
 from kubeshard.manager.roles import manager_grants
 from kubeshard.manager.runnable import Runnable, Stop, beside
 from kubeshard.manager.serving import AnyServer, registries, serving, unready_checks
-from kubeshard.manager.staff import Staff
-from kubeshard.manager.surface import Surface, surface
-from kubeshard.manager.vitals import Vitals
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import REAL_WORLD, World
 
@@ -90,8 +90,8 @@ class Manager(ArgumentHints):
 
     `client`: the home cluster's client, or a configuration from which the manager creates one; by default, the
     configuration that `load_config` finds. `clusters`: other clusters by name, as clients, configurations, or contexts
-    of the kubeconfig (`kubeshard.manager.fleet`). `cache`: the settings of the caches, of which there is one for each
-    cluster; or a cache for the home cluster that the program has created.
+    of the kubeconfig (`kubeshard.manager.other_clusters`). `cache`: the settings of the caches, of which there is one
+    for each cluster; or a cache for the home cluster that the program has created.
 
     `leader_election`: controllers and runnables that need leadership run in one process at a time; without it, they run
     in every process. `sharding`: makes the process a shard of a ring, so that controllers of the ring's kinds reconcile
@@ -139,15 +139,15 @@ class Manager(ArgumentHints):
         self._cache: Cache | None = None
         self._elector: LeaderElector | None = None
         fixed, self._every = split(controllers)
-        self._staff = staff = Staff(fixed, sharding=sharding, metrics=self.metrics, stop=self._stop)
+        self._controllers = Controllers(fixed, sharding=sharding, metrics=self.metrics, stop=self._stop)
         clock = self._world.clock
-        self._vitals = Vitals(clock, staff.heard, staff.hanging)
-        self.metrics.watch_loop(self._vitals.longest_lag)
+        self._process_health = ProcessHealth(clock, self._controllers.heard, self._controllers.hanging)
+        self.metrics.watch_loop(self._process_health.longest_lag)
         self._events: EventRecorder | None = None
-        self._kinds = Kinds(lambda: self._cache, staff, clock, tell=self._tell)
-        self._fleet = fleet = Fleet(
+        self._kinds = Kinds(lambda: self._cache, self._controllers, clock, tell=self._tell)
+        self._other_clusters = others = OtherClusters(
             clusters or {},
-            staff,
+            self._controllers,
             world=self._world,
             metrics=self.metrics,
             make_cache=self._cache_of,
@@ -157,16 +157,18 @@ class Manager(ArgumentHints):
             kept=sharding.objects_in if sharding else HOME,
         )
         # prometheus_client's default registry collects at once, to learn the names.
-        kinds = KindMetrics(lambda: [self._kinds, *fleet.kinds()])
-        for collector in (CacheMetrics(self._caches, clock), kinds, fleet):
+        kinds = KindMetrics(lambda: [self._kinds, *others.kinds()])
+        for collector in (CacheMetrics(self._caches, clock), kinds, others):
             self.metrics.registry.register(collector)
-        self._debug = Debug(clock, self._vitals, self._caches, lambda: staff.runners, fleet.views)
+        self._debug = Debug(
+            clock, self._process_health, self._caches, lambda: self._controllers.runners, others.views
+        )
         election: dict[str, Check] = {"leader-election": self._hung} if leader_election or sharding else {}
         self._pages = StatusPages(
             pages or NO_PAGES,
-            liveness={"workers": self._vitals.hanging, **election},
+            liveness={"workers": self._process_health.hanging, **election},
             readiness={"cache-sync": self._kinds.unfilled, **unready_checks(self._servers)},
-            notes=lambda: (*self._kinds.notes(), *fleet.notes()),
+            notes=lambda: (*self._kinds.notes(), *others.notes()),
             picture=self._debug.picture,
             metrics=self.metrics,
         )
@@ -190,7 +192,7 @@ class Manager(ArgumentHints):
 
         Raises ValueError for a name that is taken, and ConfigurationError like the class; nothing has changed then.
         """
-        self._staff.add(controller)
+        self._controllers.add(controller)
 
     async def remove(self, name: str) -> None:
         """Removes a controller: no further run starts, and this returns when the running ones have ended, however
@@ -199,7 +201,7 @@ class Manager(ArgumentHints):
         Raises KeyError, RuntimeError in a run of the controller itself, and ValueError for a controller of a ring: its
         shard would keep objects that nobody reconciles.
         """
-        await self._staff.remove(name)
+        await self._controllers.remove(name)
 
     def add_cluster(self, name: str, cluster: ClusterSource) -> None:
         """Adds a cluster, as in `clusters`. If the manager is running, controllers that work in it start at once. Call
@@ -207,13 +209,13 @@ class Manager(ArgumentHints):
 
         Raises ValueError for a name that is taken or invalid, and ConfigurationError; nothing has changed then.
         """
-        self._fleet.add(name, cluster)
+        self._other_clusters.add(name, cluster)
 
     async def remove_cluster(self, name: str) -> None:
         """Removes a cluster: no further run starts there, and this returns when the running ones have ended, however
         long that takes; if cancelled, it cancels them. Raises KeyError, and RuntimeError in one of these runs.
         """
-        await self._fleet.remove(name)
+        await self._other_clusters.remove(name)
 
     # Running
 
@@ -224,7 +226,7 @@ class Manager(ArgumentHints):
         """
         assert self._task is None, "a manager runs once"
         self._task = task = asyncio.create_task(self._run(), name="manager")
-        telling = asyncio.create_task(tell_what_lasts(self._stop, self._staff.lasting), name="stop")
+        telling = asyncio.create_task(tell_what_lasts(self._stop, self._controllers.lasting), name="stop")
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
@@ -247,7 +249,7 @@ class Manager(ArgumentHints):
 
     def lag(self) -> float:
         """The lag of the event loop in seconds; 0 unless `run` runs. May be called from any thread."""
-        return self._vitals.lag()
+        return self._process_health.lag()
 
     @property
     def cache(self) -> Cache:
@@ -271,25 +273,25 @@ class Manager(ArgumentHints):
                 client.sparing(), "manager", self._world.host.name(), clock=self._world.clock
             )
             await stack.enter_async_context(self.metrics.watched(events).running())
-            await stack.enter_async_context(beside("vitals", self._vitals.run(), self._end))
+            await stack.enter_async_context(beside("process health", self._process_health.run(), self._end))
             await self._pages.open(stack, client)
             for server in self._servers:
                 await stack.enter_async_context(beside("server", serving(server, client), self._end))
-            await stack.enter_async_context(self._fleet.connected())
+            await stack.enter_async_context(self._other_clusters.connected())
             if self._sharding is not None:
-                await self._sharding.prepare(client, self._staff.controllers, self._fleet.clients)
+                await self._sharding.prepare(client, self._controllers.declared, self._other_clusters.clients)
             shared = self._given_cache.informers if self._given_cache else ()
             cluster = self._assemble(client, events)
             await stack.enter_async_context(cluster.cache.running())
             await stack.enter_async_context(beside("kinds", self._kinds.run(), self._end))
-            await stack.enter_async_context(self._fleet.running())
+            await stack.enter_async_context(self._other_clusters.running())
             await until_shared(shared)
-            await until_known(cluster.cache.informers, self._staff.main, self._staff.runners)
+            await until_known(cluster.cache.informers, self._controllers.main, self._controllers.runners)
             if self._sharding is None:
                 await self._work(())
             else:
                 caches = {cache.cluster: cache for cache in self._caches()}
-                held = self._sharding.held(self._vitals.unfit, caches)
+                held = self._sharding.held(self._process_health.unfit, caches)
                 async with holding(held, "membership", self._stop.ending) as right:
                     if await self._work((right.gate,)):
                         right.stopped_cleanly()
@@ -306,19 +308,19 @@ class Manager(ArgumentHints):
             return
         _log.info("Stopping", grace=self._stop.grace)
         self._stop.request(error)
-        if not self._staff.always.started:
+        if not self._controllers.always.started:
             self._task.cancel()
 
     def grants(self) -> Iterator[Grant]:
         """The required RBAC rules (`kubeshard.manager.roles`)."""
         parts = (self._election, self._sharding, *self._servers, *self._every)
         auth = self._pages.metrics_auth
-        return manager_grants(self._staff.controllers, parts, self._caching.scope_of, metrics_auth=auth)
+        return manager_grants(self._controllers.declared, parts, self._caching.scope_of, metrics_auth=auth)
 
-    def surface(self) -> Surface:
+    def deployment_needs(self) -> DeploymentNeeds:
         """What manifests need to know about the process (`kubeshard manifests operator`)."""
         turns = self._election is not None or self._sharding is not None
-        return surface(self._staff.controllers, self._pages, self._servers, takes_turns=turns)
+        return deployment_needs(self._controllers.declared, self._pages, self._servers, takes_turns=turns)
 
     async def _connect(self, stack: AsyncExitStack) -> Client:
         if isinstance(self._given_client, Client):
@@ -331,20 +333,22 @@ class Manager(ArgumentHints):
         return client
 
     def _assemble(self, client: Client, events: EventRecorder) -> Cluster:
-        """Creates cache, controllers and shifts; nothing runs yet."""
+        """Creates cache, controllers and work groups; nothing runs yet."""
         if self._sharding is not None:
             self._election = self._election or self._sharding.election
         self._cache = self._given_cache or self._cache_of(client, HOME)
         if self._election is not None:
             self._elector = LeaderElector(client, self._election, self.metrics)
         cluster, leading = self._clusters_of(client, self._cache, events)
-        self._staff.begin(cluster, leading, election=self._election is not None)
-        works = self._sharding.beside(events, self.metrics, self._vitals.unfit) if self._sharding else ()
+        self._controllers.begin(cluster, leading, election=self._election is not None)
+        works = (
+            self._sharding.beside(events, self.metrics, self._process_health.unfit) if self._sharding else ()
+        )
         runnables = self._runnables
         if self._every:
-            dynamic = DynamicControllers(self._every, self._staff, client, self._cache)
+            dynamic = DynamicControllers(self._every, self._controllers, client, self._cache)
             runnables += (Runnable("every-kind", dynamic.run),)
-        self._staff.employ(runnables, works)
+        self._controllers.add_work(runnables, works)
         return cluster
 
     def _cache_of(self, client: Client, cluster: str) -> Cache:
@@ -354,37 +358,37 @@ class Manager(ArgumentHints):
 
     def _clusters_of(self, client: Client, cache: Cache, events: EventRecorder) -> tuple[Cluster, Cluster]:
         """The cluster for controllers that do not need leadership, and the one for those that do."""
-        fleet, leading_fleet = self._staff.fleets
+        clusters, leading_clusters = self._controllers.clusters
         writing = client if self._sharding is None else self._sharding.client(client, cache.cluster)
-        cluster = leading = Cluster(writing, cache, events, fleet=fleet)
+        cluster = leading = Cluster(writing, cache, events, clusters=clusters)
         if self._election is not None:
             fence = self._election.fence
             fenced = client.fenced(fence) if self._sharding is None else writing.checked(fence.check)
-            leading = dataclasses.replace(cluster, client=fenced, fleet=leading_fleet)
+            leading = dataclasses.replace(cluster, client=fenced, clusters=leading_clusters)
         return cluster, leading
 
     def _caches(self) -> Sequence[Cache]:
-        return ([self._cache] if self._cache else []) + self._fleet.caches
+        return ([self._cache] if self._cache else []) + self._other_clusters.caches
 
     async def _work(self, gates: Sequence[Gate]) -> bool:
-        """Runs both shifts until the stop. Returns whether everything ended by itself."""
+        """Runs both work groups until the stop. Returns whether everything ended by itself."""
         async with asyncio.TaskGroup() as tasks:
             led = tasks.create_task(self._lead(gates), name="elected work")
-            clean = await self._staff.always.run(gates)
-            if not self._staff.elected.started:
+            clean = await self._controllers.always.run(gates)
+            if not self._controllers.elected.started:
                 led.cancel()  # still a candidate
             await asyncio.wait([led])
         return clean and (led.cancelled() or led.result())
 
     async def _lead(self, gates: Sequence[Gate]) -> bool:
-        """Runs the elected shift once this process leads. Returns whether everything ended by itself."""
+        """Runs the elected work group once this process leads. Returns whether everything ended by itself."""
         if self._elector is None:
             return True
-        await self._staff.elected.needed()
-        held = self._elector.held(self._vitals.unfit, self.cache.distrust)
+        await self._controllers.elected.needed()
+        held = self._elector.held(self._process_health.unfit, self.cache.distrust)
         async with holding(held, "leadership", self._stop.ending) as leadership:
             self._elector.fence.leadership = leadership
-            clean = await self._staff.elected.run((*gates, leadership.gate))
+            clean = await self._controllers.elected.run((*gates, leadership.gate))
             if clean:
                 leadership.stopped_cleanly()
         return clean

@@ -30,7 +30,7 @@ class Runnable:
 
 
 class Work(Protocol):
-    """A part of a shift. `ControllerRunner` is one."""
+    """A part of a work group. `ControllerRunner` is one."""
 
     @property
     def name(self) -> str: ...
@@ -134,7 +134,7 @@ class Stop:
         return asyncio.timeout_at(self._deadline)
 
 
-class Shift:
+class WorkGroup:
     """Works that start together, including works that are added and removed later. Run it once."""
 
     def __init__(self, name: str, stop: Stop, works: Iterable[Work] = ()) -> None:
@@ -157,7 +157,7 @@ class Shift:
         await self._needed.wait()
 
     def add(self, work: Work) -> None:
-        """The work starts with the shift, or now if the shift is running; never if a stop was requested."""
+        """The work starts with the group, or now if the group is running; never if a stop was requested."""
         self._works.append(work)
         self._needed.set()
         if self._group is not None and not self._stop.requested:

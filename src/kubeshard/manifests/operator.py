@@ -10,9 +10,9 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import KubeObject
 from kubeshard.crd.declaring import declared
 from kubeshard.crd.defining import definition
+from kubeshard.manager.deployment_needs import Converting
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.roles import roles
-from kubeshard.manager.surface import Converting
 from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_policy, service_monitor
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
 from kubeshard.manifests.sharder import COMPONENT_LABEL
@@ -43,8 +43,8 @@ def operator_objects(manager: Manager, target: str, name: str, values: OperatorV
         *definitions(manager, namespace),
         *made.rights(),
         *made.services(),
-        made.deployment(alone=replicas == 1 and not manager.surface().takes_turns),
-        *([made.budget()] if manager.surface().takes_turns else ()),
+        made.deployment(alone=replicas == 1 and not manager.deployment_needs().takes_turns),
+        *([made.budget()] if manager.deployment_needs().takes_turns else ()),
         *([network_policy(name, namespace, labels, made.open)] if values.network_policy.enabled else ()),
         *(made.monitoring() if values.service_monitor.enabled else ()),
     ]
@@ -57,15 +57,15 @@ def definitions(manager: Manager, namespace: str) -> Iterator[Manifest]:
     authority, the API server refuses to convert, and loses nothing.
     """
     kinds: dict[Any, list[type[KubeObject]]] = {}
-    surface = manager.surface()
-    for controller in surface.controllers:
+    needs = manager.deployment_needs()
+    for controller in needs.controllers:
         for watch in controller.all_watches:
             cls = watch.form.type
             if cls.KIND.group_kind not in kinds and declared(cls):
                 kinds[cls.KIND.group_kind] = list(_versions(cls))
     try:
         for made in [definition(*versions) for versions in kinds.values()]:
-            yield converting(made, surface.conversions, namespace)
+            yield converting(made, needs.conversions, namespace)
     except (TypeError, ValueError) as error:
         raise ConfigurationError(str(error)) from error
 
@@ -88,8 +88,8 @@ def _versions(cls: type[KubeObject]) -> Iterator[type[KubeObject]]:
 
 
 def _replicas(manager: Manager, values: OperatorValues) -> int:
-    wanted = values.replicas or (2 if manager.surface().takes_turns else 1)
-    if wanted > 1 and not manager.surface().takes_turns:
+    wanted = values.replicas or (2 if manager.deployment_needs().takes_turns else 1)
+    if wanted > 1 and not manager.deployment_needs().takes_turns:
         raise ConfigurationError(
             f"value replicas: {wanted} replicas would all do the same work: give the Manager leader_election= or "
             "sharding=, or set replicas=1"
@@ -106,9 +106,9 @@ class _Operator:
         self._name = name
         self._namespace = namespace
         self._labels = dict(labels)
-        self._surface = surface = manager.surface()
-        pages = {"health": surface.health, "metrics": surface.metrics}
-        webhooks = {_webhook(number): port for number, (_, port, _) in enumerate(surface.services)}
+        self._needs = needs = manager.deployment_needs()
+        pages = {"health": needs.health, "metrics": needs.metrics}
+        webhooks = {_webhook(number): port for number, (_, port, _) in enumerate(needs.services)}
         self.ports = {name: port for name, port in {**pages, **webhooks}.items() if port}
 
     @property
@@ -124,7 +124,7 @@ class _Operator:
 
     def services(self) -> Iterator[Manifest]:
         """A Service for each webhook server and one for metrics."""
-        for number, (service, _, namespace) in enumerate(self._surface.services):
+        for number, (service, _, namespace) in enumerate(self._needs.services):
             if namespace not in (None, self._namespace):
                 raise ConfigurationError(
                     f"webhooks: the Service {service} would be called in namespace {namespace}, but the manifests are "
@@ -134,7 +134,7 @@ class _Operator:
             yield self._service(service, [_service_port("webhook", 443, _webhook(number))])
         if "metrics" in self.ports:
             yield self._service(
-                f"{self._name}-metrics", [_service_port("metrics", self._surface.metrics, "metrics")]
+                f"{self._name}-metrics", [_service_port("metrics", self._needs.metrics, "metrics")]
             )
 
     def deployment(self, *, alone: bool) -> Manifest:
@@ -160,7 +160,7 @@ class _Operator:
         if "metrics" not in self.ports:
             raise ConfigurationError("value serviceMonitor: the manager has no metrics_address")
         yield metrics_reader(f"{self._name}-metrics-reader", self._labels)
-        tls = UNVERIFIED if self._surface.metrics_secure else None
+        tls = UNVERIFIED if self._needs.metrics_secure else None
         yield service_monitor(self._name, self._namespace, self._labels, tls)
 
     def _service(self, name: str, ports: list[Manifest]) -> Manifest:

@@ -17,7 +17,7 @@ same objects with another ServiceAccount; aggregated API servers without generic
 """
 
 from kubeshard.shard.fence import ShardFence
-from kubeshard.shard.handover import Arrivals, Floors
+from kubeshard.shard.handover import FirstRuns, StaleGuard
 from kubeshard.shard.identity import Incarnation, ShardIdentity, identify
 from kubeshard.shard.reclaiming import reclaim
 from kubeshard.shard.shard_claim import Takeover
@@ -29,8 +29,7 @@ from kubeshard.sharding.names import INCARNATION_ANNOTATION
 
 __all__ = [
     "INCARNATION_ANNOTATION",
-    "Arrivals",
-    "Floors",
+    "FirstRuns",
     "Handovers",
     "HeldShardLease",
     "Incarnation",
@@ -39,6 +38,7 @@ __all__ = [
     "ShardIdentity",
     "ShardLease",
     "Sharding",
+    "StaleGuard",
     "Takeover",
     "identify",
     "reclaim",

@@ -2,10 +2,10 @@
 
 Two records, both based on resourceVersions of the object itself, one process-wide and one per controller:
 
-- `Floors`: a copy older than version *v* does not prove that the object is ours, because at *v* it was drained or
+- `StaleGuard`: a copy older than version *v* does not prove that the object is ours, because at *v* it was drained or
   released. So no controller of the process can start a reconcile between seeing a drain label and the next
   assignment, however far its cache lags behind.
-  - `Arrivals`: since the object was assigned to us at version *v*, no run with live reads has succeeded. Until one has,
+- `FirstRuns`: since the object was assigned to us at version *v*, no run with live reads has succeeded. Until one has,
   the cache may lack the previous owner's latest writes.
 
 Guaranteed: entries are kept for as long as a lagging cache can matter. Where a kind's cache has not followed the server
@@ -30,43 +30,43 @@ KEPT = 300.0
 """Seconds: well above the 90 s after which no run starts on a cache that does not follow the server."""
 
 
-class Floors:
+class StaleGuard:
     """For each recently drained or released object, the oldest version that can be trusted."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._floors: OrderedDict[tuple[GroupKind, Key], tuple[str, float]] = OrderedDict()
+        self._required: OrderedDict[tuple[GroupKind, Key], tuple[str, float]] = OrderedDict()
         """Version and time of the last change, the oldest change first."""
 
-    def lift(self, kind: GroupKind, key: Key, version: str) -> None:
+    def require(self, kind: GroupKind, key: Key, version: str) -> None:
         """Copies older than `version` are not trusted from now on."""
         now = self._clock.monotonic()
-        floor, _ = self._floors.pop((kind, key), ("", now))
-        self._floors[kind, key] = newest(floor, version), now
-        while next(iter(self._floors.values()))[1] < now - KEPT:
-            self._floors.popitem(last=False)
+        required, _ = self._required.pop((kind, key), ("", now))
+        self._required[kind, key] = newest(required, version), now
+        while next(iter(self._required.values()))[1] < now - KEPT:
+            self._required.popitem(last=False)
 
-    def admit(self, kind: GroupKind, key: Key, version: str) -> bool:
+    def admits(self, kind: GroupKind, key: Key, version: str) -> bool:
         """Whether a copy of that version can be trusted."""
-        floor = self._floors.get((kind, key))
-        return floor is None or at_least(version, floor[0])
+        required = self._required.get((kind, key))
+        return required is None or at_least(version, required[0])
 
-    def lifted(self, kind: GroupKind, key: Key) -> float | None:
-        """When the floor was last lifted (monotonic seconds); None if not recently."""
-        floor = self._floors.get((kind, key))
-        return None if floor is None else floor[1]
+    def required_since(self, kind: GroupKind, key: Key) -> float | None:
+        """When a newer version was last required (monotonic seconds); None if not recently."""
+        required = self._required.get((kind, key))
+        return None if required is None else required[1]
 
     def forget(self, kind: GroupKind, key: Key) -> None:
         """Drops a version that was undone: the API server was restored from a backup, and every cache was listed
         again.
         """
-        self._floors.pop((kind, key), None)
+        self._required.pop((kind, key), None)
 
     def __len__(self) -> int:
-        return len(self._floors)
+        return len(self._required)
 
 
-class Arrivals:
+class FirstRuns:
     """The objects that were assigned to this shard and not yet reconciled with live reads; for one controller.
 
     An object arrives when it enters a filtered cache. After a full list, every object that changed meanwhile counts
@@ -75,7 +75,7 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._versions: dict[Key, str] = {}
-        self._first: dict[str, dict[str, KubeObject]] = {}
+        self._initial: dict[str, dict[str, KubeObject]] = {}
         """The initial contents of the store, by namespace and name, that have not been checked since."""
 
     def follow(self, informer: Informer[Any]) -> None:
@@ -91,9 +91,9 @@ class Arrivals:
                 read_up_to[metadata.namespace] = informer.full_reads, limit
             return at_least(limit, metadata.resource_version)
 
-        def hear(delta: Delta[Any]) -> None:
-            if self._first:
-                self._look_at(delta.new.key if isinstance(delta, Updated) else delta.object.key)
+        def on_delta(delta: Delta[Any]) -> None:
+            if self._initial:
+                self._check_initial(delta.new.key if isinstance(delta, Updated) else delta.object.key)
             match delta:
                 case Added(obj):
                     self._versions[obj.key] = obj.metadata.resource_version
@@ -104,16 +104,16 @@ class Arrivals:
 
         # All at once, since no run may start before arrivals are known; and without looking at each object, which
         # would block the loop for a large store.
-        informer.add_handler(hear, existing=False)
+        informer.add_handler(on_delta, existing=False)
         first = informer.store.copy()
-        for namespace, objects in self._first.items():
+        for namespace, objects in self._initial.items():
             first[namespace] = objects | first.get(namespace, {})
-        self._first = first
+        self._initial = first
 
     def pending(self, key: Key) -> str | None:
         """The version at which the object arrived; None if a run with live reads has succeeded since."""
         key = key.at(HOME)  # changes of an object do not name the cluster, since there is only one
-        self._look_at(key)
+        self._check_initial(key)
         return self._versions.get(key)
 
     def settle(self, key: Key, version: str) -> None:
@@ -124,9 +124,9 @@ class Arrivals:
         if self._versions.get(key) == version:
             del self._versions[key]
 
-    def _look_at(self, key: Key) -> None:
-        objects = self._first.get(key.namespace)
+    def _check_initial(self, key: Key) -> None:
+        objects = self._initial.get(key.namespace)
         if objects and (obj := objects.pop(key.name, None)) is not None:
             self._versions[key] = obj.metadata.resource_version
             if not objects:
-                del self._first[key.namespace]
+                del self._initial[key.namespace]

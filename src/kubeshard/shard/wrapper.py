@@ -3,10 +3,10 @@
 | the copy in the cache | what happens |
 |---|---|
 | none | passed on: the object is gone, or belongs to another shard |
-| older than a hand-over seen in this process | nothing (`handover.Floors`), unless everything was listed since |
+| older than a hand-over seen in this process | nothing (`handover.StaleGuard`), unless everything was listed since |
 | another shard's label, or none | nothing: a backed-off key ran after the object left |
 | drain label | wait until no controller of the process works on the object, then remove both labels |
-| ours | passed on; after an arrival with live reads, until a run succeeds (`handover.Arrivals`) |
+| ours | passed on; after an arrival with live reads, until a run succeeds (`handover.FirstRuns`) |
 
 All of this only needs the object's metadata, so an object that does not fit the controller's class is handed over
 like any other. It is never reconciled.
@@ -42,7 +42,7 @@ from kubeshard.core.objects import Key, KubeObject, ObjectMeta, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, pointer, remove, test
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.shard.handover import Arrivals, Floors
+from kubeshard.shard.handover import FirstRuns, StaleGuard
 from kubeshard.shard.reclaiming import MARK
 from kubeshard.shard.taking_back import Losses
 from kubeshard.sharding.names import drain_label, shard_label
@@ -79,7 +79,7 @@ class Handovers:
         clock: Clock,
         acknowledged: Callable[[GroupResource, float], None] = lambda resource, seconds: None,
     ) -> None:
-        self.floors = Floors(clock)
+        self.stale_guard = StaleGuard(clock)
         self.losses = Losses(clock)
         self._clock = clock
         self._acknowledged = acknowledged
@@ -145,7 +145,7 @@ class _Sharded:
     def __init__(self, handovers: Handovers, inner: ReconcileFn) -> None:
         self._handovers = handovers
         self._inner = inner
-        self._arrivals = Arrivals()
+        self._first_runs = FirstRuns()
         self._following = False
 
     async def __call__(self, ctx: Context, obj: KubeObject | None) -> Result | None:
@@ -155,10 +155,10 @@ class _Sharded:
             handovers.not_asked_for(kind, ctx.key)
         if obj is None:
             return await self._run(ctx, None)
-        if not handovers.floors.admit(kind, ctx.key, obj.metadata.resource_version):
+        if not handovers.stale_guard.admits(kind, ctx.key, obj.metadata.resource_version):
             if not self._undone(ctx):
                 return None
-            handovers.floors.forget(kind, ctx.key)
+            handovers.stale_guard.forget(kind, ctx.key)
         if not handovers.ours(obj.metadata):
             return None
         if ctx._run.in_flight.sealed(kind, ctx.key):
@@ -170,22 +170,26 @@ class _Sharded:
 
     def _undone(self, ctx: Context) -> bool:
         """Whether a copy that is older than the floor is valid nevertheless: everything was listed since."""
-        lifted = self._handovers.floors.lifted(ctx.form.kind.group_kind, ctx.key)
+        lifted = self._handovers.stale_guard.required_since(ctx.form.kind.group_kind, ctx.key)
         informers = ctx.cache.informers_of(ctx.form.kind)
         return lifted is not None and all(i.read_after(ctx.key.namespace, lifted) for i in informers)
 
     async def _run(self, ctx: Context, obj: KubeObject | None) -> Result | None:
-        kind, key, floors = ctx.form.kind.group_kind, ctx.key, self._handovers.floors
-        began = floors.lifted(kind, key)
+        kind, key, stale_guard = ctx.form.kind.group_kind, ctx.key, self._handovers.stale_guard
+        began = stale_guard.required_since(kind, key)
         with ctx._run.working():
             try:
-                arrival = self._arrivals.pending(key)
+                arrival = self._first_runs.pending(key)
                 if arrival is None or obj is None or ctx.undecodable is not None:
                     return await self._inner(ctx, obj)
                 return await self._first(ctx, arrival)
             finally:
                 ctx._run.left(
-                    lambda: None if floors.lifted(kind, key) == began else "it has been drained since"
+                    lambda: (
+                        None
+                        if stale_guard.required_since(kind, key) == began
+                        else "it has been drained since"
+                    )
                 )
 
     async def _first(self, ctx: Context, arrival: str) -> Result | None:
@@ -201,7 +205,7 @@ class _Sharded:
         if not self._handovers.ours(live.metadata) or self._handovers.draining(live.metadata):
             return None
         result = await self._inner(ctx._reading_live(self._handovers.sharded_kind), live)
-        self._arrivals.settle(ctx.key, arrival)
+        self._first_runs.settle(ctx.key, arrival)
         return result
 
     async def _acknowledge(self, ctx: Context, obj: KubeObject) -> Result | None:
@@ -216,7 +220,7 @@ class _Sharded:
                     if not handovers.ours(live.metadata) or not handovers.draining(live.metadata):
                         return None  # the cache will show it soon
                     obj = live
-                handovers.floors.lift(kind.group_kind, key, obj.metadata.resource_version)
+                handovers.stale_guard.require(kind.group_kind, key, obj.metadata.resource_version)
                 async with asyncio.timeout(IDLE_PATIENCE):
                     await ctx._run.in_flight.idle(kind.group_kind, key)
                 if ctx._run.in_flight.sealed(kind.group_kind, key):
@@ -235,7 +239,7 @@ class _Sharded:
             else:
                 if handovers.ours(after) and handovers.draining(after):
                     raise ApiError(PUT_BACK)
-                handovers.floors.lift(kind.group_kind, key, after.resource_version)
+                handovers.stale_guard.require(kind.group_kind, key, after.resource_version)
                 handovers.let_go(kind, key)
                 _log.info("Acknowledged drain", object=str(key), kind=str(kind.group_kind))
                 return None
@@ -265,7 +269,7 @@ class _Sharded:
         self._following = True
         for informer in ctx.cache.informers_of(ctx.form.kind):
             if informer.form == ctx.form:
-                self._arrivals.follow(informer)
+                self._first_runs.follow(informer)
                 self._handovers.losses.follow(informer, ctx.key.cluster)
 
 

@@ -40,12 +40,12 @@ from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, LabelSelector
 from kubeshard.leases.held_lease import Gate
+from kubeshard.manager.controllers import measured
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector, LeaderFence
 from kubeshard.manager.membership import HealthGate
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.rights import RightLost, holding
-from kubeshard.manager.runnable import Shift, Stop
-from kubeshard.manager.staff import measured
+from kubeshard.manager.runnable import Stop, WorkGroup
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import being_cancelled
 from kubeshard.runtime.notices import Notices
@@ -188,20 +188,20 @@ class InManagerSharder:
         """
         elector = LeaderElector(self._client, self._election, self._metrics)
         stop = Stop(grace=-1)  # the caller of `drain` limits the time
-        shift = self._shift(stop)
+        group = self._work_group(stop)
         try:
             held = elector.held(self._health, self._cache.distrust)
             async with holding(held, "leadership of the ring", lambda _: None) as leadership:
                 self._fence.leadership, self._term = leadership, stop
                 _log.info("This instance is the sharder of the ring", ring=self._source.name)
-                if await shift.run((*gates, leadership.gate)):
+                if await group.run((*gates, leadership.gate)):
                     leadership.stopped_cleanly()
         finally:
             self._fence.leadership = self._term = None
         if stop.error is not None:
             raise stop.error
 
-    def _shift(self, stop: Stop) -> Shift:
+    def _work_group(self, stop: Stop) -> WorkGroup:
         """What the leader runs, for one term."""
         client = self._client.fenced(self._fence)
         controller = lease_controller(self._rings, self._observer, self._clock)
@@ -210,7 +210,7 @@ class InManagerSharder:
         parts = assignments(
             self._rings, self._observer, self._kinds, objects, self._places, self._config, leases=client
         )
-        return Shift("sharder", stop, [runner, _Assigning(parts, self._rings, self._observer)])
+        return WorkGroup("sharder", stop, [runner, _Assigning(parts, self._rings, self._observer)])
 
 
 class _RingSource:

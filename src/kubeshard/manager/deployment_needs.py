@@ -9,7 +9,7 @@ from kubeshard.controller.controller import Controller
 from kubeshard.manager.pages import StatusPages
 
 
-class Surface(NamedTuple):
+class DeploymentNeeds(NamedTuple):
     controllers: Sequence[Controller[Any]]
     takes_turns: bool
     """Whether it may have several replicas: they share the work, or one of them does it."""
@@ -52,14 +52,14 @@ class Converting(Protocol):
         ...
 
 
-def surface(
+def deployment_needs(
     controllers: Sequence[Controller[Any]],
     pages: StatusPages,
     servers: Iterable[object],
     *,
     takes_turns: bool,
-) -> Surface:
-    return Surface(
+) -> DeploymentNeeds:
+    return DeploymentNeeds(
         controllers=controllers,
         takes_turns=takes_turns,
         health=pages.health.wanted,

@@ -43,7 +43,7 @@ class Record(NamedTuple):
     """What is wrong with the workers."""
 
 
-class Vitals:
+class ProcessHealth:
     """Both functions are called in the event loop. `heard` returns what the process depends on, and when a server last
     responded about it, or None for never; the process is fit while it hears about any of it. `hanging` returns what is
     wrong with the workers.

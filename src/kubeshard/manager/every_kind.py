@@ -16,7 +16,7 @@ from kubeshard.controller.controller import Controller, check_controllers
 from kubeshard.controller.every_kind import DEFINITIONS, EveryKind
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard.manager.staff import Staff
+from kubeshard.manager.controllers import Controllers
 from kubeshard.runtime.logs import get_logger
 
 DEBOUNCE = 0.5
@@ -35,11 +35,13 @@ class _Known(NamedTuple):
 
 
 class DynamicControllers:
-    """Manages the controllers that `every` makes in `staff`."""
+    """Manages the controllers that `every` makes in `controllers`."""
 
-    def __init__(self, every: Sequence[EveryKind], staff: Staff, client: Client, cache: Cache) -> None:
+    def __init__(
+        self, every: Sequence[EveryKind], controllers: Controllers, client: Client, cache: Cache
+    ) -> None:
         self._every = every
-        self._staff = staff
+        self._controllers = controllers
         self._client = client
         self._cache = cache
         self._known: dict[GroupResource, _Known] = {}
@@ -53,13 +55,13 @@ class DynamicControllers:
             with definitions.add_handler(lambda _: self._changed.set()):
                 while True:
                     self._changed.clear()
-                    pause = PERIOD if await self._look(removing) else RETRY
+                    pause = PERIOD if await self._discover(removing) else RETRY
                     if await _within(pause, self._changed):
                         await asyncio.sleep(DEBOUNCE)
-                        await self._look(removing)
+                        await self._discover(removing)
                         await asyncio.sleep(SETTLED)
 
-    async def _look(self, removing: asyncio.TaskGroup) -> bool:
+    async def _discover(self, removing: asyncio.TaskGroup) -> bool:
         """Returns whether discovery succeeded."""
         try:
             kinds, silent = await self._client.discovery.all_kinds("list", "watch")
@@ -85,7 +87,7 @@ class DynamicControllers:
             try:
                 controller = every.make(kind)
                 if controller is not None:
-                    self._staff.add(controller)
+                    self._controllers.add(controller)
                     names.append(controller.name)
             except Exception as error:
                 _log.crash("Could not create the controller for a kind", error, kind=str(kind))
@@ -97,7 +99,7 @@ class DynamicControllers:
         for name in known.controllers:
             _log.info("A kind is no longer served; removing its controller", controller=name)
             try:
-                await self._staff.remove(name)
+                await self._controllers.remove(name)
             except (KeyError, ValueError) as error:  # already removed, or part of a ring
                 _log.warning("A controller cannot be removed", controller=name, error=error)
         del self._leaving[resource]

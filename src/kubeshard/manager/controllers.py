@@ -1,7 +1,7 @@
-"""The controllers and runnables of a process, each in the shift that fits the Lease it needs.
+"""The controllers and runnables of a process, each in the work group that fits the Lease it needs.
 
 `always` works whenever the process may work at all, `elected` once it leads. What is added before the home cluster is
-known starts with its shift; what is added later starts at once. A controller has separate workers in each of its
+known starts with its group; what is added later starts at once. A controller has separate workers in each of its
 clusters, so none of them waits for another cluster.
 """
 
@@ -22,16 +22,16 @@ from kubeshard.core.clusters import located
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.metrics import Metrics
-from kubeshard.manager.runnable import Runnable, RunnableWork, Shift, Stop, Work
+from kubeshard.manager.runnable import Runnable, RunnableWork, Stop, Work, WorkGroup
 
 
-class _Hired(NamedTuple):
+class _Entry(NamedTuple):
     part: ControllerRunner | RemoteWatches
-    shift: Shift
+    group: WorkGroup
     sharded: bool = False
 
 
-class Staff:
+class Controllers:
     """`sharding`: the process is a shard; `election` is set before `begin` if there is an election.
 
     Raises ValueError for duplicate controller names, ConfigurationError for controllers that read one kind as two
@@ -47,15 +47,15 @@ class Staff:
         stop: Stop,
     ) -> None:
         _check(controllers)
-        self.controllers = list(controllers)
+        self.declared = list(controllers)
         self.runners: list[ControllerRunner] = []
         self.main: list[ControllerRunner] = []
         """The controllers of kinds that the ring shards."""
-        self.always = Shift("always", stop)
-        self.elected = Shift("elected", stop)
-        self.fleets: tuple[dict[str, Cluster], dict[str, Cluster]] = ({}, {})
+        self.always = WorkGroup("always", stop)
+        self.elected = WorkGroup("elected", stop)
+        self.clusters: tuple[dict[str, Cluster], dict[str, Cluster]] = ({}, {})
         """The current clusters by name: one for controllers that do not need leadership, and one for those that do."""
-        self._hired: list[_Hired] = []
+        self._entries: list[_Entry] = []
         self._leaving: set[str] = set()
         """Controllers that are being removed."""
         self._sharding = sharding
@@ -63,18 +63,18 @@ class Staff:
         self._election = False
 
     def begin(self, cluster: Cluster, leading: Cluster, *, election: bool) -> None:
-        """Sets the home cluster. Nothing runs before the shifts do."""
+        """Sets the home cluster. Nothing runs before the groups do."""
         self._election = election
         self.engage(cluster, leading)
 
     def engage(self, cluster: Cluster, leading: Cluster) -> None:
         """Adds a cluster. Raises ConfigurationError; nothing has changed then."""
-        for fleet, each in zip(self.fleets, (cluster, leading), strict=True):
-            fleet[cluster.name] = each
+        for clusters, each in zip(self.clusters, (cluster, leading), strict=True):
+            clusters[cluster.name] = each
         try:
-            self._employ(
+            self._create(
                 (controller, cluster.name)
-                for controller in self.controllers
+                for controller in self.declared
                 if controller.name not in self._leaving
             )
         except BaseException:
@@ -84,20 +84,20 @@ class Staff:
     async def disengage(self, cluster: str) -> None:
         """Removes a cluster. Returns when all runs there have ended; if cancelled, it cancels them."""
         self._forget(cluster)
-        await self._dismiss(each for each in self._hired if each.part.cluster == cluster)
+        await self._remove_entries(each for each in self._entries if each.part.cluster == cluster)
 
     def add(self, controller: Controller[Any]) -> None:
         """Adds a controller. Raises like the class; nothing has changed then."""
-        _check([*self.controllers, controller])
-        self._employ((controller, cluster) for cluster in self.fleets[0])
-        self.controllers.append(controller)
+        _check([*self.declared, controller])
+        self._create((controller, cluster) for cluster in self.clusters[0])
+        self.declared.append(controller)
 
     async def remove(self, name: str) -> None:
         """Returns when the controller's runs have ended. If cancelled, it cancels them, and the controller is removed
         anyway. Raises KeyError, ValueError for a controller that the ring shards, and RuntimeError in one of its own
         runs.
         """
-        (controller,) = [each for each in self.controllers if each.name == name] or (None,)
+        (controller,) = [each for each in self.declared if each.name == name] or (None,)
         if controller is None:
             raise KeyError(name)
         if any(runner.controller.name == name for runner in self.main):
@@ -107,13 +107,15 @@ class Staff:
         self.refuse_own_run(runner for runner in self.runners if runner.controller.name == name)
         self._leaving.add(name)
         try:
-            await self._dismiss(each for each in self._hired if _controller_of(each.part).name == name)
+            await self._remove_entries(
+                each for each in self._entries if _controller_of(each.part).name == name
+            )
         finally:
             self._leaving.discard(name)
             if (
-                controller in self.controllers
+                controller in self.declared
             ):  # else another removal, which waited for the same, was here before
-                self.controllers.remove(controller)
+                self.declared.remove(controller)
 
     def refuse_own_run(self, leaving: Iterable[ControllerRunner]) -> None:
         """Raises RuntimeError if called in a run of one of them, which would wait for its own end."""
@@ -124,11 +126,11 @@ class Staff:
                 "its own end: let a Runnable of the manager do it"
             )
 
-    def employ(self, runnables: Iterable[Runnable], works: Iterable[Work]) -> None:
+    def add_work(self, runnables: Iterable[Runnable], works: Iterable[Work]) -> None:
         """Adds what is not a controller; `works` do not need leadership."""
         for runnable in runnables:
-            shift = self.elected if self._gated(runnable.needs_leadership, runnable.name) else self.always
-            shift.add(RunnableWork(runnable))
+            group = self.elected if self._gated(runnable.needs_leadership, runnable.name) else self.always
+            group.add(RunnableWork(runnable))
         for work in works:
             self.always.add(work)
 
@@ -136,7 +138,7 @@ class Staff:
         return [runner for runner in self.runners if runner.cluster == cluster]
 
     def remote_watches_in(self, cluster: str) -> list[RemoteWatches]:
-        parts = (hired.part for hired in self._hired)
+        parts = (entry.part for entry in self._entries)
         return [part for part in parts if isinstance(part, RemoteWatches) and part.cluster == cluster]
 
     def lasting(self) -> Iterator[str]:
@@ -157,86 +159,86 @@ class Staff:
             if problem := runner.hanging():
                 yield f"controller {runner.name}: {problem}"
 
-    def _employ(self, wanted: Iterable[tuple[Controller[Any], str]]) -> None:
+    def _create(self, wanted: Iterable[tuple[Controller[Any], str]]) -> None:
         """Creates workers for controllers in clusters, and their watches across clusters. May raise; nothing
         has changed then.
         """
-        made: list[_Hired] = []
+        made: list[_Entry] = []
         try:
             for controller, cluster in wanted:
-                if cluster in controller.clusters and (hired := self._made(controller, cluster)):
-                    made.append(hired)
-            for hired in [*self._hired, *made]:
-                made += self._remote_watches(hired)
+                if cluster in controller.clusters and (entry := self._entry_for(controller, cluster)):
+                    made.append(entry)
+            for entry in [*self._entries, *made]:
+                made += self._remote_watches(entry)
         except BaseException:
-            for hired in made:
-                hired.part.discard()
+            for entry in made:
+                entry.part.discard()
             raise
-        self._hired += made
-        for part, shift, sharded in made:
+        self._entries += made
+        for part, group, sharded in made:
             if isinstance(part, ControllerRunner):
                 self.runners.append(part)
                 self._metrics.watch_queue(part.queue)
                 if sharded:
                     self.main.append(part)
-            shift.add(part)
+            group.add(part)
 
-    def _made(self, controller: Controller[Any], cluster: str) -> _Hired | None:
+    def _entry_for(self, controller: Controller[Any], cluster: str) -> _Entry | None:
         wrapped = controller if self._sharding is None else self._sharding.wrap(controller, cluster)
         if wrapped is None:
             return None
         sharded = wrapped is not controller
         gated = self._gated(controller.needs_leadership and not sharded, controller.name)
-        runner = _measured(wrapped, self.fleets[gated][cluster], self._metrics)
-        runner.elsewhere = partial(self._colleague, controller.name)
+        runner = _measured(wrapped, self.clusters[gated][cluster], self._metrics)
+        runner.elsewhere = partial(self._runner_in, controller.name)
         runner.gate = None if self._sharding is None else self._sharding.gate(controller, cluster)
-        return _Hired(runner, self.elected if gated else self.always, sharded)
+        return _Entry(runner, self.elected if gated else self.always, sharded)
 
-    def _remote_watches(self, hired: _Hired) -> Iterable[_Hired]:
+    def _remote_watches(self, entry: _Entry) -> Iterable[_Entry]:
         """The remote watches that a controller still lacks."""
-        runner = hired.part
+        runner = entry.part
         if not isinstance(runner, ControllerRunner) or not runner.controller.crossing_watches:
             return
-        if runner.cluster not in self.fleets[0] or runner.controller.name in self._leaving:
+        if runner.cluster not in self.clusters[0] or runner.controller.name in self._leaving:
             return  # it is being removed together with its remote watches
         there = [
             each.part.cluster
-            for each in self._hired
+            for each in self._entries
             if isinstance(each.part, RemoteWatches) and each.part.runner is runner
         ]
-        fleet = self.fleets[hired.shift is self.elected]
-        for name, cluster in fleet.items():
+        clusters = self.clusters[entry.group is self.elected]
+        for name, cluster in clusters.items():
             if name not in there and any(
                 name in (w.clusters or ()) for w in runner.controller.crossing_watches
             ):
-                yield _Hired(RemoteWatches(runner, cluster), hired.shift)
+                yield _Entry(RemoteWatches(runner, cluster), entry.group)
 
-    def _colleague(self, controller: str, cluster: str) -> ControllerRunner | None:
+    def _runner_in(self, controller: str, cluster: str) -> ControllerRunner | None:
         """The controller's workers in the cluster."""
         return next((each for each in self.runners_in(cluster) if each.controller.name == controller), None)
 
-    async def _dismiss(self, hired: Iterable[_Hired]) -> None:
+    async def _remove_entries(self, entries: Iterable[_Entry]) -> None:
         """Returns when all of them, and the remote watches of the controllers among them, have ended. If cancelled, it
         ends them at once.
         """
-        leaving = list(hired)
+        leaving = list(entries)
         runners = [each.part for each in leaving]
         leaving += [
             each
-            for each in self._hired
+            for each in self._entries
             if isinstance(each.part, RemoteWatches) and each.part.runner in runners and each not in leaving
         ]
         async with asyncio.TaskGroup() as tasks:
             for each in leaving:
                 tasks.create_task(self._end(each), name=f"{each.part.name} leaves")
 
-    async def _end(self, hired: _Hired) -> None:
-        part, shift, _ = hired
+    async def _end(self, entry: _Entry) -> None:
+        part, group, _ = entry
         try:
-            await shift.remove(part)
+            await group.remove(part)
         finally:
-            if hired in self._hired:  # else another removal, which waited for the same end, was here before
-                self._hired.remove(hired)
+            if entry in self._entries:  # else another removal, which waited for the same end, was here before
+                self._entries.remove(entry)
                 if isinstance(part, ControllerRunner):
                     self.runners.remove(part)
                     self._metrics.unwatch_queue(part.queue)
@@ -245,8 +247,8 @@ class Staff:
                 await part.close()
 
     def _forget(self, cluster: str) -> None:
-        for fleet in self.fleets:
-            fleet.pop(cluster, None)
+        for clusters in self.clusters:
+            clusters.pop(cluster, None)
 
     def _gated(self, needs_leadership: bool, name: str) -> bool:
         """Whether it must wait for leadership."""

@@ -10,7 +10,7 @@ from kubeshard.cache.snapshot import Apply, Remove, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import Key, KubeObject, ObjectMeta
 from kubeshard.runtime.http import HttpTransport
-from kubeshard.shard import Arrivals
+from kubeshard.shard import FirstRuns
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 
@@ -50,11 +50,11 @@ async def test_following_a_filled_cache_takes_no_look_at_any_object() -> None:
     await informer.replace(Replace({A: site(A, 1), C: site(C, 2)}, "9"), ALL_NAMESPACES)
     store = informer.store
     store._objects["x"]["a"] = Untouchable()  # type: ignore[assignment]  # that is the point
-    arrivals = Arrivals()
-    arrivals.follow(informer)
-    assert arrivals.pending(C) == "2"
+    first_runs = FirstRuns()
+    first_runs.follow(informer)
+    assert first_runs.pending(C) == "2"
     with pytest.raises(AssertionError, match="looked at"):
-        arrivals.pending(A)
+        first_runs.pending(A)
 
 
 @virtual_time
@@ -62,23 +62,23 @@ async def test_what_was_there_at_first_has_arrived_until_a_live_run_or_its_end()
     informer = a_cache().declare(Site)
     await informer.replace(Replace({key: site(key, 1) for key in (A, B, C)}, "9"), ALL_NAMESPACES)
     informer._stats.full_reads = 1
-    arrivals = Arrivals()
-    arrivals.follow(informer)
+    first_runs = FirstRuns()
+    first_runs.follow(informer)
     informer.apply(Remove(site(B, 11)), ALL_NAMESPACES)
-    assert [arrivals.pending(key) for key in (A, B, C)] == ["1", None, "1"]
-    arrivals.settle(A, "1")
-    arrivals.settle(C, "0")
-    assert [arrivals.pending(key) for key in (A, B, C)] == [None, None, "1"]
+    assert [first_runs.pending(key) for key in (A, B, C)] == ["1", None, "1"]
+    first_runs.settle(A, "1")
+    first_runs.settle(C, "0")
+    assert [first_runs.pending(key) for key in (A, B, C)] == [None, None, "1"]
     informer.apply(Apply(site(B, 13)), ALL_NAMESPACES)
-    assert arrivals.pending(B) == "13"
-    assert not arrivals._first
+    assert first_runs.pending(B) == "13"
+    assert not first_runs._initial
 
 
 @virtual_time
 async def test_what_two_informers_hold_has_arrived() -> None:
-    cache, arrivals = a_cache(), Arrivals()
+    cache, first_runs = a_cache(), FirstRuns()
     for scope, key in ((Scope(frozenset({"x"})), A), (Scope(), C)):
         informer = cache.declare(Site, scope)
         await informer.replace(Replace({key: site(key, 1)}, "9"), *scope.parts(Site.KIND))
-        arrivals.follow(informer)
-    assert [arrivals.pending(key) for key in (A, B, C)] == ["1", None, "1"]
+        first_runs.follow(informer)
+    assert [first_runs.pending(key) for key in (A, B, C)] == ["1", None, "1"]

@@ -29,11 +29,11 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.syncing import Trouble, trouble
 from kubeshard.core.clusters import HOME, check_cluster_name, named
+from kubeshard.manager.controllers import Controllers
 from kubeshard.manager.debug import ClusterView
 from kubeshard.manager.kinds import Kinds, Tell
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import report_failure
-from kubeshard.manager.staff import Staff
 from kubeshard.runtime.logs import error_line, get_logger
 from kubeshard.runtime.world import World
 
@@ -51,7 +51,7 @@ SILENT = ("unanswered", "unavailable", "refused")
 _log = get_logger("kubeshard.manager")
 
 
-class Fleet(Collector):
+class OtherClusters(Collector):
     """Raises ValueError for an invalid name, TypeError for anything other than a `ClusterSource`. `failed` is called
     with unexpected errors, `tell` with what happens to clusters and their kinds.
     """
@@ -59,7 +59,7 @@ class Fleet(Collector):
     def __init__(
         self,
         given: Mapping[str, ClusterSource],
-        staff: Staff,
+        controllers: Controllers,
         *,
         world: World,
         metrics: Metrics,
@@ -75,9 +75,9 @@ class Fleet(Collector):
         """The clients of the connected clusters."""
         self._own: set[str] = set()
         """The clusters whose client we created."""
-        self._members: dict[str, _Member] = {}
+        self._clusters: dict[str, _OtherCluster] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._staff = staff
+        self._controllers = controllers
         self._world = world
         self._metrics = metrics
         self._make_cache = make_cache
@@ -92,18 +92,18 @@ class Fleet(Collector):
 
     @property
     def caches(self) -> list[Cache]:
-        return [member.cache for member in self._members.values()]
+        return [cluster.cache for cluster in self._clusters.values()]
 
     def add(self, name: str, source: ClusterSource) -> None:
-        """Adds a cluster. If the fleet is running, work there starts at once. Raises like the class, and ValueError for
-        a name that is taken, and ConfigurationError; nothing has changed then.
+        """Adds a cluster. If the manager is running, work there starts at once. Raises like the class, and ValueError
+        for a name that is taken, and ConfigurationError; nothing has changed then.
         """
         check_cluster_name(name)
         if not isinstance(source, ClusterSource):
             raise TypeError(
                 f"cluster {name}: {source!r} is not a Client, a ClusterConfig or a context of the kubeconfig"
             )
-        if name in self._waiting or name in self._members:
+        if name in self._waiting or name in self._clusters:
             raise ValueError(f"there is already a cluster {name}")
         self._waiting[name] = source
         if self._runs:
@@ -126,16 +126,16 @@ class Fleet(Collector):
             if own is not None:
                 await own.close()
             return
-        member = self._members[name]
-        self._staff.refuse_own_run(self._staff.runners_in(name))
-        if member.leaves:
-            await member.gone.wait()
+        cluster = self._clusters[name]
+        self._controllers.refuse_own_run(self._controllers.runners_in(name))
+        if cluster.leaves:
+            await cluster.gone.wait()
             return
-        member.leaves = True
+        cluster.leaves = True
         try:
-            await self._staff.disengage(name)
+            await self._controllers.disengage(name)
         finally:
-            leaving = asyncio.create_task(self._leave(member), name=f"cluster {name} leaves")
+            leaving = asyncio.create_task(self._leave(cluster), name=f"cluster {name} leaves")
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
             await asyncio.shield(leaving)
@@ -163,24 +163,24 @@ class Fleet(Collector):
             yield
         finally:
             self._runs = False
-            tasks = [member.task for member in self._members.values()]
+            tasks = [cluster.task for cluster in self._clusters.values()]
             for task in tasks:
                 task.cancel()
             tasks += self._leaving
             if tasks:
                 await asyncio.wait(tasks)
-            self._members.clear()
+            self._clusters.clear()
 
     def _engage(self, name: str) -> None:
         client = self._connect(name)
         cache = self._make_cache(client, name)
         events = EventRecorder(client.sparing(), "manager", self._world.host.name(), clock=client.world.clock)
-        kinds = Kinds(lambda: cache, self._staff, client.world.clock, name, tell=self._tell)
-        member = _Member(name, client, cache, events, kinds)
-        self._staff.engage(*self._assemble(client, cache, events))
-        self._members[name] = member
+        kinds = Kinds(lambda: cache, self._controllers, client.world.clock, name, tell=self._tell)
+        cluster = _OtherCluster(name, client, cache, events, kinds)
+        self._controllers.engage(*self._assemble(client, cache, events))
+        self._clusters[name] = cluster
         del self._waiting[name]
-        member.task = asyncio.create_task(self._run(member), name=f"cluster {name}")
+        cluster.task = asyncio.create_task(self._run(cluster), name=f"cluster {name}")
 
     def _connect(self, name: str) -> Client:
         if name not in self.clients:
@@ -193,35 +193,35 @@ class Fleet(Collector):
             self.clients[name] = source
         return self.clients[name]
 
-    async def _leave(self, member: _Member) -> None:
+    async def _leave(self, cluster: _OtherCluster) -> None:
         """In a task of its own: however often the removal is cancelled, nothing of the cluster stays open."""
         try:
-            member.task.cancel()
-            await asyncio.wait([member.task])
-            if member.name in self._own:
-                await self.clients[member.name].close()
+            cluster.task.cancel()
+            await asyncio.wait([cluster.task])
+            if cluster.name in self._own:
+                await self.clients[cluster.name].close()
         finally:
-            self._forget(member.name)
-            member.gone.set()
+            self._forget(cluster.name)
+            cluster.gone.set()
 
     def _forget(self, name: str) -> None:
         self._waiting.pop(name, None)
-        self._members.pop(name, None)
+        self._clusters.pop(name, None)
         self.clients.pop(name, None)
         self._own.discard(name)
 
-    async def _run(self, member: _Member) -> None:
+    async def _run(self, cluster: _OtherCluster) -> None:
         try:
-            await member.run(self._metrics)
+            await cluster.run(self._metrics)
         except Exception as error:
-            report_failure(f"cluster {member.name}", error)
+            report_failure(f"cluster {cluster.name}", error)
             self._failed(error)
 
     def _warn_of_unknown_names(self) -> None:
-        for controller in self._staff.controllers:
+        for controller in self._controllers.declared:
             watches = controller.crossing_watches
             for clusters in (controller.clusters, *(each.clusters or () for each in watches)):
-                if unknown := [name for name in named(clusters) if name not in self._members]:
+                if unknown := [name for name in named(clusters) if name not in self._clusters]:
                     _log.warning(
                         "A controller names clusters that the manager does not have; it works there if they come",
                         controller=controller.name,
@@ -232,16 +232,16 @@ class Fleet(Collector):
 
     def notes(self) -> Iterator[str]:
         """What does not work, for the details of readiness."""
-        for member in self._members.values():
-            if found := member.trouble():
-                yield f"cluster {member.name} cannot be read ({found.cause})"
-            yield from member.kinds.notes()
+        for cluster in self._clusters.values():
+            if found := cluster.trouble():
+                yield f"cluster {cluster.name} cannot be read ({found.cause})"
+            yield from cluster.kinds.notes()
 
     def views(self) -> list[ClusterView]:
-        return [member.view() for member in self._members.values()]
+        return [cluster.view() for cluster in self._clusters.values()]
 
     def kinds(self) -> list[Kinds]:
-        return [member.kinds for member in self._members.values()]
+        return [cluster.kinds for cluster in self._clusters.values()]
 
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily(
@@ -249,12 +249,12 @@ class Fleet(Collector):
             "Whether reads from one of the manager's other clusters succeed.",
             labels=("cluster",),
         )
-        for member in self._members.values():
-            up.add_metric((member.name,), float(member.trouble() is None))
+        for cluster in self._clusters.values():
+            up.add_metric((cluster.name,), float(cluster.trouble() is None))
         yield up
 
 
-class _Member:
+class _OtherCluster:
     def __init__(self, name: str, client: Client, cache: Cache, events: EventRecorder, kinds: Kinds) -> None:
         self.name = name
         self.cache = cache

@@ -17,7 +17,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, EveryKind, Index, TimerSource
 from kubeshard.core import ConfigMap, Kind, ObjectMeta, PartialObject, Secret, Unavailable, metadata_only
 from kubeshard.manager import LeaderElection, Manager
-from kubeshard.manager.dynamic import is_unknown
+from kubeshard.manager.every_kind import is_unknown
 from kubeshard.testing.virtual_time import settle, virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
