@@ -33,6 +33,7 @@ class Nothing:
     """An empty list."""
 
     resource_version = "7"
+    undecodable = ()
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         return
@@ -76,7 +77,10 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_scan(
 
     async def refused(*_: object) -> None: ...
 
-    client: Any = SimpleNamespace(list=lambda *_, **__: Nothing(), watch=watch)
+    async def version(*_: object, **__: object) -> str:
+        return "7"
+
+    client: Any = SimpleNamespace(list=lambda *_, **__: Nothing(), current_version=version, watch=watch)
     kinds: Any = SimpleNamespace(kind=kind, forget=lambda _: None)
     permissions: Any = SimpleNamespace(refused=refused, granted=lambda *_: None)
     unused: Any = None
@@ -99,7 +103,11 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_scan(
     await asyncio.sleep(600.0)
     assert not running.done()
     assert len(opened) > 2
-    assert missed == [ScanScope.MISPLACED] * len(opened)
+    assert set(opened) == {"7"}
+    goes_on = issubclass(error, Unavailable | Throttled) or (error is Timeout and not opens)
+    # A watch that goes on where it was has missed nothing.
+    assert len(missed) in (range(1, len(opened) + 1) if goes_on else [len(opened)])
+    assert set(missed) == {ScanScope.MISPLACED}
     running.cancel()
 
 
@@ -140,7 +148,10 @@ class Many:
             self.lists.append(str(label_selector or ""))
             return Nothing()
 
-        client: Any = SimpleNamespace(list=lists, watch=self._watch)
+        async def version(*_: object, **__: object) -> str:
+            return "7"
+
+        client: Any = SimpleNamespace(list=lists, current_version=version, watch=self._watch)
         kinds: Any = SimpleNamespace(kind=kind)
         mover: Any = SimpleNamespace(carry_out=self._carry_out)
         permissions: Any = SimpleNamespace(granted=lambda *_: None)

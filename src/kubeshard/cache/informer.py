@@ -403,7 +403,7 @@ class Informer(Figures, Generic[T]):
             rng=self._rng,
             stats=stats,
             arrive=self._arrive,
-            **({"namespace": part} if part else {}),
+            log={"kind": self.form, **({"namespace": part} if part else {})},
         )
 
     def _drive(self, reflector: _PartReflector[T], group: asyncio.TaskGroup) -> asyncio.Task[NoReturn]:

@@ -89,7 +89,10 @@ async def watcher(
     feed: _Feed[T] = _Feed()
     source = Source(client, form, place, labels=label_selector, fields=field_selector)
     reflector = Reflector(
-        source, Collector(feed, ALL_NAMESPACES if place is ALL else place), SharedKnowledge()
+        source,
+        Collector(feed, ALL_NAMESPACES if place is ALL else place),
+        SharedKnowledge(),
+        log={"kind": form},
     )
     driver = asyncio.create_task(reflector.run(), name=f"watcher of {form}")
     driver.add_done_callback(feed.end)

@@ -44,7 +44,7 @@ async def follow(
 ) -> NoReturn:
     """Follows a kind in all namespaces until cancelled. Objects that do not fit their class are left out."""
     source = Source(client, form, labels=labels)
-    await Reflector(source, _Reported(listener), forbidden=ONCE_A_MINUTE).run()
+    await Reflector(source, _Reported(listener), forbidden=ONCE_A_MINUTE, log={"kind": form}).run()
 
 
 class _Reported(Sink[T], Generic[T]):

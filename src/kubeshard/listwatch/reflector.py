@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 import msgspec
@@ -131,34 +131,27 @@ class Sink(Generic[T]):
 
 
 class Source(Generic[T]):
-    """What is listed and watched. Durations in seconds."""
+    """What is listed and watched. `form` may be found out before each request, which may raise ApiError."""
 
     def __init__(
         self,
         client: Client,
-        form: Form[T],
+        form: Form[T] | Callable[[], Awaitable[Form[T]]],
         namespace: str | AllNamespaces = ALL,
         *,
         labels: Selector | None = None,
         fields: FieldSelector | None = None,
     ) -> None:
         self.client = client
-        self.group = form.kind.group
+        self.group = form.kind.group if isinstance(form, Form) else ""
         self._form = form
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
 
-    def __str__(self) -> str:
-        return str(self._form)
-
-    async def form(self) -> Form[T]:
-        """Asked before each request. May raise ApiError."""
-        return self._form
-
     async def list(self, on_restart: Callable[[], object]) -> ListStream[T]:
         return self.client.list(
-            await self.form(),
+            await self._current_form(),
             self._namespace,
             label_selector=self._labels,
             field_selector=self._fields,
@@ -167,12 +160,15 @@ class Source(Generic[T]):
 
     async def current_version(self) -> str:
         return await self.client.current_version(
-            await self.form(), self._namespace, label_selector=self._labels, field_selector=self._fields
+            await self._current_form(),
+            self._namespace,
+            label_selector=self._labels,
+            field_selector=self._fields,
         )
 
     async def watch(self, request: Watch, seconds: float) -> WatchStream[T]:
         return self.client.watch(
-            await self.form(),
+            await self._current_form(),
             self._namespace,
             label_selector=self._labels,
             field_selector=self._fields,
@@ -181,6 +177,9 @@ class Source(Generic[T]):
             timeout_seconds=seconds,
             idle_timeout=READ_DEADLINE,
         )
+
+    async def _current_form(self) -> Form[T]:
+        return self._form if isinstance(self._form, Form) else await self._form()
 
 
 class Reflector(Generic[T]):
@@ -202,7 +201,7 @@ class Reflector(Generic[T]):
         stats: ListWatchStats | None = None,
         arrive: Callable[[T], T | UndecodableObject] | None = None,
         forbidden: BackoffPolicy = FAILURES,
-        **log: str,
+        log: Mapping[str, object] | None = None,
     ) -> None:
         self.stats = stats or ListWatchStats()
         self.last_heard: float | None = None
@@ -221,7 +220,7 @@ class Reflector(Generic[T]):
         self._machine = ListWatch(
             source.group, shared or SharedKnowledge(enabled=False), self._rng, forbidden=forbidden
         )
-        self._log = _log.bind(kind=str(source), **log)
+        self._log = _log.bind(**log or {})
         self._asked = 0.0
         self._reported = ""
 

@@ -15,9 +15,10 @@ resource with a shared watch keeps it until no ring has the resource.
 A ring whose selector names few namespaces counts as so many rings: instead of one for all namespaces, it has a watch
 for each of these that exists. If it may not watch all namespaces, it keeps them instead of sharing one.
 
-When a watch restarts after a gap, a watch of one ring requests a scan of the objects without an available shard
-instead of listing them itself; a shared one lists the resource once for all rings. Objects in a namespace that is not
-known yet are read again, by a list of that namespace's unassigned objects, as soon as the namespace appears.
+A watch that breaks continues where it was, as an informer does. When one restarts after a gap, a watch of one ring
+requests a scan of the objects without an available shard instead of listing them itself; a shared one lists the
+resource once for all rings. Objects in a namespace that is not known yet are read again, by a list of that namespace's
+unassigned objects, as soon as the namespace appears.
 
 Guaranteed: an unassigned object that a ring wants is assigned as soon as the watch shows it and its namespace
 is known, in either order, without the webhook; a watch that fails, or ends immediately, is restarted with
@@ -34,13 +35,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from kubeshard.client.client import Client
-from kubeshard.client.watching import Bookmark, Changed
+from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.namespaces import ALL, AllNamespaces
-from kubeshard.core.objects import Key, ObjectMeta, metadata_only
+from kubeshard.core.objects import Form, Key, ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.selectors import Selector
-from kubeshard.runtime.backoff import Backoff, BackoffPolicy
+from kubeshard.listwatch.machine import ONCE_A_MINUTE, Listed
+from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
@@ -59,10 +61,6 @@ from kubeshard.sharding.planner import NOT_SELECTED, Action, plan
 
 APART = 8
 """Rings that each watch the same resource on their own; more share a watch."""
-SHORT_WATCH = 1.0
-"""Seconds: a watch that ends sooner, without any event, counts as failed."""
-FORBIDDEN_PAUSE = 60.0
-LONGEST_RETRY_AFTER = 60.0
 TOGETHER = 0.2
 """Seconds for which new namespaces are collected before they are scanned."""
 NAMESPACES_AT_ONCE = 10
@@ -170,33 +168,44 @@ class UnassignedWatches:
 
     async def _keep(self, watch: _Watch, refused: Callable[[], None] = lambda: None) -> None:
         """Watches until cancelled. `refused` is called if that is not allowed."""
-        version, backoff = "", Backoff(BackoffPolicy(), self._rng)
-        while True:
-            pause = 0.0
-            try:
-                kind = await self._kinds.kind(watch.resource)
-                if not version:
-                    version = await self._begin(watch, kind)
-                opened = self._clock.monotonic()
-                last = await self._watch(watch, kind, version)
-                if watch.place is ALL:  # what is missing elsewhere is asked for
-                    for sync in tuple(watch.syncs):
-                        self._permissions.granted(sync, "watch")
-                if last or self._clock.monotonic() - opened >= SHORT_WATCH:
-                    version = last or version
-                    continue
-                _log.debug("Watch of unassigned objects ended immediately", **watch.log_of)
-            except Forbidden as error:
-                await self._forbidden(watch, error)
-                refused()
-                pause = FORBIDDEN_PAUSE
-            except ApiError as error:
-                if isinstance(error, NotFound):
-                    self._kinds.forget(watch.resource)
-                _log.debug("Watch of unassigned objects failed", **watch.log_of, error=error)
-                pause = min(error.retry_after or 0.0, LONGEST_RETRY_AFTER)
-            version = ""
-            await asyncio.sleep(max(pause, backoff.failed(self._clock.monotonic())))
+
+        async def form() -> Form[PartialObject]:
+            watch.kind = await self._kinds.kind(watch.resource)
+            return metadata_only(watch.kind)
+
+        async with BoundedTaskGroup(self._concurrent_moves) as tasks:
+            sink = _Received(self, watch, tasks, refused)
+            source = Source(self._client, form, watch.place, labels=watch.selector)
+            await Reflector(
+                source, sink, clock=self._clock, rng=self._rng, forbidden=ONCE_A_MINUTE, log=watch.log_of
+            ).run()
+
+    def _begin(self, watch: _Watch) -> bool:
+        """Before a watch: deals with what may have been missed. Returns whether all objects have to be listed."""
+        watch.late = [sync for sync in watch.syncs if not self._will_be_read(sync)]
+        watch.listing = True
+        return len(watch.late) > APART
+
+    def _begun(self, watch: _Watch) -> None:
+        """It is known where to watch from."""
+        watch.listing = False
+        if len(watch.late) <= APART:
+            for sync in watch.late:
+                sync.request(ScanScope.MISPLACED, self._clock.monotonic())
+
+    def _opened(self, watch: _Watch) -> None:
+        if watch.place is ALL:  # what is missing elsewhere is asked for
+            for sync in tuple(watch.syncs):
+                self._permissions.granted(sync, "watch")
+
+    async def _failed(self, watch: _Watch, error: ApiError, refused: Callable[[], None]) -> None:
+        if isinstance(error, Forbidden):
+            await self._forbidden(watch, error)
+            refused()
+            return
+        if isinstance(error, NotFound):
+            self._kinds.forget(watch.resource)
+        _log.debug("Watch of unassigned objects failed", **watch.log_of, error=error)
 
     async def _forbidden(self, watch: _Watch, error: Forbidden) -> None:
         told = False
@@ -237,53 +246,10 @@ class UnassignedWatches:
             and ScanPriority.NORMAL not in sync.began
         )
 
-    async def _begin(self, watch: _Watch, kind: Kind) -> str:
-        """Where to watch from. Deals with what may have been missed before."""
-        late = [sync for sync in watch.syncs if not self._will_be_read(sync)]
-        if len(late) > APART:
-            stream = self._client.list(metadata_only(kind), ALL, on_restart=lambda: None)
-            async with BoundedTaskGroup(self._concurrent_moves) as tasks:
-                async for obj in stream:
-                    await self._dispatch(watch, kind, obj.metadata, tasks)
-        else:
-            # The version of a list that is empty because its selector contradicts itself.
-            label = shard_label(next(iter(watch.syncs)).ring.name)
-            nothing = Selector.exists(label) & Selector.absent(label)
-            stream = self._client.list(metadata_only(kind), watch.place, label_selector=nothing)
-            async for _ in stream:
-                pass
-            for sync in late:
-                sync.request(ScanScope.MISPLACED, self._clock.monotonic())
-        return stream.resource_version
-
-    async def _watch(self, watch: _Watch, kind: Kind, version: str) -> str:
-        """One watch, until it ends; returns the resourceVersion to continue from, "" without any event. Raises
-        ApiError.
-        """
-        last = ""
-        async with (
-            BoundedTaskGroup(self._concurrent_moves) as tasks,
-            self._client.watch(
-                metadata_only(kind), watch.place, label_selector=watch.selector, resource_version=version
-            ) as events,
-        ):
-            async for event in events:
-                match event:
-                    case Bookmark(version):
-                        last = version
-                    case Changed(change, obj):
-                        last = obj.metadata.resource_version
-                        if change != "DELETED":
-                            await self._dispatch(watch, kind, obj.metadata, tasks, heard=True)
-                        elif watch.selector is not None:
-                            for sync in watch.syncs:
-                                sync.delayed.drop(obj.key)
-        return last
-
-    async def _dispatch(
-        self, watch: _Watch, kind: Kind, meta: ObjectMeta, tasks: BoundedTaskGroup, *, heard: bool = False
-    ) -> None:
-        """Considers an object for every sync of the watch. `heard`: it has just changed."""
+    async def _dispatch(self, watch: _Watch, meta: ObjectMeta, tasks: BoundedTaskGroup) -> None:
+        """Considers an object for every sync of the watch."""
+        kind, heard = watch.kind, not watch.listing  # heard: it has just changed
+        assert kind is not None
         if watch.selector is not None:
             for sync in watch.syncs:
                 if not (heard and self._is_left(sync, kind, meta)):
@@ -436,6 +402,12 @@ class _Watch:
         self.syncs = syncs
         self.selector = selector
         self.place = place
+        self.kind: Kind | None = None
+        """The resource's, as of the last request."""
+        self.late: Sequence[ResourceSync] = ()
+        """For which nothing else reads what the watch may have missed."""
+        self.listing = False
+        """Whether what is received existed before, as opposed to having changed."""
         self.worked = 0
         """How many syncs were considered since other tasks had their turn."""
         self.by_namespace: dict[str, tuple[Mapping[str, str] | None, Sequence[ResourceSync]]] = {}
@@ -462,6 +434,39 @@ class _Watch:
         self.by_namespace[namespace] = known = labels, syncs
         self.remembered += len(syncs) + 1
         return known
+
+
+class _Received(Sink[PartialObject]):
+    """Passes on what a watch shows."""
+
+    def __init__(
+        self, watches: UnassignedWatches, watch: _Watch, tasks: BoundedTaskGroup, refused: Callable[[], None]
+    ) -> None:
+        self._watches = watches
+        self._watch = watch
+        self._tasks = tasks
+        self._refused = refused
+
+    def begin(self) -> bool:
+        return self._watches._begin(self._watch)
+
+    def listed(self, listed: Listed, /) -> None:
+        self._watches._begun(self._watch)
+
+    def opened(self) -> None:
+        self._watches._opened(self._watch)
+
+    async def put(self, entry: PartialObject | UndecodableObject, /) -> None:
+        if not isinstance(entry, UndecodableObject):
+            await self._watches._dispatch(self._watch, entry.metadata, self._tasks)
+
+    def drop(self, entry: PartialObject | UndecodableObject, /) -> None:
+        if self._watch.selector is not None and entry.key is not None:
+            for sync in self._watch.syncs:
+                sync.delayed.drop(entry.key)
+
+    async def interrupted(self, interruption: Interrupted, /, *, again: bool) -> None:
+        await self._watches._failed(self._watch, interruption.error, self._refused)
 
 
 class _Resource:
