@@ -72,12 +72,12 @@ class Verdict(NamedTuple):
     status: Mapping[str, Any]
 
 
-def review_of(attributes: Attributes, uid: str) -> dict[str, Any]:
+def _review_of(attributes: Attributes, uid: str) -> dict[str, Any]:
     request = {"uid": uid, **attributes.request(), "object": attributes.object, "oldObject": attributes.old}
     return {"kind": _KIND[1], "apiVersion": _KIND[0], "request": request}
 
 
-def read_verdict(review: Any, uid: str, *, mutating: bool) -> Verdict:
+def _read_verdict(review: Any, uid: str, *, mutating: bool) -> Verdict:
     """Reads a webhook's response. Raises BadReview if it is invalid."""
     response = _response(review)
     if (answered := response.get("uid") or "") != uid:
@@ -120,7 +120,7 @@ def _response(review: Any) -> Mapping[str, Any]:
     return response
 
 
-def denial(webhook: str, status: Mapping[str, Any]) -> ApiError:
+def _denial(webhook: str, status: Mapping[str, Any]) -> ApiError:
     """Returns the webhook's own Status as a failure, with the webhook's name prepended to the message."""
     code = status.get("code") or 0
     code = code if code >= 400 else 400
@@ -135,11 +135,11 @@ def denial(webhook: str, status: Mapping[str, Any]) -> ApiError:
     )
 
 
-def failed_call(webhook: str, problem: str) -> ApiError:
-    return internal_error(f'failed calling webhook "{webhook}": {problem}')
+def _failed_call(webhook: str, problem: str) -> ApiError:
+    return _internal_error(f'failed calling webhook "{webhook}": {problem}')
 
 
-def internal_error(problem: str) -> ApiError:
+def _internal_error(problem: str) -> ApiError:
     """Returns a 500 with the reason that the server adds to errors without one."""
     return ApiError(
         f"Internal error occurred: {problem}",
@@ -149,7 +149,7 @@ def internal_error(problem: str) -> ApiError:
     )
 
 
-def why_not(op: Mapping[str, Any]) -> str:
+def _why_not(op: Mapping[str, Any]) -> str:
     """Returns the error of the server's JSON Patch library for an operation that cannot be applied."""
     name, path = op.get("op"), op.get("path") or ""
     last = path.rpartition("/")[2]
@@ -337,23 +337,23 @@ class Webhooks:
         """
         uid = self._token()
         timeout = float(hook.spec.get("timeoutSeconds") or 10)
-        call = WebhookCall(hook.name, hook.spec["clientConfig"], review_of(asked, uid), timeout)
+        call = WebhookCall(hook.name, hook.spec["clientConfig"], _review_of(asked, uid), timeout)
         reply = yield call
         problem = f"failed to call webhook: {reply.problem}"
         if not reply.problem:
             try:
-                verdict = read_verdict(reply.review, uid, mutating=mutating)
+                verdict = _read_verdict(reply.review, uid, mutating=mutating)
             except BadReview as error:
                 problem = str(error)
             else:
                 for text in verdict.warnings:
                     asked.warn(text)
                 if not verdict.allowed:
-                    raise denial(hook.name, verdict.status)
+                    raise _denial(hook.name, verdict.status)
                 return verdict
         if hook.spec.get("failurePolicy") == "Ignore":
             return None
-        raise failed_call(hook.name, problem)
+        raise _failed_call(hook.name, problem)
 
     def _mutated(self, hook: Webhook, asked: Attributes) -> Steps[Object | None]:
         verdict = yield from self._verdict(hook, asked, mutating=True)
@@ -361,13 +361,13 @@ class Webhooks:
             return None
         if asked.object is None:
             problem = "attempted to modify the object, which is not supported for this operation"
-            raise internal_error(f'admission webhook "{hook.name}" {problem}')
+            raise _internal_error(f'admission webhook "{hook.name}" {problem}')
         obj = asked.object
         for op in verdict.ops:
             try:
                 obj = patched(obj, JsonPatch([op]))
             except ApiError:
-                raise internal_error(why_not(op)) from None
+                raise _internal_error(_why_not(op)) from None
         return obj
 
 
@@ -380,5 +380,5 @@ def _taken(attributes: Attributes, obj: Object) -> Attributes:
     try:
         strategy.decode(obj)
     except ApiError as error:
-        raise internal_error(error.message.partition(f"as a {obj['kind']}: ")[2] or error.message) from None
+        raise _internal_error(error.message.partition(f"as a {obj['kind']}: ")[2] or error.message) from None
     return attributes.with_object(obj)

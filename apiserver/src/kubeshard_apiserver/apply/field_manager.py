@@ -81,7 +81,7 @@ ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 _ESCAPED = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
-def upgradable(shape: Shape, live: Object, api_version: str) -> FieldSet:
+def _upgradable(shape: Shape, live: Object, api_version: str) -> FieldSet:
     """The fields that still have the values set by client-side apply. An apply may take them from any owner."""
     try:
         stated = msgspec.json.decode(_annotation(live))
@@ -93,7 +93,7 @@ def upgradable(shape: Shape, live: Object, api_version: str) -> FieldSet:
     return fields_of(shape, stated) - comparison.modified - comparison.added - comparison.removed
 
 
-def kept_up(obj: Object, config: Object) -> Object:
+def _kept_up(obj: Object, config: Object) -> Object:
     """The object after `config` was applied, with its annotation updated if it has one."""
     if not _annotation(obj):
         return obj
@@ -174,7 +174,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
         if other != manager and (fields := owned.fields & changed)
     }
     if conflicts and not force:
-        free = upgradable(shape, before, writer.api_version) if writer.manager == _KUBECTL else EMPTY
+        free = _upgradable(shape, before, writer.api_version) if writer.manager == _KUBECTL else EMPTY
         if left := {
             one: (owned, rest) for one, (owned, fields) in conflicts.items() if (rest := fields - free)
         }:
@@ -186,7 +186,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
     if any(comparison):  # owning more, or less, of what there is already is no news
         managers[manager] = replace(managers[manager], time=writer.now)
     if writer.manager == _KUBECTL:
-        merged = kept_up(merged, config)
+        merged = _kept_up(merged, config)
     return with_metadata(merged, managedFields=written(_owning(managers)))
 
 

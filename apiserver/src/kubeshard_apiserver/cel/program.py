@@ -41,7 +41,7 @@ class _Problem(NamedTuple):
         return f"ERROR: <input>:{self.row}:{self.column}: {self.message}\n | {line}\n | {caret}"
 
 
-def compiler_words(text: str, expression: str) -> str:
+def _compiler_words(text: str, expression: str) -> str:
     lines = expression.split("\n")
     found = [
         _Problem(int(row), int(column), message.partition("\n | ")[0])
@@ -147,7 +147,7 @@ def checked(env: Any, expression: str) -> tuple[Any, str]:
         compiled = env.compile(expression)
         return compiled, _type_name(compiled.return_type())
     except RuntimeError as problem:
-        words = compiler_words(_CODE.sub("", str(problem)), expression)
+        words = _compiler_words(_CODE.sub("", str(problem)), expression)
         raise CelError(f"compilation failed: {words}") from None
 
 

@@ -53,11 +53,11 @@ def wanted(obj: Object) -> int:
     return int(obj["spec"].get("replicas", 1))
 
 
-def revision_of(obj: Object) -> int:
+def _revision_of(obj: Object) -> int:
     return int((obj["metadata"].get("annotations") or {}).get(REVISION) or 0)
 
 
-def status_of(
+def _status_of(
     deployment: Object,
     sets: Sequence[Object],
     new: Object | None,
@@ -91,7 +91,7 @@ def status_of(
     return without_zeros({**status, "conditions": conditions}, "terminatingReplicas")
 
 
-def seconds_until_deadline(deployment: Object, status: Object, wall: float) -> float | None:
+def _seconds_until_deadline(deployment: Object, status: Object, wall: float) -> float | None:
     """Return the seconds until a stalled rollout is reported as such."""
     deadline = _deadline(deployment)
     progressing = condition_of(status.get("conditions", ()), "Progressing")
@@ -224,15 +224,15 @@ class DeploymentController(Controller[Key]):
         sets = self.cluster.controlled(live, REPLICA_SETS)
         new = _of_template(live, sets)
         limits = _limits(live)
-        status = status_of(live, sets, new, limits.min_available, self.cluster.now(), created)
-        if new is not None and (revision := revision_of(new)) != revision_of(live):
+        status = _status_of(live, sets, new, limits.min_available, self.cluster.now(), created)
+        if new is not None and (revision := _revision_of(new)) != _revision_of(live):
             # Write it through the status: changing annotations through the main resource would bump the generation.
             yield from self._account.update(
                 node, lambda obj: _annotated({**obj, "status": status}, {REVISION: str(revision)}), "status"
             )
         else:
             yield from self._account.set_status(node, status)
-        return seconds_until_deadline(live, status, self.cluster.wall())
+        return _seconds_until_deadline(live, status, self.cluster.wall())
 
     def _waiting_for(self, event: Event) -> Iterable[Key]:
         """Yield the Deployment of a pod: `Recreate` waits even for pods that no ReplicaSet counts any longer."""
@@ -327,7 +327,7 @@ class DeploymentController(Controller[Key]):
     def _renew(self, deployment: Object, new: Object, old: Sequence[Object]) -> Steps[None]:
         """Copy annotations to the newest ReplicaSet. One that becomes the newest again gets a new revision."""
         annotations = {**_copied(deployment), **_sizes(deployment)}
-        former = revision_of(new)
+        former = _revision_of(new)
         if (newest := _newest(old)) >= former:
             history = (new["metadata"].get("annotations") or {}).get(_HISTORY, "")
             annotations |= {REVISION: str(newest + 1), _HISTORY: f"{history},{former}".lstrip(",")}
@@ -389,7 +389,7 @@ class DeploymentController(Controller[Key]):
         empty = [
             each for each in old if not wanted(each) and not self._has_pods(each) and not is_deleting(each)
         ]
-        for each in sorted(empty, key=revision_of)[: max(0, len(empty) - limit)]:
+        for each in sorted(empty, key=_revision_of)[: max(0, len(empty) - limit)]:
             yield from self._account.delete(each, REPLICA_SETS)
 
 
@@ -448,7 +448,7 @@ def _bare(template: Object) -> tuple[Any, ...]:
 
 
 def _newest(sets: Sequence[Object]) -> int:
-    return max(map(revision_of, sets), default=0)
+    return max(map(_revision_of, sets), default=0)
 
 
 def _copied(deployment: Object) -> dict[str, str]:

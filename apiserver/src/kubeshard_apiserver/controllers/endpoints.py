@@ -40,7 +40,7 @@ class Part(NamedTuple):
     endpoints: Sequence[Object]
 
 
-def selector_of(service: Object) -> Mapping[str, str]:
+def _selector_of(service: Object) -> Mapping[str, str]:
     """Return the Service's selector. It is empty if the Service's endpoints are not managed here."""
     spec = service.get("spec") or {}
     return {} if spec.get("type") == "ExternalName" else spec.get("selector") or {}
@@ -50,7 +50,7 @@ def selected(selector: Mapping[str, str], pod: Object) -> bool:
     return selector.items() <= labels_of(pod).items()
 
 
-def seen_of(pod: Object | None) -> tuple[Any, ...]:
+def _seen_of(pod: Object | None) -> tuple[Any, ...]:
     """Return the parts of a pod that matter for endpoints."""
     if pod is None:
         return ()
@@ -59,16 +59,16 @@ def seen_of(pod: Object | None) -> tuple[Any, ...]:
     return (*place, labels_of(pod), is_ready(pod), is_deleting(pod), has_ended(pod))
 
 
-def is_headless(service: Object) -> bool:
+def _is_headless(service: Object) -> bool:
     return service["spec"].get("clusterIP", "None") in ("None", "")
 
 
-def labels_for(service: Object, own: Mapping[str, str]) -> dict[str, str]:
+def _labels_for(service: Object, own: Mapping[str, str]) -> dict[str, str]:
     labels = {key: value for key, value in labels_of(service).items() if key not in _RESERVED}
-    return {**labels, **({_HEADLESS: ""} if is_headless(service) else {}), **own}
+    return {**labels, **({_HEADLESS: ""} if _is_headless(service) else {}), **own}
 
 
-def families_of(service: Object) -> Sequence[str]:
+def _families_of(service: Object) -> Sequence[str]:
     return service["spec"].get("ipFamilies") or ("IPv4",)
 
 
@@ -81,13 +81,13 @@ def parts(service: Object, pods: Iterable[Object], nodes: Mapping[str, Object], 
         shown = service["spec"].get("publishNotReadyAddresses", False)
         if has_ended(pod) or not addresses or (node is None and not shown):
             continue
-        ports = ports_of(service, pod)
-        _, endpoints = found.setdefault(ports_key(ports), (ports, []))
+        ports = _ports_of(service, pod)
+        _, endpoints = found.setdefault(_ports_key(ports), (ports, []))
         endpoints.append(_endpoint(service, pod, node, addresses))
     return [Part(ports, endpoints) for ports, endpoints in found.values()]
 
 
-def ports_key(ports: Iterable[Object] | None) -> Any:
+def _ports_key(ports: Iterable[Object] | None) -> Any:
     return frozenset(tuple(sorted(port.items())) for port in ports or ())
 
 
@@ -101,7 +101,7 @@ def filled(wanted: Sequence[Part], slices: Sequence[Object]) -> list[tuple[Objec
         left = {endpoint["targetRef"]["uid"]: endpoint for endpoint in part.endpoints}
         kept: list[tuple[Object | None, list[Object]]] = []
         for each in slices:
-            if ports_key(each.get("ports")) == ports_key(part.ports):
+            if _ports_key(each.get("ports")) == _ports_key(part.ports):
                 uids = [endpoint["targetRef"]["uid"] for endpoint in each.get("endpoints") or ()]
                 kept.append((each, [left.pop(uid) for uid in uids if uid in left]))
         for _, endpoints in kept:
@@ -130,11 +130,11 @@ def subsets(service: Object, pods: Iterable[Object], family: str) -> list[Object
         }
         if _is_named(service, pod):
             address["hostname"] = spec["hostname"]
-        ports: Sequence[Object | None] = ports_of(service, pod)
-        if not service["spec"].get("ports") and is_headless(service):
+        ports: Sequence[Object | None] = _ports_of(service, pod)
+        if not service["spec"].get("ports") and _is_headless(service):
             ports = [None]
         for port in ports:
-            _, reached = by_port.setdefault(ports_key([port] if port else None), (port, {}))
+            _, reached = by_port.setdefault(_ports_key([port] if port else None), (port, {}))
             reached[pod["metadata"]["uid"]] = (shown or is_ready(pod), address)
     together: dict[Any, tuple[dict[str, tuple[bool, Object]], list[Object]]] = {}
     for port, reached in by_port.values():
@@ -153,7 +153,7 @@ def _subset(reached: Mapping[str, tuple[bool, Object]], ports: list[Object]) -> 
     return {field: value for field, value in subset.items() if value}
 
 
-def ports_of(service: Object, pod: Object) -> list[Object]:
+def _ports_of(service: Object, pod: Object) -> list[Object]:
     found = []
     for port in service["spec"].get("ports") or ():
         number = _number(port, pod)
@@ -253,7 +253,7 @@ class EndpointsController(Controller[Key]):
             if found is not None and _ENDPOINTS_MANAGED_BY in labels_of(found):
                 yield from self._endpoints.delete(found, ENDPOINTS)
             return None
-        selector = selector_of(service)
+        selector = _selector_of(service)
         if not selector or is_deleting(service):
             return None
         pods = [pod for pod in self.cluster.in_namespace(PODS, key.namespace) if selected(selector, pod)]
@@ -262,7 +262,7 @@ class EndpointsController(Controller[Key]):
         return None
 
     def _of_pod(self, event: Event) -> Iterable[Key]:
-        if seen_of(event.old) == seen_of(event.new):
+        if _seen_of(event.old) == _seen_of(event.new):
             return
         pods = [pod for pod in (event.old, event.new) if pod]
         for name, selector in self._selectors.get(event.key.namespace, {}).items():
@@ -270,7 +270,7 @@ class EndpointsController(Controller[Key]):
                 yield Key(event.key.namespace, name)
 
     def _remember(self, event: Event) -> None:
-        selector = selector_of(event.new) if event.new else {}
+        selector = _selector_of(event.new) if event.new else {}
         known = self._selectors.setdefault(event.key.namespace, {})
         known.pop(event.key.name, None)
         if selector:
@@ -279,13 +279,13 @@ class EndpointsController(Controller[Key]):
     def _keep_slices(self, service: Object, pods: list[Object]) -> Steps[None]:
         meta = service["metadata"]
         nodes = {key.name: node for key, node in self.cluster.server.store.objects(NODES).items()}
-        families = families_of(service)
+        families = _families_of(service)
         mine = [
             each
             for each in self.cluster.controlled(service, SLICES)
             if labels_of(each).get(MANAGED_BY) == _SLICE_MANAGER and not is_deleting(each)
         ]
-        labels = labels_for(service, {SERVICE_NAME: meta["name"], MANAGED_BY: _SLICE_MANAGER})
+        labels = _labels_for(service, {SERVICE_NAME: meta["name"], MANAGED_BY: _SLICE_MANAGER})
         for family in families:
             slices = [each for each in mine if each["addressType"] == family]
             wanted = filled(parts(service, pods, nodes, family), slices)
@@ -322,8 +322,8 @@ class EndpointsController(Controller[Key]):
             )
 
     def _keep_endpoints(self, service: Object, pods: list[Object], node: Node) -> Steps[None]:
-        labels = labels_for(service, {_ENDPOINTS_MANAGED_BY: _ENDPOINTS_MANAGER})
-        wanted, found = subsets(service, pods, families_of(service)[0]), self.cluster.get(node)
+        labels = _labels_for(service, {_ENDPOINTS_MANAGED_BY: _ENDPOINTS_MANAGER})
+        wanted, found = subsets(service, pods, _families_of(service)[0]), self.cluster.get(node)
         if found is None:
             head = {"name": node.key.name, "namespace": node.key.namespace, "labels": labels}
             yield from self._endpoints.create(ENDPOINTS, {"metadata": head, "subsets": wanted})

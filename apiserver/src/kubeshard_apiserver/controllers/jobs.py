@@ -39,17 +39,17 @@ FINALIZER = "batch.kubernetes.io/job-tracking"
 _PROBED = ("lastProbeTime",)
 
 
-def is_tracked(pod: Object) -> bool:
+def _is_tracked(pod: Object) -> bool:
     """Report whether the pod still has the tracking finalizer, that is, has not been counted yet."""
     return FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
-def index_of(pod: Object) -> int | None:
+def _index_of(pod: Object) -> int | None:
     text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
     return int(text) if text.isdecimal() else None
 
 
-def finished_at(job: Object) -> float | None:
+def _finished_at(job: Object) -> float | None:
     """Return when the Job finished, in seconds since the epoch."""
     for condition in (job.get("status") or {}).get("conditions") or ():
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
@@ -75,7 +75,7 @@ class Progress:
         for pod in self.pods:
             if not has_ended(pod) and not is_deleting(pod):
                 self.active.append(pod)
-            elif is_tracked(pod):
+            elif _is_tracked(pod):
                 self.counted.append(pod)
                 self._count(pod)
 
@@ -120,7 +120,7 @@ class Progress:
         return wanted - len(self.active)
 
     def free_indexes(self) -> list[int]:
-        taken = self.indexes | {index_of(pod) for pod in self.active}
+        taken = self.indexes | {_index_of(pod) for pod in self.active}
         return [index for index in range(self.completions or 0) if index not in taken]
 
     def status(self, now: str, *, ended: tuple[str, str, str, str] | None, suspended: bool) -> Object:
@@ -164,7 +164,7 @@ class Progress:
             self.failed += 1
         elif not self.indexed:
             self.succeeded += 1
-        elif (index := index_of(pod)) is not None:
+        elif (index := _index_of(pod)) is not None:
             self.indexes.add(index)
             self.succeeded = len(self.indexes)
 
@@ -211,7 +211,7 @@ class JobController(Controller[Node]):
                 yield from (node for node in self.cluster.ownership.dependents(uid) if node.resource == PODS)
             yield Node(JOBS, event.key)
         elif resource == PODS:
-            if event.new and is_deleting(event.new) and is_tracked(event.new):
+            if event.new and is_deleting(event.new) and _is_tracked(event.new):
                 yield Node(PODS, event.key)
             keys = (*owners_key(event, "Job"), *claimants(self.cluster, JOBS, event))
             yield from (Node(JOBS, key) for key in keys)
@@ -223,14 +223,14 @@ class JobController(Controller[Node]):
         if key.resource == PODS:
             yield from self._release_orphan(key, obj)
             return None
-        if (finished := finished_at(obj)) is not None:
+        if (finished := _finished_at(obj)) is not None:
             return (yield from self._keep_finished(key, obj, finished))
         return (yield from self._go_on(key, obj))
 
     def _release_orphan(self, node: Node, pod: Object) -> Steps[None]:
         """Remove the finalizer from a pod whose Job is gone: nothing will ever count that pod."""
         owner = controller_of(pod)
-        if not is_tracked(pod) or (owner and owner["kind"] != "Job"):
+        if not _is_tracked(pod) or (owner and owner["kind"] != "Job"):
             return
         job = self.cluster.get(Node(JOBS, Key(node.key.namespace, owner["name"]))) if owner else None
         if job is None or (owner and job["metadata"]["uid"] != owner["uid"]):
@@ -238,7 +238,7 @@ class JobController(Controller[Node]):
 
     def _keep_finished(self, node: Node, job: Object, finished: float) -> Steps[float | None]:
         for pod in self.cluster.controlled(job, PODS):
-            if is_tracked(pod):
+            if _is_tracked(pod):
                 yield from self._account.update(Node(PODS, key_of(pod)), _counted)
         ttl = job["spec"].get("ttlSecondsAfterFinished")
         if ttl is None or is_deleting(job):

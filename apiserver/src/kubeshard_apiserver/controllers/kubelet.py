@@ -61,7 +61,7 @@ _PRETENDED = {
 }
 
 
-def stages_of(pod: Object) -> tuple[Stage, ...]:
+def _stages_of(pod: Object) -> tuple[Stage, ...]:
     """Return the stages that follow STARTING, in order."""
     said = (pod["metadata"].get("annotations") or {}).get(ANNOTATION, "")
     if said in _PRETENDED:
@@ -70,7 +70,7 @@ def stages_of(pod: Object) -> tuple[Stage, ...]:
     return (Stage.READY, Stage.SUCCEEDED) if ends else (Stage.READY,)
 
 
-def status_of(pod: Object, stage: Stage, ip: str, host_ip: str, now: str) -> Object:
+def _status_of(pod: Object, stage: Stage, ip: str, host_ip: str, now: str) -> Object:
     """Return the pod's status in this stage. Timestamps of unchanged parts are kept."""
     former = pod.get("status") or {}
     ended = stage in (Stage.SUCCEEDED, Stage.FAILED)
@@ -206,7 +206,7 @@ def reports(pod: Object, status: Object) -> Iterator[Report]:
             )
 
 
-def ended_reports(pod: Object) -> Iterator[Report]:
+def _ended_reports(pod: Object) -> Iterator[Report]:
     """Yield the Events to report when the pod is stopped."""
     for field, statuses in _FIELDS:
         for each in (pod.get("status") or {}).get(statuses) or ():
@@ -279,7 +279,7 @@ class Kubelet(Controller[Node]):
         if is_deleting(pod):
             self._since.pop(pod["metadata"]["uid"], None)
             if pod["metadata"].get("deletionGracePeriodSeconds"):
-                yield from self._tell(pod, ended_reports(pod))
+                yield from self._tell(pod, _ended_reports(pod))
                 yield from self._account.delete(pod, PODS, grace=0)
             return None
         if not pod["spec"].get("nodeName"):
@@ -288,7 +288,7 @@ class Kubelet(Controller[Node]):
             self._since.pop(pod["metadata"]["uid"], None)
             return None
         stage, again = self._stage(pod)
-        status = status_of(pod, stage, self._address(pod), _HOST_IP, self.cluster.now())
+        status = _status_of(pod, stage, self._address(pod), _HOST_IP, self.cluster.now())
         yield from self._account.set_status(key, status)
         yield from self._tell(pod, reports(pod, status))
         return again
@@ -303,7 +303,7 @@ class Kubelet(Controller[Node]):
     def _stage(self, pod: Object) -> tuple[Stage, float | None]:
         """Return the stage of the pod, and the seconds until the next stage."""
         now = self.cluster.server.clock.monotonic()
-        uid, stages = pod["metadata"]["uid"], stages_of(pod)
+        uid, stages = pod["metadata"]["uid"], _stages_of(pod)
         if uid not in self._since:
             # A pod that is already ready was running before this process started.
             self._since[uid] = now - self._ready_after if is_ready(pod) else now

@@ -53,7 +53,7 @@ def partial_list(page: Page, version: str) -> dict[str, Any]:
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": f"meta.k8s.io/{version}",
-        "metadata": list_metadata(page),
+        "metadata": _list_metadata(page),
         "items": [partial(obj, version) for obj in page.items],
     }
 
@@ -70,12 +70,12 @@ def list_document(resource: Resource, page: Page, *, encoded: bool = False) -> d
     return {
         "kind": resource.list_kind or f"{kind.kind}List",
         "apiVersion": kind.api_version,
-        "metadata": list_metadata(page),
+        "metadata": _list_metadata(page),
         "items": items,
     }
 
 
-def list_metadata(page: Page) -> dict[str, Any]:
+def _list_metadata(page: Page) -> dict[str, Any]:
     metadata: dict[str, Any] = {"resourceVersion": page.resource_version}
     if page.continue_:
         metadata["continue"] = page.continue_
@@ -115,7 +115,7 @@ class Tables:
         return self._table({"resourceVersion": obj["metadata"].get("resourceVersion", "")}, (obj,))
 
     def of_page(self, page: Page) -> dict[str, Any]:
-        return self._table(list_metadata(page), page.items)
+        return self._table(_list_metadata(page), page.items)
 
     def of_event(self, obj: Object) -> dict[str, Any]:
         table = self.of_object(obj)

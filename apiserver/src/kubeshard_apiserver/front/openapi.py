@@ -92,7 +92,7 @@ class Schemas:
         """Adds the schemas of the resource's objects and of their list; returns the name of the object schema."""
         kind, custom = resource.kind, resource.strategy.is_custom
         gvk = {"group": kind.group, "kind": kind.kind, "version": kind.version}
-        name = custom_name(resource) if custom else self.add_type(_type_name(resource))
+        name = _custom_name(resource) if custom else self.add_type(_type_name(resource))
         if custom:
             self.by_name[name] = self._custom(resource)
         self.by_name[name] = {**self.by_name[name], "x-kubernetes-group-version-kind": [gvk]}
@@ -182,7 +182,7 @@ class Schemas:
         return {**schema, "type": "object", "properties": dict(sorted(properties.items()))}
 
 
-def custom_name(resource: Resource) -> str:
+def _custom_name(resource: Resource) -> str:
     kind = resource.kind
     return ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
 
@@ -253,7 +253,7 @@ _STRATEGIC = "application/strategic-merge-patch+json"
 _BODIES = ("application/json", "application/yaml")
 
 
-def paths_of(resource: Resource, listed: Listed, schema: str) -> dict[str, Any]:
+def _paths_of(resource: Resource, listed: Listed, schema: str) -> dict[str, Any]:
     """Returns the paths of a resource. `schema` is the name of the schema of its objects."""
     kind = resource.kind
     root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
@@ -407,7 +407,7 @@ class OpenApi:
         schemas.add_common({verb for resource in kinds for verb in resource.verbs})
         for resource in kinds:
             name = schemas.add_kind(resource)
-            paths |= paths_of(resource, listed(self._registry, resource), name)
+            paths |= _paths_of(resource, listed(self._registry, resource), name)
         return {
             "openapi": "3.0.0",
             "info": _INFO,

@@ -63,13 +63,13 @@ class Format:
             return as_yaml(document).encode()
         if self.media_type == PROTOBUF:
             return encode(document)
-        return encoded_json(document, pretty=self.pretty)
+        return _encoded_json(document, pretty=self.pretty)
 
 
 DEFAULT = Format()
 
 
-def encoded_json(document: Any, *, pretty: bool = False) -> bytes:
+def _encoded_json(document: Any, *, pretty: bool = False) -> bytes:
     """Returns the body of a response. Go's encoder ends a document with a newline, unless it is a pretty one."""
     encoded = msgspec.json.encode(document)
     return msgspec.json.format(encoded, indent=2) if pretty else encoded + b"\n"
@@ -174,7 +174,7 @@ def version_reply(accept: str) -> Reply:
     """Replies with the version, which is JSON with line breaks for all clients. Raises ApiError (406)."""
     if first_of(accept, (JSON,)) is None:
         raise not_acceptable((JSON,))
-    return Reply(200, {"content-type": JSON}, encoded_json(VERSION, pretty=True))
+    return Reply(200, {"content-type": JSON}, _encoded_json(VERSION, pretty=True))
 
 
 def refusal(error: ApiError, format_: Format = DEFAULT) -> Reply:

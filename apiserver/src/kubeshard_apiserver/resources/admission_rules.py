@@ -62,12 +62,12 @@ _PRESENCE = re.compile(
 )
 
 
-def asks_for_presence(expression: str) -> bool:
+def _asks_for_presence(expression: str) -> bool:
     """Report whether the expression tests the presence of a member of a variable with declared members."""
     return _PRESENCE.search(expression) is not None
 
 
-def undefined_field(expression: str, names: Iterable[str]) -> str:
+def _undefined_field(expression: str, names: Iterable[str]) -> str:
     """Return the compiler's message for the first undefined member, or an empty string if all are defined."""
     composed = {
         name.partition(": ")[0].removeprefix("variables.") for name in names if name.startswith("variables.")
@@ -143,7 +143,7 @@ def expression_errors(
 ) -> list[FieldError]:
     """Validate an expression. It may use `names` and must return one of the types in `returns`, if there are any."""
     declared = names
-    if asks_for_presence(expression):
+    if _asks_for_presence(expression):
         # The library considers a member that is declared under its dotted name always present, so presence is tested on
         # the undeclared object.
         names = tuple(name for name in names if "." not in name)
@@ -154,7 +154,7 @@ def expression_errors(
         return [invalid_value(path, expression, str(error))]
     except ConfigurationError as error:
         raise internal(str(error)) from None
-    if problem := undefined_field(expression, declared):
+    if problem := _undefined_field(expression, declared):
         return [invalid_value(path, expression, f"compilation failed: {problem}")]
     if returns and program.returns not in returns:
         wanted = returns[0] if len(returns) == 1 else f"one of [{' '.join(returns)}]"

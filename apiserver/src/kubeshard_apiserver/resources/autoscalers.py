@@ -38,7 +38,7 @@ _USUAL = {
 }
 
 
-def default_autoscaler(spec: Object) -> None:
+def _default_autoscaler(spec: Object) -> None:
     spec.setdefault("minReplicas", 1)
     if not spec.get("metrics"):
         spec["metrics"] = [_USUAL]
@@ -47,7 +47,7 @@ def default_autoscaler(spec: Object) -> None:
             behavior[field] = {**usual, **(behavior.get(field) or {})}
 
 
-def autoscaler_errors(spec: JsonObject, old: JsonObject | None) -> list[FieldError]:
+def _autoscaler_errors(spec: JsonObject, old: JsonObject | None) -> list[FieldError]:
     """Validate a spec. `old` is the spec before an update."""
     fewest, most, target = spec.get("minReplicas"), spec.get("maxReplicas", 0), spec["scaleTargetRef"]
     lowest = 0 if old is not None and old.get("minReplicas") == 0 else 1
@@ -173,7 +173,7 @@ class Autoscalers(Typed):
 
     def set_defaults(self, obj: Object) -> None:
         if self.kind.version == "v2":
-            default_autoscaler(obj["spec"])
+            _default_autoscaler(obj["spec"])
             return
         obj["spec"].setdefault("minReplicas", 1)
         given = obj["spec"].get("targetCPUUtilizationPercentage") is not None
@@ -181,11 +181,11 @@ class Autoscalers(Typed):
             obj["spec"]["targetCPUUtilizationPercentage"] = _USUAL_SHARE
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return autoscaler_errors(self._in_v2(obj)["spec"], None)
+        return _autoscaler_errors(self._in_v2(obj)["spec"], None)
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         if subresource != "status":
-            return autoscaler_errors(self._in_v2(new)["spec"], self._in_v2(old)["spec"])
+            return _autoscaler_errors(self._in_v2(new)["spec"], self._in_v2(old)["spec"])
         return field_rule_errors("autoscaling.v2.HorizontalPodAutoscalerStatus", "status", new["status"])
 
     def _in_v2(self, obj: Object) -> Object:

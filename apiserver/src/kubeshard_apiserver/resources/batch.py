@@ -37,7 +37,7 @@ _MOST_PARALLEL, _MOST_EXIT_CODES, _LONGEST_MANAGER = 100_000, 255, 63
 _TERMINAL = ("Failed", "Complete", "FailureTarget")
 
 
-def job_spec_errors(path: str, spec: JsonObject) -> list[FieldError]:
+def _job_spec_errors(path: str, spec: JsonObject) -> list[FieldError]:
     errors = field_rule_errors("batch.v1.JobSpec", path, spec)
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         problem = "when maxFailedIndexes is specified"
@@ -55,7 +55,7 @@ def job_spec_errors(path: str, spec: JsonObject) -> list[FieldError]:
     return errors + _restart_errors(f"{path}.template.spec.restartPolicy", spec)
 
 
-def job_status_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def _job_status_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     status, before, spec = new["status"], old["status"], new["spec"]
     errors = field_rule_errors("batch.v1.JobStatus", "status", status)
     done, failed = _holds(status, "Complete"), _holds(status, "Failed")
@@ -252,7 +252,7 @@ class Jobs(Workload):
             spec["completions"] = 1
         spec.setdefault("parallelism", 1)
         spec.setdefault("backoffLimit", _UNLIMITED if "backoffLimitPerIndex" in spec else 6)
-        default_job_template(spec)
+        _default_job_template(spec)
         if labels := spec["template"]["metadata"].get("labels"):
             obj["metadata"].setdefault("labels", labels)
         spec.setdefault("completionMode", "NonIndexed")
@@ -280,7 +280,7 @@ class Jobs(Workload):
 
     def validate(self, obj: Object) -> list[FieldError]:
         meta, spec = obj["metadata"], obj["spec"]
-        errors = _generated_errors(obj) + job_spec_errors("spec", spec) + _selector_errors(spec)
+        errors = _generated_errors(obj) + _job_spec_errors("spec", spec) + _selector_errors(spec)
         if spec.get("completionMode") == "Indexed" and (spec.get("completions") or 0) > 0:
             last = f"{meta.get('name', '')}-{spec['completions'] - 1}"
             if dns_label(last):
@@ -297,7 +297,7 @@ class Jobs(Workload):
         return errors + changed_errors("spec", _IMMUTABLE, after, before)
 
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
-        return job_status_errors(new, old)
+        return _job_status_errors(new, old)
 
     def fields_for_selection(self, obj: Object) -> dict[str, str]:
         succeeded = str(obj["status"].get("succeeded", 0))
@@ -314,7 +314,7 @@ class CronJobs(Workload):
         spec.setdefault("suspend", False)
         spec.setdefault("successfulJobsHistoryLimit", 3)
         spec.setdefault("failedJobsHistoryLimit", 1)
-        default_job_template(spec["jobTemplate"]["spec"])
+        _default_job_template(spec["jobTemplate"]["spec"])
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors, name = self._spec_errors(obj["spec"], None), obj["metadata"].get("name", "")
@@ -337,7 +337,7 @@ class CronJobs(Workload):
             errors += time_zone_errors("spec.timeZone", zone)
         errors += field_rule_errors("batch.v1.CronJobSpec", "spec", spec)
         path, job = "spec.jobTemplate.spec", spec["jobTemplate"]["spec"]
-        errors += job_spec_errors(path, job)
+        errors += _job_spec_errors(path, job)
         if (selector := job.get("selector")) is not None:
             problem = "`selector` will be auto-generated"
             errors.append(invalid_value(f"{path}.selector", shown_selector(selector), problem))
@@ -346,7 +346,7 @@ class CronJobs(Workload):
         return errors + field_rule_errors("batch.v1.CronJobSpec#histories", "spec", spec)
 
 
-def default_job_template(spec: Object) -> None:
+def _default_job_template(spec: Object) -> None:
     default_template(spec["template"])
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         for condition in rule.get("onPodConditions") or ():

@@ -148,14 +148,14 @@ _FORMATTED: Mapping[str, Conversion] = {
 }
 
 
-def aligned(schema: Schema, new: Any, old: Any) -> Any:
+def _aligned(schema: Schema, new: Any, old: Any) -> Any:
     """Return the old value with its sets and maps in the order of the new ones, if they have the same items. Rules
     ignore their order in comparisons.
     """
     if isinstance(new, dict) and isinstance(old, dict):
         properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
         return {
-            name: aligned(inner, new[name], was)
+            name: _aligned(inner, new[name], was)
             if name in new and isinstance(inner := properties.get(name, additional), Mapping)
             else was
             for name, was in old.items()
@@ -168,7 +168,7 @@ def aligned(schema: Schema, new: Any, old: Any) -> Any:
             case "set":
                 return _in_order(new, old, lambda item: key_of({"item": item}, ("item",)), items)
         if same(len(new), len(old)):
-            return [aligned(items, item, was) for item, was in zip(new, old, strict=True)]
+            return [_aligned(items, item, was) for item, was in zip(new, old, strict=True)]
     return old
 
 
@@ -176,7 +176,7 @@ def _in_order(new: list[Any], old: list[Any], key: Callable[[Any], bytes], items
     before = {key(item): item for item in old}
     if len(before) != len(old) or len(new) != len(old) or any(key(item) not in before for item in new):
         return old
-    return [aligned(items, item, before[key(item)]) for item in new]
+    return [_aligned(items, item, before[key(item)]) for item in new]
 
 
 RULES = "x-kubernetes-validations"
@@ -300,7 +300,7 @@ class _Node:
                 "has_old_": False,
             }
             if old is not None and any(rule.uses_old for rule in self.rules):
-                was = self.conversion(aligned(self.schema, value, old))
+                was = self.conversion(_aligned(self.schema, value, old))
                 variables |= {"oldSelf": was, "old_self_": was, "has_old_": True}
         except ValueError as error:
             errors += [

@@ -379,7 +379,7 @@ def _compile(
     said: Mapping[str, Any], scope: TypedScope, path: str, uncorrelated: str
 ) -> Iterator[FieldError]:
     rule, optional = said["rule"], bool(said.get("optionalOldSelf"))
-    shown = in_go(said)
+    shown = _in_go(said)
     try:
         if scope.check(rule, optional_old=optional) != "bool":
             yield invalid_value(f"{path}.rule", shown, "cel expression must evaluate to a bool")
@@ -404,12 +404,12 @@ def _compile_message(said: Mapping[str, Any], scope: TypedScope, path: str) -> I
     where = f"{path}.messageExpression"
     try:
         if scope.check(said["messageExpression"], optional_old=bool(said.get("optionalOldSelf"))) != "string":
-            yield invalid_value(where, in_go(said), "messageExpression must evaluate to a string")
+            yield invalid_value(where, _in_go(said), "messageExpression must evaluate to a string")
     except CelError as error:
-        yield invalid_value(where, in_go(said), f"messageExpression {error}")
+        yield invalid_value(where, _in_go(said), f"messageExpression {error}")
 
 
-def in_go(said: Mapping[str, Any]) -> dict[str, Any]:
+def _in_go(said: Mapping[str, Any]) -> dict[str, Any]:
     """Format a rule as messages show it."""
     return {
         "Rule": said.get("rule") or "",

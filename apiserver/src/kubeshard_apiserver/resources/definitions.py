@@ -59,17 +59,17 @@ def established(definition: Object, others: Iterable[Object], now: str) -> Objec
     accepted, problem = _judged(spec["names"], status.get("acceptedNames") or {}, list(others))
     definition = {**definition, "status": {**status, "acceptedNames": accepted}}
     if problem:
-        definition = with_condition(definition, "NamesAccepted", "False", *problem, now)
+        definition = _with_condition(definition, "NamesAccepted", "False", *problem, now)
     else:
         told = ("NoConflicts", "no conflicts found")
-        definition = with_condition(definition, "NamesAccepted", "True", *told, now)
+        definition = _with_condition(definition, "NamesAccepted", "True", *told, now)
     if is_established(definition):
         return definition
     if problem:
         told = ("NotAccepted", "not all names are accepted")
-        return with_condition(definition, "Established", "False", *told, now)
+        return _with_condition(definition, "Established", "False", *told, now)
     told = ("InitialNamesAccepted", "the initial names have been accepted")
-    return with_condition(definition, "Established", "True", *told, now)
+    return _with_condition(definition, "Established", "True", *told, now)
 
 
 def with_approval(definition: Object, now: str) -> Object:
@@ -78,7 +78,7 @@ def with_approval(definition: Object, now: str) -> Object:
         return definition
     kind, message = approval(definition)
     status, reason = ("True" if kind == "Approved" else "False"), f"{kind}Annotation"
-    return with_condition(definition, "KubernetesAPIApprovalPolicyConformant", status, reason, message, now)
+    return _with_condition(definition, "KubernetesAPIApprovalPolicyConformant", status, reason, message, now)
 
 
 def terminating(definition: Object, now: str) -> Object:
@@ -88,10 +88,10 @@ def terminating(definition: Object, now: str) -> Object:
 
 
 def waiting_for_objects(definition: Object, now: str) -> Object:
-    return with_condition(definition, "Terminating", "True", *_ENDING, now)
+    return _with_condition(definition, "Terminating", "True", *_ENDING, now)
 
 
-def with_condition(
+def _with_condition(
     definition: Object, type_: str, status: str, reason: str, message: str, now: str
 ) -> Object:
     conditions = list(definition["status"].get("conditions") or ())
@@ -350,7 +350,7 @@ def _version_errors(versions: list[dict[str, Any]]) -> Iterator[FieldError]:
         elif "schema" in told:
             place = "spec.validation" if "schema" in alike else f"{own}.schema"
             has_status = (version.get("subresources") or {}).get("status") is not None
-            yield from schema_errors(schema, f"{place}.openAPIV3Schema", has_status=has_status)
+            yield from _schema_errors(schema, f"{place}.openAPIV3Schema", has_status=has_status)
         if "subresources" in told:
             path = f"{places['subresources']}.subresources"
             yield from subresource_errors(version.get("subresources") or {}, path)
@@ -373,7 +373,7 @@ def _selected(schema: Mapping[str, Any], path: str) -> tuple[tuple[str, ...], Ma
     return names, found
 
 
-def schema_errors(schema: Mapping[str, Any], path: str, *, has_status: bool) -> list[FieldError]:
+def _schema_errors(schema: Mapping[str, Any], path: str, *, has_status: bool) -> list[FieldError]:
     """Validate a schema. Rules are compiled only if it is otherwise valid."""
     errors = list(root_errors(schema, path, has_status=has_status))
     structure = structural_errors(schema, path)

@@ -32,7 +32,7 @@ _REFERENCE_FIELDS = {
 _SOURCE = {"Component": "component", "Host": "host"}
 
 
-def common_errors(event: JsonObject, reporter: str) -> list[FieldError]:
+def _common_errors(event: JsonObject, reporter: str) -> list[FieldError]:
     """Validate an Event. `reporter` is what the group calls the field with the reporting controller."""
     namespace, about = event["metadata"]["namespace"], event["involvedObject"].get("namespace", "")
     timed = bool(event.get("eventTime"))
@@ -57,7 +57,7 @@ def common_errors(event: JsonObject, reporter: str) -> list[FieldError]:
     return errors
 
 
-def new_event_errors(event: JsonObject) -> list[FieldError]:
+def _new_event_errors(event: JsonObject) -> list[FieldError]:
     """Validate a new Event in `events.k8s.io`."""
     errors, kind = _series(event), event.get("type", "")
     if not event.get("eventTime"):
@@ -71,7 +71,7 @@ def new_event_errors(event: JsonObject) -> list[FieldError]:
     ]
 
 
-def unchanged_errors(event: JsonObject, old: JsonObject) -> list[FieldError]:
+def _unchanged_errors(event: JsonObject, old: JsonObject) -> list[FieldError]:
     """Validate an update in `events.k8s.io`: only the series may change."""
     errors = _series(event) if event.get("series") != old.get("series") else []
     for field, names in (
@@ -156,15 +156,17 @@ class Events(Typed):
     def validate(self, obj: Object) -> list[FieldError]:
         event = self._in_core(obj)
         if not self.kind.group:
-            return common_errors(event, "reportingComponent")
-        return _in_words_of_core(event, common_errors(event, "reportingController") + new_event_errors(event))
+            return _common_errors(event, "reportingComponent")
+        return _in_words_of_core(
+            event, _common_errors(event, "reportingController") + _new_event_errors(event)
+        )
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         event = self._in_core(new)
         if not self.kind.group:
-            return common_errors(event, "reportingComponent")
-        errors = common_errors(event, "reportingController")
-        return _in_words_of_core(event, errors + unchanged_errors(event, self._in_core(old)))
+            return _common_errors(event, "reportingComponent")
+        errors = _common_errors(event, "reportingController")
+        return _in_words_of_core(event, errors + _unchanged_errors(event, self._in_core(old)))
 
     def _in_core(self, obj: Object) -> Object:
         """Return the event with core group field names."""

@@ -39,7 +39,7 @@ def pod_security_errors(path: str, security: JsonObject) -> list[FieldError]:
     return field_rule_errors("core.v1.PodSecurityContext", path, security) + _profiles(path, security)
 
 
-def container_security_errors(path: str, security: JsonObject) -> list[FieldError]:
+def _container_security_errors(path: str, security: JsonObject) -> list[FieldError]:
     errors = field_rule_errors("core.v1.SecurityContext", path, security) + _profiles(path, security)
     if security.get("allowPrivilegeEscalation") is False and security.get("privileged"):
         problem = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
@@ -69,7 +69,7 @@ _HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
 _SIGNALS_OF_WINDOWS = ("SIGKILL", "SIGTERM")
 
 
-def probe_errors(path: str, container: JsonObject, grace: int | None) -> list[FieldError]:
+def _probe_errors(path: str, container: JsonObject, grace: int | None) -> list[FieldError]:
     """Validate all probes of a container."""
     errors: list[FieldError] = []
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
@@ -88,7 +88,7 @@ def probe_errors(path: str, container: JsonObject, grace: int | None) -> list[Fi
     return errors
 
 
-def lifecycle_errors(
+def _lifecycle_errors(
     path: str, lifecycle: JsonObject, grace: int | None, os: JsonObject | None
 ) -> list[FieldError]:
     errors: list[FieldError] = []
@@ -181,7 +181,7 @@ def container_list_errors(path: str, containers: Sequence[JsonObject], pod: PodC
         taken.add(name)
         errors += _lifecycle_and_probes(at, container, pod)
         errors += _restart_errors(at, container)
-    return errors + host_port_conflicts(path, containers)
+    return errors + _host_port_conflicts(path, containers)
 
 
 def init_container_errors(
@@ -197,7 +197,7 @@ def init_container_errors(
             errors.append(duplicate(f"{at}.name", name))
         elif name:
             taken.add(name)
-        errors += host_port_conflicts(path, [container])
+        errors += _host_port_conflicts(path, [container])
         if container.get("restartPolicy") == "Always":
             errors += _lifecycle_and_probes(at, container, pod)
             continue
@@ -240,7 +240,7 @@ def image_errors(path: str, container: JsonObject) -> list[FieldError]:
     return [invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace")]
 
 
-def host_port_conflicts(path: str, containers: Sequence[JsonObject]) -> list[FieldError]:
+def _host_port_conflicts(path: str, containers: Sequence[JsonObject]) -> list[FieldError]:
     errors: list[FieldError] = []
     taken: set[str] = set()
     for index, container in enumerate(containers):
@@ -266,13 +266,13 @@ def _common(path: str, container: JsonObject, pod: PodContext) -> list[FieldErro
     errors += field_rule_errors("core.v1.Container#pulling", path, container)
     errors += resource_errors(f"{path}.resources", container.get("resources"), pod.claims)
     errors += _resize_errors(f"{path}.resizePolicy", container.get("resizePolicy") or (), pod)
-    return errors + container_security_errors(f"{path}.securityContext", security)
+    return errors + _container_security_errors(f"{path}.securityContext", security)
 
 
 def _lifecycle_and_probes(path: str, container: JsonObject, pod: PodContext) -> list[FieldError]:
     lifecycle = container.get("lifecycle") or {}
-    errors = lifecycle_errors(f"{path}.lifecycle", lifecycle, pod.grace, pod.os)
-    return errors + probe_errors(path, container, pod.grace)
+    errors = _lifecycle_errors(f"{path}.lifecycle", lifecycle, pod.grace, pod.os)
+    return errors + _probe_errors(path, container, pod.grace)
 
 
 def _port_errors(path: str, ports: Sequence[JsonObject]) -> list[FieldError]:

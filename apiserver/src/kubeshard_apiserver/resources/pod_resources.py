@@ -117,7 +117,7 @@ def positive_quantity(path: str, quantity: Any) -> list[FieldError]:
     return [invalid_value(path, quantity, "must be greater than zero")]
 
 
-def not_negative_quantity(path: str, name: str, quantity: Any) -> list[FieldError]:
+def _not_negative_quantity(path: str, name: str, quantity: Any) -> list[FieldError]:
     value = amount_of(quantity)
     errors = []
     if value < 0:
@@ -143,7 +143,7 @@ def quality_of_service(spec: JsonObject) -> str:
 
 
 def _entry(path: str, name: str, quantity: Any, of_pod: bool) -> list[FieldError]:
-    return _name_errors(path, name, of_pod) + not_negative_quantity(path, name, quantity)
+    return _name_errors(path, name, of_pod) + _not_negative_quantity(path, name, quantity)
 
 
 def _name_errors(path: str, name: str, of_pod: bool) -> list[FieldError]:

@@ -37,7 +37,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _WEIGHTED = "core.v1.WeightedPodAffinityTerm"
 
 
-def affinity_errors(path: str, affinity: JsonObject | None) -> list[FieldError]:
+def _affinity_errors(path: str, affinity: JsonObject | None) -> list[FieldError]:
     affinity = affinity or {}
     errors = _node_affinity(f"{path}.nodeAffinity", affinity.get("nodeAffinity") or {})
     for name in ("podAffinity", "podAntiAffinity"):
@@ -64,7 +64,7 @@ def node_selector_errors(path: str, selector: JsonObject) -> list[FieldError]:
     ]
 
 
-def spread_errors(path: str, constraints: Sequence[JsonObject]) -> list[FieldError]:
+def _spread_errors(path: str, constraints: Sequence[JsonObject]) -> list[FieldError]:
     errors: list[FieldError] = []
     kinds = [(one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in constraints]
     for index, (constraint, kind) in enumerate(zip(constraints, kinds, strict=True)):
@@ -149,7 +149,7 @@ def _label_keys(path: str, keys: Sequence[str], constraint: JsonObject) -> list[
 def pod_errors(pod: JsonObject) -> list[FieldError]:
     """Validate a pod, new or updated."""
     spec = pod.get("spec") or {}
-    errors = pod_spec_errors("spec", spec, pod["metadata"].get("name") or "", is_pod=True)
+    errors = _pod_spec_errors("spec", spec, pod["metadata"].get("name") or "", is_pod=True)
     if not spec.get("serviceAccountName"):
         problem = "must not be specified when serviceAccountName is not set"
         errors += [
@@ -178,14 +178,14 @@ def template_errors(path: str, template: JsonObject) -> list[FieldError]:
     meta, spec = template.get("metadata") or {}, template.get("spec") or {}
     errors = names.labels(f"{path}.labels", meta.get("labels"))
     errors += names.annotation_keys(f"{path}.annotations", meta.get("annotations"))
-    errors += pod_spec_errors(f"{path}.spec", spec)
+    errors += _pod_spec_errors(f"{path}.spec", spec)
     if spec.get("ephemeralContainers"):
         problem = "ephemeral containers not allowed in pod template"
         errors.append(forbidden_field(f"{path}.spec.ephemeralContainers", problem))
     return errors
 
 
-def pod_spec_errors(path: str, spec: JsonObject, pod: str = "", *, is_pod: bool = False) -> list[FieldError]:
+def _pod_spec_errors(path: str, spec: JsonObject, pod: str = "", *, is_pod: bool = False) -> list[FieldError]:
     volumes, errors = volume_errors(f"{path}.volumes", spec.get("volumes") or (), pod)
     claims = spec.get("resourceClaims") or ()
     errors += field_rule_errors("core.v1.PodSpec#claims", path, spec)
@@ -207,11 +207,11 @@ def pod_spec_errors(path: str, spec: JsonObject, pod: str = "", *, is_pod: bool 
     errors += _host_network_errors(f"{path}.containers", spec, is_pod=is_pod)
     errors += field_rule_errors("core.v1.PodSpec#policies", path, spec)
     errors += pod_security_errors(f"{path}.securityContext", spec.get("securityContext") or {})
-    errors += affinity_errors(f"{path}.affinity", spec.get("affinity"))
+    errors += _affinity_errors(f"{path}.affinity", spec.get("affinity"))
     errors += _dns_errors(f"{path}.dnsConfig", spec)
     errors += _gate_errors(path, spec)
     spread = spec.get("topologySpreadConstraints") or ()
-    errors += spread_errors(f"{path}.topologySpreadConstraints", spread)
+    errors += _spread_errors(f"{path}.topologySpreadConstraints", spread)
     return errors + field_rule_errors("core.v1.PodSpec#names", path, spec)
 
 

@@ -42,7 +42,7 @@ _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 _CONTAINERS = ("containers", "initContainers")
 
 
-def pod_update_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def _pod_update_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     after, before = new["spec"], old["spec"]
     errors: list[FieldError] = []
     for field in _CONTAINERS:
@@ -73,7 +73,7 @@ def pod_update_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     return errors
 
 
-def pod_status_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def _pod_status_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     after, before = new["status"], old["status"]
     errors: list[FieldError] = []
     for index, condition in enumerate(after.get("conditions") or ()):
@@ -238,12 +238,12 @@ class Pods(Typed):
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         if subresource == "status":
-            return pod_status_errors(new, old)
+            return _pod_status_errors(new, old)
         if subresource == "ephemeralcontainers":
             return pod_errors(new) + _removed_errors(new, old)
         if subresource == "resize":
             return pod_errors(new) + _quality_errors(new)
-        return pod_errors(new) + pod_update_errors(new, old)
+        return pod_errors(new) + _pod_update_errors(new, old)
 
     def is_held(self, obj: Object) -> bool:
         return super().is_held(obj) or bool(obj["metadata"].get("deletionGracePeriodSeconds"))

@@ -270,7 +270,7 @@ class Volumes(Typed):
         new["status"] = after
 
     def validate(self, obj: Object) -> list[FieldError]:
-        return volume_errors("spec", obj["spec"])
+        return _volume_errors("spec", obj["spec"])
 
     def validate_update(self, new: Object, old: Object, subresource: str) -> list[FieldError]:
         if subresource == "status":
@@ -298,7 +298,7 @@ class Volumes(Typed):
 _CHANGED = "spec.persistentvolumesource is immutable after creation"
 
 
-def volume_errors(path: str, spec: JsonObject) -> list[FieldError]:
+def _volume_errors(path: str, spec: JsonObject) -> list[FieldError]:
     modes, capacity = spec.get("accessModes") or (), spec.get("capacity") or {}
     errors = field_rule_errors("core.v1.PersistentVolumeSpec#modes", path, spec)
     if "ReadWriteOncePod" in modes and {*modes} & {*ACCESS_MODES[:3]}:

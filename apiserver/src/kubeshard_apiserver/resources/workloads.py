@@ -30,29 +30,31 @@ _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _MISMATCH = "`selector` does not match template `labels`"
 
 
-def selector_and_template_errors(
+def _selector_and_template_errors(
     spec: JsonObject, kind: str, unsound: str, *, owner: str = ""
 ) -> list[FieldError]:
     """Validate the selector and template. `kind` and `unsound` are used in the messages for an empty selector and for
     an invalid one. `owner` is the kind named in the message that deadlines are not supported.
     """
-    errors = selector_errors(spec.get("selector"), kind)
+    errors = _selector_errors(spec.get("selector"), kind)
     selector, template = spec.get("selector"), spec.get("template") or {}
     if not _usable(selector):
         return [*errors, invalid_value("spec.selector", shown_selector(selector), unsound)]
     errors += match_errors("spec.template", selector, template)
     return (
-        errors + template_errors("spec.template", template) + always_running("spec.template", template, owner)
+        errors
+        + template_errors("spec.template", template)
+        + _always_running("spec.template", template, owner)
     )
 
 
-def selector_errors(selector: JsonObject | None, kind: str) -> list[FieldError]:
+def _selector_errors(selector: JsonObject | None, kind: str) -> list[FieldError]:
     if selector is None:
         return [required("spec.selector")]
-    return label_selector_errors("spec.selector", selector) + empty_selector_errors(selector, kind)
+    return label_selector_errors("spec.selector", selector) + _empty_selector_errors(selector, kind)
 
 
-def empty_selector_errors(selector: JsonObject, kind: str) -> list[FieldError]:
+def _empty_selector_errors(selector: JsonObject, kind: str) -> list[FieldError]:
     if selector.get("matchLabels") or selector.get("matchExpressions"):
         return []
     return [invalid_value("spec.selector", {}, f"empty selector is invalid for {kind}")]
@@ -65,7 +67,7 @@ def match_errors(path: str, selector: JsonObject | None, template: JsonObject) -
     return [invalid_value(f"{path}.metadata.labels", shown_labels(given), _MISMATCH)]
 
 
-def always_running(path: str, template: JsonObject, owner: str) -> list[FieldError]:
+def _always_running(path: str, template: JsonObject, owner: str) -> list[FieldError]:
     """Check the rules for pods of workloads that never complete."""
     spec, errors = template.get("spec") or {}, []
     if (policy := spec.get("restartPolicy")) != "Always":
@@ -82,7 +84,7 @@ def unchanged_selector(new: JsonObject, old: JsonObject) -> list[FieldError]:
     return [immutable("spec.selector", shown_selector(new.get("selector")))]
 
 
-def replicas_errors(status: JsonObject, fields: Iterable[str], ready: str) -> list[FieldError]:
+def _replicas_errors(status: JsonObject, fields: Iterable[str], ready: str) -> list[FieldError]:
     """Validate the replica counts in a status: none exceeds the total, and available pods are ready. `ready` is what
     messages call `readyReplicas`.
     """
@@ -97,7 +99,7 @@ def replicas_errors(status: JsonObject, fields: Iterable[str], ready: str) -> li
     return errors
 
 
-def collision_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def _collision_errors(new: JsonObject, old: JsonObject) -> list[FieldError]:
     before, after = old["status"].get("collisionCount"), new["status"].get("collisionCount")
     if before is None or (after is not None and after >= before):
         return []
@@ -123,16 +125,16 @@ def shown_selector(selector: JsonObject | None) -> Any:
     return shown
 
 
-def shown_strategy(strategy: JsonObject, fields: Iterable[str]) -> dict[str, Any]:
+def _shown_strategy(strategy: JsonObject, fields: Iterable[str]) -> dict[str, Any]:
     """Return the update strategy as messages show it, with the names of Go's fields."""
     rolling = strategy.get("rollingUpdate")
     return {
         "Type": strategy.get("type", ""),
-        "RollingUpdate": None if rolling is None else shown_rolling(rolling, fields),
+        "RollingUpdate": None if rolling is None else _shown_rolling(rolling, fields),
     }
 
 
-def shown_rolling(rolling: JsonObject, fields: Iterable[str]) -> dict[str, Any]:
+def _shown_rolling(rolling: JsonObject, fields: Iterable[str]) -> dict[str, Any]:
     return {f"{field[0].upper()}{field[1:]}": rolling.get(field) for field in fields}
 
 
@@ -196,7 +198,7 @@ class Deployments(Workload):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         errors = field_rule_errors("apps.v1.DeploymentSpec#replicas", "spec", spec)
-        errors += selector_and_template_errors(
+        errors += _selector_and_template_errors(
             spec, "deployment", "invalid label selector", owner="ReplicaSet"
         )
         errors += _deployment_strategy("spec.strategy", spec["strategy"])
@@ -211,8 +213,8 @@ class Deployments(Workload):
         status = new["status"]
         errors = field_rule_errors("apps.v1.DeploymentStatus", "status", status)
         bounded = ("updatedReplicas", "readyReplicas", "availableReplicas")
-        errors += replicas_errors(status, bounded, "readyReplicas")
-        return errors + collision_errors(new, old)
+        errors += _replicas_errors(status, bounded, "readyReplicas")
+        return errors + _collision_errors(new, old)
 
 
 class ReplicaSets(Workload):
@@ -223,12 +225,12 @@ class ReplicaSets(Workload):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj["spec"]
         errors = field_rule_errors("apps.v1.ReplicaSetSpec", "spec", spec)
-        return errors + selector_and_template_errors(
+        return errors + _selector_and_template_errors(
             spec, "deployment", "invalid label selector", owner="ReplicaSet"
         )
 
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
-        return replica_status_errors(new["status"])
+        return _replica_status_errors(new["status"])
 
 
 class ReplicationControllers(Workload):
@@ -254,13 +256,13 @@ class ReplicationControllers(Workload):
         if selector:
             errors += match_errors("spec.template", {"matchLabels": selector}, template)
         errors += template_errors("spec.template", template)
-        return errors + always_running("spec.template", template, "ReplicationController")
+        return errors + _always_running("spec.template", template, "ReplicationController")
 
     def validate_change(self, new: Object, old: Object) -> list[FieldError]:
         return self.validate(new)
 
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
-        return replica_status_errors(new["status"])
+        return _replica_status_errors(new["status"])
 
     def selector_problem(self, path: str) -> str:
         return f"field label not supported: {path}"
@@ -293,14 +295,14 @@ class DaemonSets(Workload):
         errors = label_selector_errors("spec.selector", selector)
         errors += match_errors("spec.template", selector, template) if selector != {} else []
         if selector is not None:
-            errors += empty_selector_errors(selector, "daemonset")
+            errors += _empty_selector_errors(selector, "daemonset")
         errors += template_errors("spec.template", template)
-        errors += always_running("spec.template", template, "DaemonSet")
+        errors += _always_running("spec.template", template, "DaemonSet")
         errors += _daemon_strategy("spec.updateStrategy", spec["updateStrategy"])
         return errors + field_rule_errors("apps.v1.DaemonSetSpec", "spec", spec)
 
     def validate_status(self, new: Object, old: Object) -> list[FieldError]:
-        return field_rule_errors("apps.v1.DaemonSetStatus", "status", new["status"]) + collision_errors(
+        return field_rule_errors("apps.v1.DaemonSetStatus", "status", new["status"]) + _collision_errors(
             new, old
         )
 
@@ -320,11 +322,11 @@ class ControllerRevisions(Typed):
         )
 
 
-def replica_status_errors(status: JsonObject) -> list[FieldError]:
+def _replica_status_errors(status: JsonObject) -> list[FieldError]:
     """Validate the status of a ReplicaSet or ReplicationController."""
     bounded = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
     errors = field_rule_errors("apps.v1.ReplicaSetStatus", "status", status)
-    return errors + replicas_errors(status, bounded, "readyReplicas")
+    return errors + _replicas_errors(status, bounded, "readyReplicas")
 
 
 def _deployment_strategy(path: str, strategy: JsonObject) -> list[FieldError]:
@@ -333,7 +335,7 @@ def _deployment_strategy(path: str, strategy: JsonObject) -> list[FieldError]:
         problem = "may not be specified when strategy `type` is 'Recreate'"
         return [] if rolling is None else [forbidden_field(f"{path}.rollingUpdate", problem)]
     if kind != "RollingUpdate" or rolling is None:
-        return [unsupported(path, shown_strategy(strategy, _SHARES), ("Recreate", "RollingUpdate"))]
+        return [unsupported(path, _shown_strategy(strategy, _SHARES), ("Recreate", "RollingUpdate"))]
     at = f"{path}.rollingUpdate.maxUnavailable"
     unavailable, surge = rolling["maxUnavailable"], rolling["maxSurge"]
     errors = field_rule_errors("apps.v1.RollingUpdateDeployment", f"{path}.rollingUpdate", rolling)
@@ -347,7 +349,7 @@ def _daemon_strategy(path: str, strategy: JsonObject) -> list[FieldError]:
     if kind == "OnDelete":
         return []
     if kind != "RollingUpdate" or rolling is None:
-        return [unsupported(path, shown_strategy(strategy, _SHARES), ("RollingUpdate", "OnDelete"))]
+        return [unsupported(path, _shown_strategy(strategy, _SHARES), ("RollingUpdate", "OnDelete"))]
     errors = field_rule_errors("apps.v1.RollingUpdateDaemonSet", f"{path}.rollingUpdate", rolling)
     unavailable, surge = (share_of(rolling[share]) for share in _SHARES)
     if unavailable and surge:
@@ -432,15 +434,15 @@ class StatefulSets(Workload):
         status = new["status"]
         bounded = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
         errors = field_rule_errors("apps.v1.StatefulSetStatus", "status", status)
-        errors += replicas_errors(status, bounded, "status.readyReplicas")
-        return errors + collision_errors(new, old)
+        errors += _replicas_errors(status, bounded, "status.readyReplicas")
+        return errors + _collision_errors(new, old)
 
 
 def _spec_errors(spec: JsonObject) -> list[FieldError]:
     errors = field_rule_errors("apps.v1.StatefulSetSpec#pods", "spec", spec)
     errors += _strategy_errors("spec.updateStrategy", spec["updateStrategy"])
     errors += field_rule_errors("apps.v1.StatefulSetSpec", "spec", spec)
-    return errors + selector_and_template_errors(
+    return errors + _selector_and_template_errors(
         {**spec, "template": _with_claims(spec)}, "statefulset", "", owner="StatefulSet"
     )
 
@@ -467,7 +469,7 @@ def _strategy_errors(path: str, strategy: JsonObject) -> list[FieldError]:
         if rolling is None:
             return []
         problem = "only allowed for updateStrategy 'RollingUpdate'"
-        shown = shown_rolling({"partition": 0, **rolling}, _ROLLING)
+        shown = _shown_rolling({"partition": 0, **rolling}, _ROLLING)
         return [invalid_value(f"{path}.rollingUpdate", shown, problem)]
-    shown = shown_strategy(strategy, _ROLLING)
+    shown = _shown_strategy(strategy, _ROLLING)
     return [invalid_value(path, shown, "must be 'RollingUpdate' or 'OnDelete'")]

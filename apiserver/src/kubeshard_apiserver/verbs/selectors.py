@@ -59,7 +59,7 @@ class LabelTerms(tuple[Term, ...]):
         return all(term.matches(labels) for term in self)
 
 
-def parse_label_selector(text: str) -> LabelTerms:
+def _parse_label_selector(text: str) -> LabelTerms:
     """Parses the query parameter `labelSelector`. Raises Invalid (400)."""
     return LabelTerms(_Parser(text).terms()) if text else _EVERYTHING
 
@@ -210,7 +210,7 @@ def select(target: Target, label_selector: str = "", field_selector: str = "") -
 
 def check_selectors(label_selector: str, field_selector: str) -> tuple[LabelTerms, FieldSelector]:
     """Parses the selectors, of whatever fields. Raises Invalid (400)."""
-    labels = parse_label_selector(label_selector)
+    labels = _parse_label_selector(label_selector)
     try:
         return labels, FieldSelector.parse(field_selector)
     except InvalidSelector:
