@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.runtime.world import REAL_WORLD, World
-from kubeshard_apiserver.admission.admitting import Admission
+from kubeshard_apiserver.admission.chain import Admission
 from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions
 from kubeshard_apiserver.objects import Object, version_of
 from kubeshard_apiserver.patching import Patch

@@ -1,7 +1,7 @@
 """The states of stored objects: JSON text, decoded while it is in use.
 
-An object as Python values takes several times the memory of its text. So a state keeps the text, and `Recent` decides
-which states also keep the decoded object: the most recently written or read ones, up to a number of bytes.
+An object as Python values takes several times the memory of its text. So a state keeps the text, and `DecodedCache`
+decides which states also keep the decoded object: the most recently written or read ones, up to a number of bytes.
 
 Guaranteed: the memory of decoded objects is bounded, whatever is stored; an object that was handed out stays valid.
 Decoding the same state twice may give two equal objects. `peek` may be called from any thread.
@@ -38,11 +38,11 @@ _decode: Any = msgspec.json.Decoder(dict).decode
 class State:
     """One state of one object; never changes. `data` is its JSON."""
 
-    __slots__ = ("_decoded", "_recent", "data")
+    __slots__ = ("_cache", "_decoded", "data")
 
-    def __init__(self, data: bytes, recent: Recent) -> None:
+    def __init__(self, data: bytes, cache: DecodedCache) -> None:
         self.data = data
-        self._recent = recent
+        self._cache = cache
         self._decoded: Object | None = None
 
     @property
@@ -51,7 +51,7 @@ class State:
         obj = self._decoded
         if obj is None:
             obj = self._decoded = _decode(self.data)
-            self._recent.add(self)
+            self._cache.add(self)
         return obj
 
     def peek(self) -> Object:
@@ -72,7 +72,7 @@ class State:
         return hash(self.data)
 
 
-class Recent:
+class DecodedCache:
     """The states that are decoded at the moment."""
 
     def __init__(self, most_bytes: int = MOST_DECODED) -> None:

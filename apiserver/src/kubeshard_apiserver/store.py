@@ -19,7 +19,7 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.clock import Clock
 from kubeshard_apiserver.history import History, StoredEvent, TooOld
 from kubeshard_apiserver.objects import LARGE, Object, with_metadata
-from kubeshard_apiserver.states import Objects, Recent, State
+from kubeshard_apiserver.states import DecodedCache, Objects, State
 
 __all__ = ["History", "Journal", "Store", "StoredEvent", "TooOld"]
 
@@ -79,7 +79,7 @@ class Store:
         self._expiring = 0
         """Events up to this revision are dropped when the next interval is over."""
         self._bytes = 0
-        self._recent = Recent()
+        self._decoded_cache = DecodedCache()
         self._states: dict[GroupResource, dict[Key, State]] = {}
         self._objects: dict[GroupResource, Objects] = {}
         self._histories: dict[GroupResource, History] = {}
@@ -122,7 +122,7 @@ class Store:
             self._histories[resource] = History(self.revision, self._window)
         for resource, key, data in journal.objects():
             self.open(resource)
-            self._states[resource][key] = State(data, self._recent)
+            self._states[resource][key] = State(data, self._decoded_cache)
         self._ordered.clear()
         self._bytes = 0
         self._journal = journal
@@ -195,7 +195,7 @@ class Store:
         resource = self._kept_as.get(resource, resource)
         self.revision += 1
         stored = with_metadata(obj, resourceVersion=str(self.revision))
-        states, state = self._states[resource], self._recent.state(stored)
+        states, state = self._states[resource], self._decoded_cache.state(stored)
         event = StoredEvent(self.revision, key, states.get(key), state)
         if event.old is None and (ordered := self._ordered.get(resource)) is not None:
             insort(ordered, _place(key))

@@ -16,7 +16,7 @@ from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, ApiServerApp, InMemoryTransport
 from kubeshard_apiserver.model import Target
 from kubeshard_apiserver.patching import MergePatch
-from kubeshard_apiserver.states import Recent
+from kubeshard_apiserver.states import DecodedCache
 from kubeshard_apiserver.verbs.reading import ListOptions
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -73,7 +73,7 @@ def test_a_page_of_a_forgotten_snapshot_is_gone_and_offers_an_inconsistent_rest(
 )
 def test_a_list_by_labels_decodes_no_object(monkeypatch, selector, names):
     server = ApiServer()
-    server.store._recent = Recent(most_bytes=0)
+    server.store._decoded_cache = DecodedCache(most_bytes=0)
     for name, labels in {"both": {"a": "b", "c": "d", "n": "10"}, "none": None, "one": {"a": "b"}}.items():
         server.create(maps(server), {"metadata": {"name": name, "labels": labels}, "data": {"a": "b"}})
     monkeypatch.setattr("kubeshard_apiserver.states._decode", None)

@@ -15,7 +15,7 @@ from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.history import FEWEST, History, StoredEvent, TooOld
 from kubeshard_apiserver.model import Target
-from kubeshard_apiserver.states import Recent
+from kubeshard_apiserver.states import DecodedCache
 from kubeshard_apiserver.store import EXPIRY, Store
 
 MAPS = GroupResource("", "configmaps")
@@ -115,9 +115,9 @@ def test_objects_that_share_a_set_of_fields_do_not_share_its_changes():
 
 @given(st.lists(st.integers(0, 5000), max_size=80), st.integers(0, 20_000))
 def test_of_large_objects_a_history_keeps_fewer_and_never_has_a_hole(sizes, most_bytes):
-    history, recent = History(0, window=1000), Recent()
+    history, cache = History(0, window=1000), DecodedCache()
     for revision, size in enumerate(sizes, 1):
-        history.append(StoredEvent(revision, Key("ns", "a"), None, recent.state({"data": "x" * size})))
+        history.append(StoredEvent(revision, Key("ns", "a"), None, cache.state({"data": "x" * size})))
         history.shrink(most_bytes)
     kept = history.after(history.since)
     assert [event.revision for event in kept] == list(range(history.since + 1, len(sizes) + 1))
@@ -138,13 +138,13 @@ def test_all_histories_together_keep_a_bounded_number_of_bytes(steps):
 
 def test_a_store_keeps_few_objects_decoded_and_still_returns_all():
     model = store()
-    model._recent = Recent(most_bytes=10_000)
+    model._decoded_cache = DecodedCache(most_bytes=10_000)
     for number in range(1000):
         model.put(MAPS, Key("ns", f"a{number}"), {"metadata": {"name": f"a{number}"}, "data": "x" * 100})
-        assert len(model._recent) <= 100
+        assert len(model._decoded_cache) <= 100
     for number in range(1000):
         assert model.get(MAPS, Key("ns", f"a{number}"))["metadata"]["name"] == f"a{number}"
-        assert len(model._recent) <= 100
+        assert len(model._decoded_cache) <= 100
 
 
 @virtual_time

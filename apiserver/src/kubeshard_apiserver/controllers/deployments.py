@@ -19,7 +19,6 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
-from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
 from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.conditions import (
     Condition,
@@ -28,6 +27,7 @@ from kubeshard_apiserver.controllers.conditions import (
     without_condition,
 )
 from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.controller_refs import claim_dependents, claimants
 from kubeshard_apiserver.controllers.events import Recorder
 from kubeshard_apiserver.controllers.ownership import Node, owners_key
 from kubeshard_apiserver.controllers.pods import (

@@ -15,10 +15,10 @@ from typing import Any
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
-from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
 from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.conditions import condition_of, with_condition, without_condition
 from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.controller_refs import claim_dependents, claimants
 from kubeshard_apiserver.controllers.events import PodControl, Recorder
 from kubeshard_apiserver.controllers.ownership import Node, controller_of, owners_key
 from kubeshard_apiserver.controllers.pods import (

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
 from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.conditions import with_condition, without_condition
 from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.controller_refs import claim_dependents, claimants
 from kubeshard_apiserver.controllers.events import PodControl, Recorder
 from kubeshard_apiserver.controllers.ownership import Node, owners_key
 from kubeshard_apiserver.controllers.pods import (

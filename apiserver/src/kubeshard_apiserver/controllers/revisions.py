@@ -8,9 +8,9 @@ from typing import Any
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard_apiserver.controllers.claiming import claim_dependents, claimants
 from kubeshard_apiserver.controllers.cluster import Account, ClusterView, service_account
 from kubeshard_apiserver.controllers.controller import Controller
+from kubeshard_apiserver.controllers.controller_refs import claim_dependents, claimants
 from kubeshard_apiserver.controllers.events import Recorder
 from kubeshard_apiserver.controllers.ownership import Node, owners_key
 from kubeshard_apiserver.controllers.pods import PODS, controller_reference, hashed, split_available

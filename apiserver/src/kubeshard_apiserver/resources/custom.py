@@ -28,8 +28,8 @@ from kubeshard_apiserver.resources.strategy import Strategy
 from kubeshard_apiserver.schema import Validator, fill, prune
 from kubeshard_apiserver.schema.catalog import object_meta
 from kubeshard_apiserver.schema.decoding import DecodeState
-from kubeshard_apiserver.schema.lists import NOTHING, Check, list_check
 from kubeshard_apiserver.schema.numbers import whole_numbers
+from kubeshard_apiserver.schema.structural import NOTHING, Check, list_check
 from kubeshard_apiserver.status import FieldError, bad_request, invalid_value, required, shown
 
 Visit = Callable[[dict[str, Any], str], None]

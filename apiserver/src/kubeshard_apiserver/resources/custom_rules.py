@@ -24,7 +24,7 @@ from typing import Any
 from kubeshard_apiserver.cel import CelError, Program, compile_expression
 from kubeshard_apiserver.cel.schema_types import OPTIONAL, duration, members, names_in_expressions, timestamp
 from kubeshard_apiserver.resources.field_paths import find_field
-from kubeshard_apiserver.schema.lists import NOTHING, key_of, same
+from kubeshard_apiserver.schema.structural import NOTHING, key_of, same
 from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required, shown
 
 Schema = Mapping[str, Any]

@@ -19,7 +19,7 @@ from kubeshard_apiserver.resources.custom_rules import RULES, Rules, uses_old
 from kubeshard_apiserver.resources.field_paths import find_field
 from kubeshard_apiserver.schema import Validator, prune
 from kubeshard_apiserver.schema.formats import searching
-from kubeshard_apiserver.schema.lists import NOTHING, same
+from kubeshard_apiserver.schema.structural import NOTHING, same
 from kubeshard_apiserver.status import FieldError, forbidden_field, invalid_value, required, unsupported
 
 Schema = Mapping[str, Any]

@@ -16,8 +16,8 @@ from types import NoneType
 from typing import Any
 
 from kubeshard_apiserver.schema.formats import Predicate, searching, string_format
-from kubeshard_apiserver.schema.lists import NOTHING, key_of, same
 from kubeshard_apiserver.schema.numbers import number_check
+from kubeshard_apiserver.schema.structural import NOTHING, key_of, same
 from kubeshard_apiserver.status import (
     FieldError,
     invalid_type,

@@ -16,8 +16,8 @@ from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.times import parse_time, second_time
 from kubeshard_apiserver.access import ADMINISTRATOR, User
-from kubeshard_apiserver.admission.admitting import Admission
 from kubeshard_apiserver.admission.attributes import Attributes
+from kubeshard_apiserver.admission.chain import Admission
 from kubeshard_apiserver.model import EVERY_RIGHT, Answer, Model, Rights, Target, in_version
 from kubeshard_apiserver.objects import Object, is_deleting, key_of, private, with_metadata
 from kubeshard_apiserver.resources.definitions import DEFINITIONS, terminating

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 
 from kubeshard.core.kinds import GroupKind
-from kubeshard_apiserver.admission.admitting import Admission
 from kubeshard_apiserver.admission.attributes import Attributes
+from kubeshard_apiserver.admission.chain import Admission
 from kubeshard_apiserver.apply.field_manager import Writer, updated
 from kubeshard_apiserver.model import Model, Target, WriteOptions, check_size
 from kubeshard_apiserver.objects import Object, in_order, private, same, with_metadata

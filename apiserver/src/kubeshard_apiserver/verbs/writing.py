@@ -11,8 +11,8 @@ from dataclasses import replace
 from kubeshard.core.errors import Invalid
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import ApplyPatch, JsonPatch
-from kubeshard_apiserver.admission.admitting import Admission
 from kubeshard_apiserver.admission.attributes import Attributes
+from kubeshard_apiserver.admission.chain import Admission
 from kubeshard_apiserver.apply.field_manager import applied, updated
 from kubeshard_apiserver.apply.validation import check_fits, inconvertible
 from kubeshard_apiserver.model import Answer, Model, Target, WriteOptions, check_size, in_version
