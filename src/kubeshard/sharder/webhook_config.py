@@ -84,23 +84,26 @@ def webhook_configuration(
     none. `sharders` are user names; without any there is no second webhook. `without`: namespaces for which the
     webhook is not called.
     """
+    ring_name, label = ring.name, shard_label(ring.name)
     metadata: dict[str, Any] = {
-        "name": webhook_config_name(ring.name),
-        "labels": {APP_LABEL: APP_NAME, RING_LABEL: ring.name},
+        "name": webhook_config_name(ring_name),
+        "labels": {APP_LABEL: APP_NAME, RING_LABEL: ring_name},
         "ownerReferences": [_plain(controller_reference(ring))],
     }
     if config.annotations:
         metadata["annotations"] = dict(config.annotations)
     selector = ring.spec.namespace_selector
-    selector = config.namespace_selector if selector is None else selector
+    selected = _plain(_outside(without, config.namespace_selector if selector is None else selector))
+    called = _client_config(config.client_config, webhook_path(ring_name), ca_bundle)
+    resources = _resources(ring)
 
     def webhook(name: str, operator: str, operations: list[str], *conditions: Mapping[str, str]) -> Any:
         return {
             "name": name,
-            "clientConfig": _client_config(config.client_config, webhook_path(ring.name), ca_bundle),
-            "namespaceSelector": _plain(_outside(without, selector)),
-            "objectSelector": {"matchExpressions": [{"key": shard_label(ring.name), "operator": operator}]},
-            "rules": _rules(ring, operations),
+            "clientConfig": called,
+            "namespaceSelector": selected,
+            "objectSelector": {"matchExpressions": [{"key": label, "operator": operator}]},
+            "rules": [_rule(resource, operations) for resource in resources],
             "failurePolicy": "Ignore",
             "timeoutSeconds": TIMEOUT_SECONDS,
             "sideEffects": "None",
@@ -108,9 +111,9 @@ def webhook_configuration(
             **({"matchConditions": list(conditions)} if match_condition else {}),
         }
 
-    webhooks = [webhook(WEBHOOK_NAME, "DoesNotExist", ["CREATE", "UPDATE"], _not_assigned(ring.name))]
+    webhooks = [webhook(WEBHOOK_NAME, "DoesNotExist", ["CREATE", "UPDATE"], _not_assigned(label))]
     if match_condition and sharders:
-        conditions = _not_by_sharder(sharders), _relabelled(ring.name)
+        conditions = _not_by_sharder(sharders), _relabelled(label)
         # First, so that it is not shown what the other one has assigned.
         webhooks.insert(0, webhook(RELABELLED, "Exists", ["UPDATE"], *conditions))
     return {
@@ -142,11 +145,11 @@ def knows_match_conditions(answer: MutatingWebhookConfiguration) -> bool:
     return any(webhook.get("matchConditions") for webhook in answer.webhooks)
 
 
-def _not_assigned(ring: str) -> dict[str, str]:
+def _not_assigned(label: str) -> dict[str, str]:
     """The names of rings are DNS names, so the label needs no escaping. An expression that fails would keep the
     webhook from being called.
     """
-    labels, label = "object.metadata.labels", shard_label(ring)
+    labels = "object.metadata.labels"
     return {
         "name": MATCH_CONDITION,
         "expression": f"object == null || !has({labels}) || !('{label}' in {labels}) || {labels}['{label}'] == ''",
@@ -169,9 +172,7 @@ def _not_by_sharder(users: Collection[str]) -> dict[str, str]:
     return {"name": "not-by-sharder", "expression": f"!(request.userInfo.username in {json.dumps([*users])})"}
 
 
-def _relabelled(ring: str) -> dict[str, str]:
-    label = shard_label(ring)
-
+def _relabelled(label: str) -> dict[str, str]:
     def labelled(which: str) -> str:
         return f"has({which}.metadata.labels) && '{label}' in {which}.metadata.labels"
 
@@ -195,14 +196,15 @@ def _client_config(config: WebhookClientConfig, path: str, ca_bundle: str) -> di
     return {**body, "service": service}
 
 
-def _rules(ring: ControllerRing, operations: list[str]) -> list[dict[str, Any]]:
+def _resources(ring: ControllerRing) -> list[GroupResource]:
+    """Those for which the webhook is called, as often as they are listed."""
     accepted = RingResources(ring.spec.resources)
     listed = [
         resource.group_resource
         for main in ring.spec.resources
         for resource in (main, *main.controlled_resources)
     ]
-    return [_rule(resource, operations) for resource in listed if resource in accepted]
+    return [resource for resource in listed if resource in accepted]
 
 
 def _rule(resource: GroupResource, operations: list[str]) -> dict[str, Any]:

@@ -137,26 +137,20 @@ def state_of(self_held: bool, times: LeaseTimes) -> ShardState:
 class Shard(NamedTuple):
     """One Lease and its state. `deleted`: the Lease is gone and this is its tombstone."""
 
+    key: Key
     lease: Lease
     ring: str
     state: ShardState
     times: LeaseTimes
-    deleted: bool = False
-    allowed: bool | None = None
+    deleted: bool
+    allowed: bool | None
     """Whether the ring allows shards in this namespace; None if it does not say."""
+    valid: bool
+    """Whether objects may be labelled with the name."""
 
     @property
     def name(self) -> str:
-        return self.lease.metadata.name
-
-    @property
-    def key(self) -> Key:
-        return self.lease.key
-
-    @property
-    def valid(self) -> bool:
-        """Whether objects may be labelled with the name."""
-        return bool(self.name) and is_label_value(self.name)
+        return self.key.name
 
     @property
     def member(self) -> bool:
@@ -210,14 +204,15 @@ class LeaseBook:
         consistent read, when it was sent.
         """
         self._heard = now
-        old, version = self._records.get(lease.key), lease.metadata.resource_version
+        key, version = lease.key, lease.metadata.resource_version
+        old = self._records.get(key)
         rewound = old is not None and old.newer_than(version) and old.seen_before(asked)
         if old is not None and old.newer_or_same(version) and not rewound:
             return None  # seen before, or a late echo of the deleted object
         self.rewinds += rewound
         ring = lease.metadata.label(RING_LABEL)
         if not ring:
-            return self.forget(lease.key, now) if old is not None else None
+            return self.forget(key, now) if old is not None else None
         if old is not None and not old.deleted and not rewound and old.same_record(lease):
             new = _Record(lease, ring, old.changed, now)
         else:
@@ -225,9 +220,9 @@ class LeaseBook:
             if rewound and old is not None and old.ring == ring and old.state(now).available:
                 new = new if new.state(now).available else old.undone(version, now)
         if old is not None and old.ring != ring and old.state(now).available:
-            self._left[old.ring, lease.key] = replace(old, deleted=True)
-        self._left.pop((ring, lease.key), None)
-        return self._put(lease.key, old, new, now)._replace(rewound=rewound)
+            self._left[old.ring, key] = replace(old, deleted=True)
+        self._left.pop((ring, key), None)
+        return self._put(key, old, new, now)._replace(rewound=rewound)
 
     def forget(
         self, key: Key, now: float, resource_version: str = "", asked: float | None = None
@@ -299,7 +294,7 @@ class LeaseBook:
     def shard(self, key: Key, now: float) -> Shard | None:
         """The Lease (or tombstone) of this namespace and name."""
         record = self._records.get(key)
-        return self._judged(record, now) if record is not None else None
+        return self._judged(key, record, now) if record is not None else None
 
     def shards(self, ring: str, now: float) -> list[Shard]:
         """All Leases of a ring with their states, tombstones included; ordered by namespace and name."""
@@ -310,7 +305,7 @@ class LeaseBook:
             for (left, key), record in self._left.items()
             if left == ring and record.times(now).to_uncertain > 0
         ]
-        return [self._judged(record, now) for _, record in sorted(records, key=itemgetter(0))]
+        return [self._judged(key, record, now) for key, record in sorted(records, key=itemgetter(0))]
 
     def may_live(self, ring: str, shard: str, now: float) -> bool:
         """Whether the shard holds a Lease of this name; or held one when it was deleted, with an unsettled
@@ -379,10 +374,19 @@ class LeaseBook:
         namespaces = self._namespaces.get(ring)
         return namespaces is None or key.namespace in namespaces
 
-    def _judged(self, record: _Record, now: float) -> Shard:
+    def _judged(self, key: Key, record: _Record, now: float) -> Shard:
         stated = record.ring in self._namespaces
-        allowed = self._admits(record.ring, record.lease.key) if stated else None
-        return Shard(record.lease, record.ring, record.state(now), record.times(now), record.deleted, allowed)
+        allowed = self._admits(record.ring, key) if stated else None
+        return Shard(
+            key,
+            record.lease,
+            record.ring,
+            record.state(now),
+            record.times(now),
+            record.deleted,
+            allowed,
+            valid=bool(key.name) and is_label_value(key.name),
+        )
 
     def _of(self, ring: str) -> Mapping[Key, _Record]:
         return self._members.get(ring, _NONE)
