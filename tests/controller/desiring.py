@@ -12,8 +12,11 @@ from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
 from kubeshard.client import Client
 from kubeshard.client.writes import WriteRecord
 from kubeshard.controller import Context, Watch
+from kubeshard.controller.context import Services
 from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.reader import ControllerReader
+from kubeshard.controller.remote_clusters import RemoteClusters
+from kubeshard.controller.run import Run
 from kubeshard.core import ConfigMap, Form, Key, KubeObject, NotFound, ObjectMeta, Struct, field, form_of
 from kubeshard.core.namespaces import ALL
 from kubeshard.runtime.logs import get_logger
@@ -179,21 +182,25 @@ class Operator:
         key = Key(NAMESPACE if self._primary.kind.namespaced else "", name)
         await self._catch_up()
         with self._book.recording(key) as writes:
-            ctx = Context(
+            run = Run(
                 key=key,
                 form=self._primary,
                 client=self._client,
                 reader=self._reader,
                 writes=writes,
+                rewrites=self.sets.rewrites,
+                activities=cast(Any, None),
+                clock=self._client.world.clock,
+            )
+            services = Services(
                 events=cast(Any, None),
                 log=get_logger("test"),
-                clock=self._client.world.clock,
-                run=cast(Any, None),
                 threads=cast(Any, None),
                 sets=self.sets,
+                remote_clusters=RemoteClusters({}, ""),
             )
             self.wire.requests.clear()
-            return await act(ctx._reading_live() if fresh else ctx)
+            return await act(Context(run.reading_live() if fresh else run, services))
 
     async def _catch_up(self) -> None:
         """Waits until the caches have seen all writes."""

@@ -16,7 +16,8 @@ class Ensuring:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._rewrites = Rewrites()
+        self._run = self  # the state of its only run
+        self.rewrites = Rewrites()
 
     async def get(self, target: Any, name: str, namespace: str | None = None) -> Any:
         try:

@@ -13,6 +13,7 @@ from controller_bench import Bench, Site, Theme, site
 from kubeshard.cache import CacheBehind, UndeclaredIndex
 from kubeshard.cache.snapshot import Replace
 from kubeshard.controller import Context
+from kubeshard.controller.context import run_of, with_run
 from kubeshard.core import ConfigMap, KubeObject, Secret
 from kubeshard.core.namespaces import ALL, WrongNamespace
 from kubeshard.testing.virtual_time import settle, virtual_time
@@ -54,7 +55,7 @@ CLUSTER_SCOPED: dict[str, Any] = {"primary": Theme, "reads": [ConfigMap]}
     [
         lambda ctx: ctx.get(ConfigMap, "c"),
         lambda ctx: ctx.get(ConfigMap, "c", ""),
-        lambda ctx: ctx._reading_live().get(ConfigMap, "c"),
+        lambda ctx: with_run(ctx, run_of(ctx).reading_live()).get(ConfigMap, "c"),
     ],
     ids=["default", "empty", "live"],
 )
@@ -81,7 +82,7 @@ def _lists(namespace: str | None, ctx: Context) -> Awaitable[Any]:
 @pytest.mark.parametrize("live", [False, True], ids=["cached", "live"])
 def test_an_index_that_nobody_declared_is_named(live: bool) -> None:
     async def act(ctx: Context) -> Any:
-        reading = ctx._reading_live() if live else ctx
+        reading = with_run(ctx, run_of(ctx).reading_live()) if live else ctx
         return await reading.list(Site, "ns", index=("theme", "dark"))
 
     error, labels = raised_by(act, site("a"))

@@ -28,8 +28,9 @@ from kubeshard.controller import (
     Watch,
 )
 from kubeshard.controller.cluster import Cluster
+from kubeshard.controller.context import run_of, with_run
 from kubeshard.controller.deadlines import Deadline, Deadlines
-from kubeshard.controller.in_flight import InFlight, Run
+from kubeshard.controller.in_flight import Activities, InFlight
 from kubeshard.controller.metrics import NoMetrics
 from kubeshard.controller.outcomes import Ending
 from kubeshard.controller.runner import ControllerRunner
@@ -671,7 +672,7 @@ async def test_a_fresh_context_reads_from_the_server_what_the_cache_does_not_sho
 
     async def reconcile(ctx: Context, obj: Site) -> None:
         assert await ctx.get(ConfigMap, "c") is None
-        live = ctx._reading_live()
+        live = with_run(ctx, run_of(ctx).reading_live())
         found.append(await live.get(ConfigMap, "c"))
         found.append(await live.get(ConfigMap, "absent"))
 
@@ -782,7 +783,7 @@ async def test_a_fresh_list_asks_for_the_declared_scope_and_applies_the_index() 
     scope = Scope(frozenset({"ns"}), Selector.parse("app=web"))
 
     async def reconcile(ctx: Context, obj: Site) -> None:
-        live = await ctx._reading_live().list(ConfigMap, ALL, index=("colour", "red"))
+        live = await with_run(ctx, run_of(ctx).reading_live()).list(ConfigMap, ALL, index=("colour", "red"))
         found.extend(child.metadata.name for child in live)
 
     def answer(request: HttpRequest) -> HttpResponse:
@@ -827,7 +828,7 @@ async def test_a_run_with_little_time_ends_in_time_beside_one_that_does_not_end(
 
     async def run(name: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            with Deadline(deadlines, Run(InFlight(), "site", Site.KIND.group_kind, A), {}):
+            with Deadline(deadlines, Activities(InFlight(), "site", Site.KIND.group_kind, A), {}):
                 await work()
         finally:
             ended[name] = clock.monotonic()

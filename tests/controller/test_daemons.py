@@ -14,6 +14,7 @@ from app_cluster import App, AppCluster, AppStatus, app, app_cluster
 from kubeshard import Context, Controller, Daemon, Finalizer, Manager, Watch, when
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client.writes import WriteRecord
+from kubeshard.controller.context import run_of
 from kubeshard.controller.in_flight import Activity, InFlight
 from kubeshard.core import Key, MergePatch, form_of
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
@@ -186,7 +187,7 @@ async def test_what_it_writes_is_remembered_apart_from_the_reconciler_and_until_
             kept.append(ctx)
             for number in range(20):
                 await ctx.client.create(app(f"made-{number}"))
-            assert ctx._writes
+            assert run_of(ctx).writes
 
         async def reconcile(ctx: Context, obj: App) -> None:
             runs.append(ctx)
@@ -198,8 +199,8 @@ async def test_what_it_writes_is_remembered_apart_from_the_reconciler_and_until_
         async with cluster.running(controller):
             await resize(cluster, 1)
             assert len(kept) == 1
-            assert not kept[0]._writes
-            assert not [run for run in runs if run._writes is kept[0]._writes]
+            assert not run_of(kept[0]).writes
+            assert not [ctx for ctx in runs if run_of(ctx).writes is run_of(kept[0]).writes]
 
 
 @virtual_time

@@ -11,6 +11,7 @@ from controller_bench import Bench, Site, Theme, json_answer, site
 
 from kubeshard.cache import watcher
 from kubeshard.controller import Context
+from kubeshard.controller.context import run_of, with_run
 from kubeshard.core import (
     ALL,
     AllNamespaces,
@@ -66,7 +67,7 @@ async def _in_cache(ctx: Context, cls: type[KubeObject], given: Any) -> Any:
 
 
 async def _in_map_function(ctx: Context, cls: type[KubeObject], given: Any) -> Any:
-    return ctx._reader.get(cls, "c", given)
+    return run_of(ctx).reader.get(cls, "c", given)
 
 
 async def _all_in_cache(ctx: Context, cls: type[KubeObject], given: Any) -> Any:
@@ -74,7 +75,7 @@ async def _all_in_cache(ctx: Context, cls: type[KubeObject], given: Any) -> Any:
 
 
 async def _all_in_map_function(ctx: Context, cls: type[KubeObject], given: Any) -> Any:
-    return ctx._reader.list(cls, given)
+    return run_of(ctx).reader.list(cls, given)
 
 
 async def _streamed(ctx: Context, cls: type[KubeObject], given: Any) -> Any:
@@ -89,7 +90,7 @@ GET: Mapping[str, Verb] = {
 }
 GET_IN_CONTEXT: Mapping[str, Verb] = {
     "ctx.get": lambda ctx, cls, given: ctx.get(cls, "c", given),
-    "ctx.get, live": lambda ctx, cls, given: ctx._reading_live().get(cls, "c", given),
+    "ctx.get, live": lambda ctx, cls, given: with_run(ctx, run_of(ctx).reading_live()).get(cls, "c", given),
 }
 LIST: Mapping[str, Verb] = {
     "client.list": _streamed,
@@ -99,7 +100,7 @@ LIST: Mapping[str, Verb] = {
 }
 LIST_IN_CONTEXT: Mapping[str, Verb] = {
     "ctx.list": lambda ctx, cls, given: ctx.list(cls, given),
-    "ctx.list, live": lambda ctx, cls, given: ctx._reading_live().list(cls, given),
+    "ctx.list, live": lambda ctx, cls, given: with_run(ctx, run_of(ctx).reading_live()).list(cls, given),
 }
 
 # kind, given namespace, and where the object is found, or why not: in general, and in a context

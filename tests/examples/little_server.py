@@ -111,7 +111,8 @@ class Run:
         self.client = server
         self.log = get_logger("test")
         self.clock = self
-        self._rewrites = Rewrites()
+        self._run = self  # the state of its only run
+        self.rewrites = Rewrites()
         self.events: list[tuple[str, str, str]] = []
         self.unreadable: dict[type, Exception] = {}
         self._namespace = namespace

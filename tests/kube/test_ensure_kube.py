@@ -25,7 +25,8 @@ class Process:
     def __init__(self, client: Client) -> None:
         self.writes: list[str] = []
         self.client = client.on_write(lambda record: self.writes.append(record.key.name))
-        self._rewrites = Rewrites()
+        self._run = self  # the state of its only run
+        self.rewrites = Rewrites()
 
     async def get(self, target: Any, name: str, namespace: str = "") -> Any:
         try:

@@ -7,7 +7,7 @@ from inspect import isawaitable
 from types import CoroutineType
 from typing import Any
 
-from kubeshard.controller.context import Context
+from kubeshard.controller.context import Context, Services
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.error_condition import Reporting
@@ -18,11 +18,15 @@ from kubeshard.controller.reconciler import (
     ReconcileFunction,
     Reconciler,
     Result,
+    RunFn,
 )
+from kubeshard.controller.run import Run
 from kubeshard.core.objects import KubeObject
 
 
-def composed(controller: Controller[Any], check: Callable[[], None], daemons: Daemons) -> ReconcileFn:
+def composed(
+    controller: Controller[Any], check: Callable[[], None], daemons: Daemons, services: Services
+) -> RunFn:
     """The reconciler behind its finalizers, inside its wrappers and guards, behind the check. Ending daemons does not
     wait for the check.
     """
@@ -39,10 +43,10 @@ def composed(controller: Controller[Any], check: Callable[[], None], daemons: Da
     whole = daemons.ending(checked)
     for wrapper in reversed(controller.wrappers):
         whole = wrapper(whole)
-    whole = _decoded(whole)
+    guarded = _decoded(whole, services)
     for guard in reversed(controller.guards):
-        whole = guard.wrapper(whole)
-    return whole
+        guarded = guard.wrapper(guarded)
+    return guarded
 
 
 def _run_of(
@@ -84,12 +88,12 @@ def _while_there(function: ReconcileFunction[Any]) -> ReconcileFn:
     return run
 
 
-def _decoded(inner: ReconcileFn) -> ReconcileFn:
+def _decoded(inner: ReconcileFn, services: Services) -> RunFn:
     """Lets only objects of the controller's class pass."""
 
-    def reconcile(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
-        if ctx.undecodable is not None:
-            raise ctx.undecodable
-        return inner(ctx, obj)
+    def reconcile(run: Run, obj: KubeObject | None) -> Awaitable[Result | None]:
+        if run.undecodable is not None:
+            raise run.undecodable
+        return inner(Context(run, services), obj)
 
     return reconcile

@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import copy
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 from kubeshard.cache.cache import Cache
-from kubeshard.cache.own_writes import OwnWrites
-from kubeshard.client.client import Client
 from kubeshard.controller.desired.execution import Immutable
 from kubeshard.controller.desired.plan import Applied, Plan, Unowned
 from kubeshard.controller.desired.sets import ApplyRequest, DesiredSets, Whose
 from kubeshard.controller.event_series import ObjectReference
-from kubeshard.controller.in_flight import Run
-from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.remote_clusters import RemoteCluster, RemoteClusters
-from kubeshard.controller.status import Report, write_status
-from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.errors import NotFound
-from kubeshard.core.kinds import Kind
-from kubeshard.core.namespaces import AllNamespaces, namespace_of, namespaces_of
-from kubeshard.core.objects import Form, Key, KubeObject, Struct, form_of
+from kubeshard.controller.run import Run
+from kubeshard.controller.status import write_status
+from kubeshard.core.namespaces import AllNamespaces
+from kubeshard.core.objects import Form, KubeObject, Struct
 from kubeshard.core.selectors import Selector
-from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
 from kubeshard.runtime.threads import CallRunner
-from kubeshard.workqueue.reasons import Cause, Wanted
+from kubeshard.workqueue.reasons import Cause
 
 T = TypeVar("T", bound=KubeObject)
 R = TypeVar("R")
@@ -54,6 +46,17 @@ class EventSink(Protocol):
     ) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the runs of one controller use, apart from its client and caches."""
+
+    events: EventSink
+    log: Logger
+    threads: CallRunner
+    sets: DesiredSets
+    remote_clusters: RemoteClusters
+
+
 class Context:
     """One run of a reconciler.
 
@@ -63,57 +66,22 @@ class Context:
     are for logs and traces only. `log` and every other logger of the task carry controller, object and reconcile id.
     """
 
-    _unfinished: str = ""
-    """A human-readable note of which part of the object's deletion is in progress; set by finalizers."""
-    _report: Report | None = None
-    """What this run has reported about its outcome (`Controller.error_condition`)."""
-
-    def __init__(
-        self,
-        *,
-        key: Key,
-        form: Form[Any],
-        client: Client,
-        reader: ControllerReader,
-        writes: OwnWrites,
-        events: EventSink,
-        log: Logger,
-        clock: Clock,
-        run: Run,
-        threads: CallRunner,
-        reconcile_id: str = "",
-        wanted: Wanted | None = None,
-        sets: DesiredSets | None = None,
-        remote_clusters: RemoteClusters | None = None,
-    ) -> None:
-        self.key = key
-        self.form = form
+    def __init__(self, run: Run, services: Services) -> None:
+        self.key = run.key
+        self.form = run.form
         """The primary kind, as it is read."""
-        self.client = client
-        self.log = log
-        self.clock = clock
-        self.reconcile_id = reconcile_id
-        self._wanted = wanted
-        self._sets = sets or DesiredSets("kubeshard", ())
-        self._applied: dict[Whose, ApplyRequest] | None = {}
-        """What this run has applied; None outside a run."""
-        self._rewrites = self._sets.rewrites
-        """How the API server stores what the controller sends."""
-        self._fresh: Callable[[Kind], bool] = _none
-        """The kinds that `get` and `list` read from the API server instead of the cache."""
-        self.undecodable: UndecodableObject | None = None
-        """Why only the object's metadata could be decoded. Only a controller's guards see such objects."""
-        self._reader = reader
-        self._writes = writes
-        self._events = events
+        self.client = run.client
+        self.log = services.log
+        self.clock = run.clock
+        self.reconcile_id = run.reconcile_id
         self._run = run
-        """What this run has in flight."""
-        self._threads = threads
-        self._remote_clusters = remote_clusters or RemoteClusters({}, "")
+        self._services = services
+        self._applied: dict[Whose, ApplyRequest] | None = None if run.lasting else {}
+        """What this run has applied; None outside a run."""
 
     @property
     def why(self) -> tuple[Cause, ...]:
-        return () if self._wanted is None else self._wanted.causes
+        return self._run.why
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -121,7 +89,7 @@ class Context:
 
     @property
     def cache(self) -> Cache:
-        return self._reader.cache
+        return self._run.cache
 
     @property
     def cluster(self) -> str:
@@ -132,7 +100,7 @@ class Context:
         """The client and the cache of another of the manager's clusters; `""` is the home cluster. Like those of
         `client`, the client's writes belong to the run, but reads do not wait for them. Raises NoSuchCluster.
         """
-        return self._remote_clusters.at(cluster)
+        return self._services.remote_clusters.at(cluster)
 
     async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
         """The object, or None. `namespace` defaults to that of the reconciled object.
@@ -141,19 +109,7 @@ class Context:
         shows what runs for this key wrote to that kind. Raises CacheBehind, UndeclaredKind, WrongNamespace,
         UndecodableObject; in the first run of a new shard also ApiErrors.
         """
-        informer = self._reader.informer(target)
-        form = informer.form
-        place = namespace_of(form.kind, name, namespace, self.key.namespace)
-        if self._fresh is not _none and self._fresh(form.kind):
-            try:
-                return await self.client.get(form, name, place)
-            except NotFound:
-                return None
-        if not informer.has_synced:
-            await self._reader.filled(form)
-        if self._writes:
-            await self._writes.settled(self.cache, form)
-        return self._reader.get_from(informer, name, place)
+        return await self._run.get(target, name, namespace)
 
     async def list(
         self,
@@ -169,16 +125,7 @@ class Context:
         Otherwise like `get`; also raises UndeclaredIndex. The first run of a new shard also returns objects of
         other shards, which are not in the cache.
         """
-        form = form_of(target)
-        place = namespaces_of(form.kind, namespace, own=self.key.namespace)
-        if self._fresh(form.kind):
-            self._reader.informer(form)
-            return await self._reader.list_live(self.client, form, place, index=index, labels=labels)
-        if not self._reader.informer(form).has_synced:
-            await self._reader.filled(form)
-        if self._writes:
-            await self._writes.settled(self.cache, form)
-        return self._reader.list(form, place, index=index, labels=labels)
+        return await self._run.list(target, namespace, index=index, labels=labels)
 
     async def apply(
         self,
@@ -207,10 +154,11 @@ class Context:
         errors after stale reads; ValueError, WrongNamespace, UndeclaredKind, AnothersApplySet.
         """
         request = ApplyRequest(objects, owner, set, unowned, immutable)
+        sets = self._services.sets
         if self._applied is None:
-            return await self._sets.apply(self, self._reader, self._writes, request)
+            return await sets.apply(self._run, request)
         request.check_beside(self._applied.get(request.whose))
-        applied = await self._sets.apply(self, self._reader, self._writes, request)
+        applied = await sets.apply(self._run, request)
         self._applied[request.whose] = request
         return applied
 
@@ -222,9 +170,7 @@ class Context:
         unowned: Unowned = "refuse",
     ) -> Plan:
         """What `apply` would do now. Writes nothing."""
-        return await self._sets.plan(
-            self, self._reader, self._writes, ApplyRequest(objects, owner, set, unowned)
-        )
+        return await self._services.sets.plan(self._run, ApplyRequest(objects, owner, set, unowned))
 
     async def status(self, obj: T, status: Struct) -> T:
         """Replaces what this controller states in the object's status with `status`, and returns the updated object.
@@ -242,7 +188,7 @@ class Context:
         valid metav1.Condition, Conflict, CacheBehind, NotOurs and other ApiErrors. RBAC: `patch` on
         `<resource>/status`.
         """
-        return await write_status(self, obj, status)
+        return await write_status(self._run, obj, status)
 
     async def run_blocking(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls `function` in a thread and waits for it. A controller has as many threads as workers.
@@ -253,8 +199,8 @@ class Context:
         `kubeshard.manager.run` runs; threads started in other ways are not.
         """
         call = partial(contextvars.copy_context().run, function, *args, **kwargs)
-        thread = await self._threads.begin(call)
-        self._run.follow(thread)
+        thread = await self._services.threads.begin(call)
+        self._run.activities.follow(thread)
         return await asyncio.wrap_future(thread)
 
     def wait(self, work: Coroutine[Any, Any, R]) -> R:
@@ -262,7 +208,7 @@ class Context:
         `ctx.get(...)`) in the event loop and returns its result. Raises CancelledError once the run is over, and
         RuntimeError in any other thread.
         """
-        return self._run.wait(work)
+        return self._run.activities.wait(work)
 
     def event(
         self,
@@ -278,36 +224,17 @@ class Context:
         similar events are aggregated. May be called from any thread. RBAC: `create` and `patch` on `events` in
         `events.k8s.io`.
         """
-        record = partial(self._events.event, regarding, type, reason, message, action=action, related=related)
-        self._run.in_loop(record)
-
-    def _reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Context:
-        """A copy of this context that reads these kinds live. It is for the first reconcile after the object became
-        ours, when the cache may not yet show what its previous shard wrote.
-        """
-        live = copy.copy(self)
-        live._fresh = kinds
-        return live
-
-    def _lasting(self) -> Context:
-        """A context for a task that outlives this run: its activities, threads and own writes are not the run's."""
-        lasting = copy.copy(self)
-        lasting._run = self._run.another()
-        lasting._writes = OwnWrites(self.clock)
-        lasting._applied = None
-        lasting._fresh, lasting._report, lasting._wanted = _none, None, None
-        return lasting
-
-    @contextmanager
-    def _entered(self) -> Iterator[None]:
-        """What this task writes belongs to this context until the block ends."""
-        with self._writes.recording(), self._run:
-            yield
-
-    def _prune(self) -> None:
-        """Forgets writes that the cache has caught up with."""
-        self._writes.prune(self.cache)
+        record = partial(
+            self._services.events.event, regarding, type, reason, message, action=action, related=related
+        )
+        self._run.activities.in_loop(record)
 
 
-def _none(_: Kind) -> bool:
-    return False
+def run_of(ctx: Context) -> Run:
+    """The state of the run, for the framework."""
+    return ctx._run
+
+
+def with_run(ctx: Context, run: Run) -> Context:
+    """A context of the same controller for another run."""
+    return Context(run, ctx._services)

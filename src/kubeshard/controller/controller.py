@@ -31,6 +31,7 @@ from kubeshard.controller.reconciler import (
     Reconciler,
     ReconcilerWrapper,
     Result,
+    RunWrapper,
     is_plain,
     takes_two,
 )
@@ -56,7 +57,7 @@ T = TypeVar("T", bound=KubeObject)
 class Guard:
     """A wrapper that decides by the object's metadata whether a run may happen (`Controller.guarded`)."""
 
-    wrapper: ReconcilerWrapper
+    wrapper: RunWrapper
     undecodable: Callable[[ObjectMeta], bool]
     """Decides by the metadata which objects that do not fit the controller's class trigger it."""
 
@@ -293,10 +294,10 @@ class Controller(ArgumentHints, Generic[T]):
         return dataclasses.replace(self, wrappers=(wrapper, *self.wrappers))
 
     def guarded(
-        self, wrapper: ReconcilerWrapper, undecodable: Callable[[ObjectMeta], bool] = lambda _: False
+        self, wrapper: RunWrapper, undecodable: Callable[[ObjectMeta], bool] = lambda _: False
     ) -> Controller[T]:
         """Like `wrapped`, but outside all wrappers, and `wrapper` also gets objects that do not fit the controller's
-        class: as a PartialObject, with `Context.undecodable` set. If it passes one on, the run ends with
+        class: as a PartialObject, with `Run.undecodable` set. If it passes one on, the run ends with
         `UndecodableObject`. A change of such an object triggers a run if `undecodable` returns True for its metadata.
         """
         return dataclasses.replace(self, guards=(Guard(wrapper, undecodable), *self.guards))

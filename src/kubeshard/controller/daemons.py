@@ -35,7 +35,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kubeshard.controller.context import Context
+from kubeshard.controller.context import Context, run_of, with_run
 from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes_two
 from kubeshard.controller.sources import Enqueue
 from kubeshard.core.objects import Key, KubeObject
@@ -140,18 +140,19 @@ class Daemons:
         lives = self._lives.setdefault(ctx.key, {})
         life = lives.get(daemon)
         if life is not None:
-            life.ctx._prune()
+            run_of(life.ctx).prune()
             if life.of == of and not life.over:
                 return
             await _ended([life])
-        lives[daemon] = self._begin(daemon, of, ctx._lasting(), obj)
+        lives[daemon] = self._begin(daemon, of, with_run(ctx, run_of(ctx).for_a_task()), obj)
 
     def _begin(self, daemon: Daemon[Any], of: object, ctx: Context, obj: KubeObject) -> _Life:
         life = _Life(of, ctx)
         name = f"{self._controller} daemon {daemon.name} {ctx.key}"
         life.task = asyncio.create_task(_live(daemon, life, obj), name=name)
-        activity = ctx._run.acting(life.task.cancel)
-        life.task.add_done_callback(lambda _: ctx._run.in_flight.end(activity))
+        activities = run_of(ctx).activities
+        activity = activities.acting(life.task.cancel)
+        life.task.add_done_callback(lambda _: activities.in_flight.end(activity))
         return life
 
 
@@ -159,7 +160,7 @@ async def _live(daemon: Daemon[Any], life: _Life, obj: Any) -> None:
     ctx = life.ctx
     backoff = Backoff(RESTARTS, ctx.client.world.rng)
     first = True
-    with ctx._entered():
+    with run_of(ctx).entered():
         while True:
             try:
                 if not first:

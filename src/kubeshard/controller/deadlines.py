@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
 
-from kubeshard.controller.in_flight import Run
+from kubeshard.controller.in_flight import Activities
 from kubeshard.controller.metrics import ControllerMetrics
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
@@ -106,7 +106,7 @@ class Deadlines:
             self._metrics.overdue(1)
             self._log.bind(**run.fields).error(
                 "Reconcile is overdue and still running",
-                threads=run.run.threads,
+                threads=run.activities.threads,
                 seconds=seconds,
                 hanging=len(self._hanging),
             )
@@ -143,17 +143,17 @@ class Deadline:
         "_cancelled",
         "_deadlines",
         "_lifted",
+        "activities",
         "began",
         "due",
         "ended",
         "fields",
         "overdue",
-        "run",
         "worker",
     )
 
-    def __init__(self, deadlines: Deadlines, run: Run, fields: Mapping[str, Any]) -> None:
-        self.run = run
+    def __init__(self, deadlines: Deadlines, activities: Activities, fields: Mapping[str, Any]) -> None:
+        self.activities = activities
         self.fields = fields
         self.began = deadlines.clock.monotonic()
         self.due = self.began + deadlines.seconds
@@ -188,7 +188,7 @@ class Deadline:
         if now < self.due:
             return self.due
         if self.worker is not None and not self._lifted and not self._cancelled:
-            self._cancelled = self.run.out_of_time = True
+            self._cancelled = self.activities.out_of_time = True
             self.worker.cancel()
         if now < self.due + OVERDUE:
             return self.due + OVERDUE

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kubeshard.controller.context import Context
+from kubeshard.controller.context import Context, run_of
 from kubeshard.controller.merging import lacking, learn, merged, without_status
 from kubeshard.core.encoding import encode
 from kubeshard.core.errors import Conflict
@@ -52,17 +52,17 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
     live = await ctx.get(type(desired), desired.metadata.name, desired.metadata.namespace)
     if live is None:
         created = await ctx.client.create(_new(desired, owner))
-        learn(created, merged(created, desired, owner), ctx._rewrites)
+        learn(created, merged(created, desired, owner), run_of(ctx).rewrites)
         return created, Ensured.CREATED
     target = merged(live, desired, owner)
-    declared = lacking(live, target, ctx._rewrites)
+    declared = lacking(live, target, run_of(ctx).rewrites)
     if not declared:
         return live, Ensured.UNCHANGED
     patch = await _exact_patch(ctx, live, target) if _replaces_items(declared) else declared
     patched = await ctx.client.patch(
         type(desired), live.metadata.name, live.metadata.namespace, MergePatch(patch), base=live
     )
-    learn(patched, merged(patched, desired, owner), ctx._rewrites, declared)
+    learn(patched, merged(patched, desired, owner), run_of(ctx).rewrites, declared)
     return patched, Ensured.PATCHED
 
 

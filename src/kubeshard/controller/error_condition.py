@@ -27,10 +27,11 @@ from typing import Any
 
 import msgspec
 
-from kubeshard.controller.context import Context
+from kubeshard.controller.context import Context, run_of
 from kubeshard.controller.outcomes import leaves, of_error
 from kubeshard.controller.reconciler import ReconcileFn, Result
-from kubeshard.controller.status import Report, apply_status
+from kubeshard.controller.run import Report, Run
+from kubeshard.controller.status import apply_status
 from kubeshard.core.conditions import Condition, get_condition, set_condition, shortened
 from kubeshard.core.encoding import decode
 from kubeshard.core.errors import NotFound
@@ -61,16 +62,17 @@ class Reporting:
     def around(self, inner: ReconcileFn) -> ReconcileFn:
         """The reconciler, with the condition written after each run."""
 
-        async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
+        async def reconcile(ctx: Context, obj: KubeObject | None) -> Result | None:
             if obj is None:
                 self._told.pop(ctx.key, None)
                 return await inner(ctx, None)
-            report = ctx._report = Report(self._type)
+            run = run_of(ctx)
+            report = run.report = Report(self._type)
             try:
                 result = await inner(ctx, obj)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
-                if ctx._run.out_of_time and task is not None and task.cancelling() == 1:
+                if run.activities.out_of_time and task is not None and task.cancelling() == 1:
                     timed_out = TimeoutError(f"not done within {self._timeout:g} s")
                     await self._tell_failure(ctx, obj, timed_out)
                 raise
@@ -78,50 +80,51 @@ class Reporting:
                 if of_error(error).failed:
                     await self._tell_failure(ctx, obj, error)
                 raise
-            if ctx._unfinished:
-                await self._write(ctx, obj, self._condition("False", "Finalizing", ctx._unfinished))
+            if run.unfinished:
+                await self._write(run, obj, self._condition("False", "Finalizing", run.unfinished))
             elif not obj.metadata.deleting:
                 self._told.pop(ctx.key, None)
                 if not report.stated:
-                    await self._write(ctx, obj, self._condition("True", "Reconciled"))
+                    await self._write(run, obj, self._condition("True", "Reconciled"))
             return result
 
-        return run
+        return reconcile
 
     def _condition(self, status: str, reason: str, message: str = "") -> Condition:
         return Condition(type=self._type, status=status, reason=reason, message=message)
 
     async def _tell_failure(self, ctx: Context, obj: KubeObject, error: BaseException) -> None:
+        run = run_of(ctx)
         worst = max(leaves(error), key=lambda leaf: of_error(leaf).severity)
         reason = "".join(filter(str.isalnum, type(worst).__name__.lstrip("_"))) or "Error"
-        text = ": ".join(filter(None, (ctx._unfinished, str(worst))))
+        text = ": ".join(filter(None, (run.unfinished, str(worst))))
         condition = self._condition("False", reason, shortened(text, LONGEST))
         try:
             async with asyncio.timeout(LAST_WORDS):
-                await self._write(ctx, obj, condition)
+                await self._write(run, obj, condition)
         except Exception as second:
             ctx.log.warning("Could not report the failure in the object's status", error=second)
 
-    async def _write(self, ctx: Context, obj: KubeObject, condition: Condition) -> None:
-        live: Any = await ctx.get(ctx.form, obj.metadata.name, obj.metadata.namespace or None)
+    async def _write(self, run: Run, obj: KubeObject, condition: Condition) -> None:
+        live: Any = await run.get(run.form, obj.metadata.name, obj.metadata.namespace or None)
         if live is None or live.metadata.uid != obj.metadata.uid:
             return
         condition = msgspec.structs.replace(condition, observed_generation=obj.metadata.generation)
-        if self._is_told(ctx, get_condition(conditions_of(live.status), self._type), condition):
+        if self._is_told(run, get_condition(conditions_of(live.status), self._type), condition):
             return
-        said, live = await self._stated(ctx, live)
+        said, live = await self._stated(run, live)
         if live is None:
             return
-        now = second_time(ctx.clock.wall())
+        now = second_time(run.clock.wall())
         former = get_condition(conditions_of(live.status), self._type)
         (condition,) = set_condition((former,) if former else (), condition, now)
         others = [item for item in said.get("conditions") or () if item.get("type") != self._type]
         said = {**said, "conditions": [*others, msgspec.to_builtins(condition)]}
-        await apply_status(ctx, live, said)
+        await apply_status(run, live, said)
         if condition.status == "False":
-            self._told[ctx.key] = ctx.clock.monotonic()
+            self._told[run.key] = run.clock.monotonic()
 
-    def _is_told(self, ctx: Context, have: Condition | None, condition: Condition) -> bool:
+    def _is_told(self, run: Run, have: Condition | None, condition: Condition) -> bool:
         """Whether there is nothing to write."""
         if have is None:
             return False
@@ -130,17 +133,17 @@ class Reporting:
             return True
         if condition.status == "True" or have != msgspec.structs.replace(now, message=have.message):
             return False
-        told = self._told.get(ctx.key)
-        return told is not None and ctx.clock.monotonic() - told < AGAIN
+        told = self._told.get(run.key)
+        return told is not None and run.clock.monotonic() - told < AGAIN
 
-    async def _stated(self, ctx: Context, live: Any) -> tuple[dict[str, Any], Any]:
+    async def _stated(self, run: Run, live: Any) -> tuple[dict[str, Any], Any]:
         """Everything that the controller currently states in the status, and the object; None if that is gone."""
-        if ctx._report is not None and ctx._report.said is not None:
-            return msgspec.to_builtins(ctx._report.said), live
-        path = ctx.form.kind.path(live.metadata.namespace, live.metadata.name)
+        if run.report is not None and run.report.said is not None:
+            return msgspec.to_builtins(run.report.said), live
+        path = run.form.kind.path(live.metadata.namespace, live.metadata.name)
         try:
-            body = (await ctx.client.raw("GET", path)).body
+            body = (await run.client.raw("GET", path)).body
         except NotFound:
             return {}, None
-        found = owned_fields(msgspec.json.decode(body), ctx.client.field_manager, "status")
-        return found.get("status") or {}, decode(ctx.form, body)
+        found = owned_fields(msgspec.json.decode(body), run.client.field_manager, "status")
+        return found.get("status") or {}, decode(run.form, body)

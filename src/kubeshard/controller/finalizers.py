@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kubeshard.controller.context import Context
+from kubeshard.controller.context import Context, run_of
 from kubeshard.controller.outcomes import STALE
 from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes_two
 from kubeshard.core.errors import Conflict, NotFound, PatchTestFailed
@@ -98,7 +98,7 @@ async def _finalize(ctx: Context, obj: KubeObject, finalizers: Sequence[Finalize
         if finalizer.key not in obj.metadata.finalizers:
             continue
         waited = deletion_age(obj.metadata, ctx.clock.wall())
-        ctx._unfinished = f"finalizer {finalizer.key}, {spoken(waited)} after the deletion"
+        run_of(ctx).unfinished = f"finalizer {finalizer.key}, {spoken(waited)} after the deletion"
         try:
             result = await finalizer.cleanup(ctx, obj)
         except STALE:
@@ -115,7 +115,7 @@ async def _finalize(ctx: Context, obj: KubeObject, finalizers: Sequence[Finalize
         except NotFound:
             return None  # somebody removed it, and it was the last finalizer
         finally:
-            ctx._unfinished = ""
+            run_of(ctx).unfinished = ""
         ctx.log.info("Finalized", finalizer=finalizer.key)
     return None
 
@@ -131,4 +131,4 @@ async def _patched(ctx: Context, obj: KubeObject, patch: JsonPatch) -> KubeObjec
 
 
 def _warn(ctx: Context, obj: KubeObject, why: str) -> None:
-    ctx.event(obj, "Warning", "CleanupPending", f"{ctx._unfinished}: {why}", action="Finalize")
+    ctx.event(obj, "Warning", "CleanupPending", f"{run_of(ctx).unfinished}: {why}", action="Finalize")

@@ -15,10 +15,9 @@ it and the server then processes it; the client states that time (`WriteLedger`)
 
 Guaranteed: `idle` and `ended` return in an iteration of the event loop in which nothing acts, which stays true until
 the next await. Not guaranteed: that it stays true afterwards. The caller must first make sure that no further run
-starts; `Run.sealing` ensures this, provided that whoever starts a run checks `sealed` first. Not tracked: writes with
-clients of the author's own, threads started in other ways than `Context.run_blocking` and the loop's default executor
-(see `follow_thread`), and processes.
-For one event loop's thread.
+starts; `Activities.sealing` ensures this, provided that whoever starts a run checks `sealed` first. Not tracked: writes
+with clients of the author's own, threads started in other ways than `Context.run_blocking` and the loop's default
+executor (see `follow_thread`), and processes. For one event loop's thread.
 """
 
 from __future__ import annotations
@@ -132,11 +131,11 @@ class InFlight:
                 waiter.set_result(None)
 
 
-class Run:
-    """One run of a controller's reconciler, and what it started.
+class Activities:
+    """What one run of a controller's reconciler has in flight: itself, and what it started.
 
-    Inside `with run` it is the current run: writes and threads of this task, and of tasks started inside, belong to it;
-    those of tasks that outlive the block still do afterwards.
+    Inside `with activities` they are those of the current run: writes and threads of this task, and of tasks started
+    inside, belong to it; those of tasks that outlive the block still do afterwards.
     """
 
     def __init__(self, in_flight: InFlight, owner: str, kind: GroupKind, key: Key) -> None:
@@ -153,7 +152,7 @@ class Run:
         self.out_of_time = False
         """Whether it was cancelled because of its deadline (`deadlines`)."""
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Activities:
         self._reset = _current.set(self)
         return self
 
@@ -178,9 +177,9 @@ class Run:
         """
         return self.in_flight.begin(Activity(self._owner, self._object, stop=stop))
 
-    def another(self) -> Run:
-        """A run for a task that acts for the object after this run."""
-        return Run(self.in_flight, self._owner, *self._object)
+    def another(self) -> Activities:
+        """Those of a task that acts for the object after this run."""
+        return Activities(self.in_flight, self._owner, *self._object)
 
     @contextmanager
     def sealing(self) -> Iterator[None]:
@@ -280,7 +279,7 @@ class Run:
             await self._threads_ended
 
 
-_current: ContextVar[Run | None] = ContextVar("kubeshard.controller.run", default=None)
+_current: ContextVar[Activities | None] = ContextVar("kubeshard.controller.run", default=None)
 
 
 def current_owner() -> str:

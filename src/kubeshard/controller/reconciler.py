@@ -8,6 +8,7 @@ from inspect import iscoroutinefunction, isfunction, ismethod, signature, unwrap
 from typing import Any, Generic, Protocol, TypeVar
 
 from kubeshard.controller.context import Context
+from kubeshard.controller.run import Run
 from kubeshard.core.objects import Key, KubeObject
 
 T = TypeVar("T", bound=KubeObject)
@@ -115,6 +116,12 @@ ReconcilerWrapper = Callable[[ReconcileFn], ReconcileFn]
 """Adds behaviour around every run of a controller: `wrapper(inner)` is called once, when the controller
 starts.
 """
+
+
+RunFn = Callable[[Run, Any], Awaitable[Result | None]]
+"""Like `ReconcileFn`, with all that the framework knows about the run."""
+
+RunWrapper = Callable[[RunFn], RunFn]
 
 
 def is_plain(function: Callable[..., Any]) -> bool:

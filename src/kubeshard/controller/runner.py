@@ -33,17 +33,18 @@ from kubeshard.cache.own_writes import WriteBook, record_own_write
 from kubeshard.client.leaving import QUIET
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.composition import composed
-from kubeshard.controller.context import Context
+from kubeshard.controller.context import Services
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.event_series import ObjectReference
-from kubeshard.controller.in_flight import CurrentRun, Run
+from kubeshard.controller.in_flight import Activities, CurrentRun
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
 from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result, report, warn_if_persistent
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.remote_clusters import RemoteClusters
+from kubeshard.controller.run import Run
 from kubeshard.controller.syncing import Inputs, Trouble, until_answered
 from kubeshard.controller.triggers import Trigger, mapped_watches
 from kubeshard.controller.unawaited import Noticing
@@ -78,7 +79,7 @@ class ControllerRunner:
         self.cluster = cluster.name
         self.name = located(controller.name, cluster.name)
         self._cluster = cluster
-        self._remote_clusters = RemoteClusters(cluster.clusters, f"{controller.name}-controller")
+        remote_clusters = RemoteClusters(cluster.clusters, f"{controller.name}-controller")
         self._client = (
             cluster.client.with_field_manager(f"{controller.name}-controller")
             .on_write(record_own_write)
@@ -110,7 +111,6 @@ class ControllerRunner:
         cache = cluster.cache
         self._sets = DesiredSets(controller.name, controller.applied_kinds, lambda: cache.restores)
         self._daemons = Daemons(self.name, controller.daemons)
-        self._reconcile = composed(controller, self._inputs.check, self._daemons)
         self.queue: WorkQueue[Key] = WorkQueue(
             self.name,
             clock=world.clock,
@@ -134,6 +134,8 @@ class ControllerRunner:
             quarantined=self._quarantined,
         )
         self._threads = world.threads(controller.name, controller.workers)
+        services = Services(self._events, self._log, self._threads, self._sets, remote_clusters)
+        self._reconcile = composed(controller, self._inputs.check, self._daemons, services)
         self.trigger = partial(
             Trigger,
             enqueue=self._enqueue,
@@ -296,7 +298,7 @@ class ControllerRunner:
         if not self._draining and run.worker is not None:
             self._replaced.add(run.worker)
             self._replace()
-            for thread in run.run.running_threads:
+            for thread in run.activities.running_threads:
                 self._threads.give_up(thread)
         key, kind = run.fields["object"], self._form.kind
         about = self.primary.store.metadata(key)
@@ -337,27 +339,27 @@ class ControllerRunner:
         """One run, measured and logged, until its threads have ended. Raises only the worker's own cancellation."""
         reconcile_id = self._rng.token()
         fields = {**self._about, "object": key, "reconcile_id": reconcile_id}
-        run = Run(self._cluster.in_flight, self.name, self._group_kind, key)
-        deadline = Deadline(self._deadlines, run, fields)
+        activities = Activities(self._cluster.in_flight, self.name, self._group_kind, key)
+        deadline = Deadline(self._deadlines, activities, fields)
         outcome: Outcome | None = None
         self._metrics.started()
         try:
             with context(fields), deadline:
-                outcome = await self._outcome(key, reconcile_id, run, deadline)
+                outcome = await self._outcome(key, reconcile_id, deadline)
                 if outcome.ending is Ending.STALE and outcome.error is not None:
                     times, informers = self.queue.retries(key) + 1, self._informers
                     await warn_if_persistent(self._log, times, outcome.error, key, informers, self._client)
                 self._report(key, outcome, deadline)
-                if run.threads:
-                    await run.threads_ended()
+                if activities.threads:
+                    await activities.threads_ended()
             return outcome
         finally:
             self._metrics.finished(outcome, self._clock.monotonic() - deadline.began)
 
-    async def _outcome(self, key: Key, reconcile_id: str, run: Run, deadline: Deadline) -> Outcome:
+    async def _outcome(self, key: Key, reconcile_id: str, deadline: Deadline) -> Outcome:
         try:
             with Noticing() as forgotten:
-                result = await self._attempt(key, reconcile_id, run)
+                result = await self._attempt(key, reconcile_id, deadline.activities)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -373,8 +375,8 @@ class ControllerRunner:
         timeout = self.controller.reconcile_timeout
         return Outcome(Ending.TIMED_OUT, TimeoutError(f"not done within {timeout:g} s"))
 
-    async def _attempt(self, key: Key, reconcile_id: str, run: Run) -> object:
-        with self._writes.recording(key) as writes, run:
+    async def _attempt(self, key: Key, reconcile_id: str, activities: Activities) -> object:
+        with self._writes.recording(key) as writes, activities:
             if not self.primary.has_synced:
                 self._inputs.check()
             elif writes and self._inputs.complete():
@@ -384,24 +386,21 @@ class ControllerRunner:
                 self._sets.forget(key)
             else:
                 self._client.saw(obj.metadata)
-            ctx = Context(
+            run = Run(
                 key=key,
                 form=self._form,
                 client=self._client,
                 reader=self.reader,
                 writes=writes,
-                events=self._events,
-                log=self._log,
+                rewrites=self._sets.rewrites,
+                activities=activities,
                 clock=self._clock,
-                run=run,
-                threads=self._threads,
                 reconcile_id=reconcile_id,
                 wanted=self.queue.wanted(key),
-                sets=self._sets,
-                remote_clusters=self._remote_clusters,
             )
-            ctx.undecodable = undecodable
-            return await self._reconcile(ctx, obj)
+            if undecodable is not None:
+                run.undecodable = undecodable
+            return await self._reconcile(run, obj)
 
     def _read(self, key: Key) -> tuple[KubeObject | None, UndecodableObject | None]:
         """The object, decoded as far as possible, and the error if only its metadata could be decoded."""

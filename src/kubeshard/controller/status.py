@@ -17,20 +17,18 @@ field, and belongs to whoever applied it last.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from kubeshard.client.client import Client
-from kubeshard.controller.merging import Rewrites
+from kubeshard.controller.run import Run
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.encoding import to_plain
 from kubeshard.core.errors import Conflict, NotFound, NotOurs, Terminal
-from kubeshard.core.objects import Form, Key, KubeObject, form_of, metadata_only
+from kubeshard.core.objects import Form, KubeObject, form_of, metadata_only
 from kubeshard.core.patches import ApplyPatch, merge_patch
 from kubeshard.core.statements import completed, conditions_of, leaves_out, stating
 from kubeshard.core.times import second_time
-from kubeshard.runtime.clock import Clock
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -43,50 +41,22 @@ class NoStatusSubresource(Terminal):
     """The kind has no `status` subresource."""
 
 
-class Report:
-    """What one run has stated, for `Controller.error_condition`."""
-
-    __slots__ = ("said", "stated", "type")
-
-    def __init__(self, type: str) -> None:
-        self.type = type
-        self.stated = False
-        """Whether the author's code has stated the condition."""
-        self.said: msgspec.Struct | None = None
-        """Everything that the controller states in the status, if the run has stated any."""
-
-
-class Stating(Protocol):
-    """What writing a status needs; implemented by `Context`."""
-
-    key: Key
-    form: Form[Any]
-    client: Client
-    clock: Clock
-    _rewrites: Rewrites
-    _report: Report | None
-
-    async def get(
-        self, target: type[T] | Form[T], name: str, namespace: str | None = None, /
-    ) -> T | None: ...
-
-
-async def write_status(ctx: Stating, obj: T, status: msgspec.Struct) -> T:
+async def write_status(run: Run, obj: T, status: msgspec.Struct) -> T:
     """See `Context.status`."""
     form, meta = form_of(type(obj)), obj.metadata
-    live = await ctx.get(form, meta.name, meta.namespace or None)
+    live = await run.get(form, meta.name, meta.namespace or None)
     if live is None:
         return obj
     if live.metadata.uid != meta.uid:
         raise _replaced(form, obj)
     have: Any = getattr(live, "status", None)
     _check_type(form, status, have)
-    report = ctx._report if form == ctx.form and obj.key == ctx.key else None
+    report = run.report if form == run.form and obj.key == run.key else None
     carried = None
     if report is not None:
         report.stated |= get_condition(conditions_of(status), report.type) is not None
         carried = get_condition(conditions_of(have), report.type)
-    now = second_time(ctx.clock.wall())
+    now = second_time(run.clock.wall())
     status = completed(status, have, generation=meta.generation, now=now, carried=carried)
     if report is not None:
         report.said = status
@@ -94,17 +64,17 @@ async def write_status(ctx: Stating, obj: T, status: msgspec.Struct) -> T:
         return live
     said, had = to_plain(status), {} if have is None else to_plain(have)
     target = stating(status, have)
-    differs = target is not have and _difference(ctx, form, had, target)
-    if not differs and (not leaves_out(said, had) or (meta.uid, said) in ctx._rewrites.statements):
+    differs = target is not have and _difference(run, form, had, target)
+    if not differs and (not leaves_out(said, had) or (meta.uid, said) in run.rewrites.statements):
         return live
-    written = await apply_status(ctx, live, said)
+    written = await apply_status(run, live, said)
     if written is None:
         return obj
-    _learn(ctx, form, said, written, status)
+    _learn(run, form, said, written, status)
     return written
 
 
-async def apply_status(ctx: Stating, live: T, said: Mapping[str, Any]) -> T | None:
+async def apply_status(run: Run, live: T, said: Mapping[str, Any]) -> T | None:
     """Replaces what the controller states in the object's status with this, and returns the object, or None if it is
     gone. Raises NoStatusSubresource, Conflict and other ApiErrors.
 
@@ -116,7 +86,7 @@ async def apply_status(ctx: Stating, live: T, said: Mapping[str, Any]) -> T | No
     where = (meta.name, meta.namespace or None)
     for tries_left in reversed(range(TRIES)):
         try:
-            return await ctx.client.patch(
+            return await run.client.patch(
                 form, *where, _body(live, said), base=live, subresource="status", force=True
             )
         except NotFound:
@@ -127,13 +97,13 @@ async def apply_status(ctx: Stating, live: T, said: Mapping[str, Any]) -> T | No
             if not tries_left:
                 raise
         try:
-            live = await ctx.client.get(form, *where)
+            live = await run.client.get(form, *where)
         except NotFound:
             return None
         if live.metadata.uid != meta.uid:
             raise _replaced(form, live)
     try:
-        await ctx.client.get(metadata_only(form.kind), *where)
+        await run.client.get(metadata_only(form.kind), *where)
     except NotFound:
         return None
     raise NoStatusSubresource(
@@ -167,17 +137,17 @@ def _check_type(form: Form[Any], status: object, have: object) -> None:
         )
 
 
-def _difference(ctx: Stating, form: Form[Any], had: Mapping[str, Any], target: Any) -> dict[str, Any]:
+def _difference(run: Run, form: Form[Any], had: Mapping[str, Any], target: Any) -> dict[str, Any]:
     """The part of the target that the server does not have, and that it is not known to rewrite."""
     patch = {"status": merge_patch(had, to_plain(target))}
-    left = ctx._rewrites.without_known(form.kind, patch, {"status": had})
+    left = run.rewrites.without_known(form.kind, patch, {"status": had})
     found: dict[str, Any] = left.get("status") or {}
     return found
 
 
-def _learn(ctx: Stating, form: Form[Any], said: dict[str, Any], written: Any, status: Any) -> None:
+def _learn(run: Run, form: Form[Any], said: dict[str, Any], written: Any, status: Any) -> None:
     has = {} if written.status is None else to_plain(written.status)
     again = merge_patch(has, to_plain(stating(status, written.status)))
     if again:
-        ctx._rewrites.learn(form.kind, {"status": said}, {"status": again}, {"status": has})
-    ctx._rewrites.statements.note(written.metadata.uid, said, there_is_more=leaves_out(said, has))
+        run.rewrites.learn(form.kind, {"status": said}, {"status": again}, {"status": has})
+    run.rewrites.statements.note(written.metadata.uid, said, there_is_more=leaves_out(said, has))

@@ -33,8 +33,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from kubeshard.cache.deltas import Updated, current
-from kubeshard.controller.context import Context
-from kubeshard.controller.reconciler import ReconcileFn, Result
+from kubeshard.controller.reconciler import Result, RunFn
+from kubeshard.controller.run import Run
 from kubeshard.controller.when import Predicate, always
 from kubeshard.core.errors import ApiError, Conflict, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
@@ -90,14 +90,14 @@ class Handovers:
         self.shard = shard
         self.sharded_kind = sharded_kind
 
-    def sharded(self, inner: ReconcileFn) -> ReconcileFn:
+    def sharded(self, inner: RunFn) -> RunFn:
         """One controller's reconcile as a shard runs it: for `Controller.guarded`, called once per controller."""
         return _Sharded(self, inner)
 
-    def asked_for(self, kind: Kind, ctx: Context) -> None:
+    def asked_for(self, kind: Kind, run: Run) -> None:
         """Called when a run sees the drain label."""
-        since = min((cause.since for cause in ctx.why), default=self._clock.monotonic())
-        self._asked.setdefault((kind.group_kind, ctx.key), since)
+        since = min((cause.since for cause in run.why), default=self._clock.monotonic())
+        self._asked.setdefault((kind.group_kind, run.key), since)
 
     def not_asked_for(self, kind: GroupKind, key: Key) -> None:
         if self._asked:
@@ -142,49 +142,49 @@ class Handovers:
 class _Sharded:
     """One controller's reconcile function."""
 
-    def __init__(self, handovers: Handovers, inner: ReconcileFn) -> None:
+    def __init__(self, handovers: Handovers, inner: RunFn) -> None:
         self._handovers = handovers
         self._inner = inner
         self._first_runs = FirstRuns()
         self._following = False
 
-    async def __call__(self, ctx: Context, obj: KubeObject | None) -> Result | None:
-        self._follow(ctx)
-        handovers, kind = self._handovers, ctx.form.kind.group_kind
+    async def __call__(self, run: Run, obj: KubeObject | None) -> Result | None:
+        self._follow(run)
+        handovers, kind = self._handovers, run.form.kind.group_kind
         if obj is None or not (handovers.ours(obj.metadata) and handovers.draining(obj.metadata)):
-            handovers.not_asked_for(kind, ctx.key)
+            handovers.not_asked_for(kind, run.key)
         if obj is None:
-            return await self._run(ctx, None)
-        if not handovers.stale_guard.admits(kind, ctx.key, obj.metadata.resource_version):
-            if not self._undone(ctx):
+            return await self._work(run, None)
+        if not handovers.stale_guard.admits(kind, run.key, obj.metadata.resource_version):
+            if not self._undone(run):
                 return None
-            handovers.stale_guard.forget(kind, ctx.key)
+            handovers.stale_guard.forget(kind, run.key)
         if not handovers.ours(obj.metadata):
             return None
-        if ctx._run.in_flight.sealed(kind, ctx.key):
+        if run.activities.in_flight.sealed(kind, run.key):
             return Result(requeue_after=COME_BACK)
         if handovers.draining(obj.metadata):
-            return await self._acknowledge(ctx, obj)
-        handovers.losses.kept(kind, ctx.key)
-        return await self._run(ctx, obj)
+            return await self._acknowledge(run, obj)
+        handovers.losses.kept(kind, run.key)
+        return await self._work(run, obj)
 
-    def _undone(self, ctx: Context) -> bool:
+    def _undone(self, run: Run) -> bool:
         """Whether a copy that is older than the floor is valid nevertheless: everything was listed since."""
-        lifted = self._handovers.stale_guard.required_since(ctx.form.kind.group_kind, ctx.key)
-        informers = ctx.cache.informers_of(ctx.form.kind)
-        return lifted is not None and all(i.read_after(ctx.key.namespace, lifted) for i in informers)
+        lifted = self._handovers.stale_guard.required_since(run.form.kind.group_kind, run.key)
+        informers = run.cache.informers_of(run.form.kind)
+        return lifted is not None and all(i.read_after(run.key.namespace, lifted) for i in informers)
 
-    async def _run(self, ctx: Context, obj: KubeObject | None) -> Result | None:
-        kind, key, stale_guard = ctx.form.kind.group_kind, ctx.key, self._handovers.stale_guard
+    async def _work(self, run: Run, obj: KubeObject | None) -> Result | None:
+        kind, key, stale_guard = run.form.kind.group_kind, run.key, self._handovers.stale_guard
         began = stale_guard.required_since(kind, key)
-        with ctx._run.working():
+        with run.activities.working():
             try:
                 arrival = self._first_runs.pending(key)
-                if arrival is None or obj is None or ctx.undecodable is not None:
-                    return await self._inner(ctx, obj)
-                return await self._first(ctx, arrival)
+                if arrival is None or obj is None or run.undecodable is not None:
+                    return await self._inner(run, obj)
+                return await self._first(run, arrival)
             finally:
-                ctx._run.left(
+                run.activities.left(
                     lambda: (
                         None
                         if stale_guard.required_since(kind, key) == began
@@ -192,42 +192,42 @@ class _Sharded:
                     )
                 )
 
-    async def _first(self, ctx: Context, arrival: str) -> Result | None:
+    async def _first(self, run: Run, arrival: str) -> Result | None:
         """A run with live reads. If the object turns out to be gone, reassigned or drained, the cache will show that
         soon, which triggers the next run.
         """
         try:
-            live = await ctx.client.get(ctx.form, ctx.key.name, ctx.key.namespace)
+            live = await run.client.get(run.form, run.key.name, run.key.namespace)
         except NotFound:
             return None
         except ApiError as error:
             raise _explained("error retrieving object for determining responsibility", error) from error
         if not self._handovers.ours(live.metadata) or self._handovers.draining(live.metadata):
             return None
-        result = await self._inner(ctx._reading_live(self._handovers.sharded_kind), live)
-        self._first_runs.settle(ctx.key, arrival)
+        result = await self._inner(run.reading_live(self._handovers.sharded_kind), live)
+        self._first_runs.settle(run.key, arrival)
         return result
 
-    async def _acknowledge(self, ctx: Context, obj: KubeObject) -> Result | None:
-        handovers, kind, key = self._handovers, ctx.form.kind, ctx.key
+    async def _acknowledge(self, run: Run, obj: KubeObject) -> Result | None:
+        handovers, kind, key = self._handovers, run.form.kind, run.key
         form = metadata_only(kind)
         conflict: ApiError | None = None
-        handovers.asked_for(kind, ctx)
+        handovers.asked_for(kind, run)
         for attempt in range(TRIES):
             try:
                 if conflict is not None or (attempt == 0 and handovers.returning(obj.metadata)):
-                    live = await ctx.client.get(form, key.name, key.namespace)
+                    live = await run.client.get(form, key.name, key.namespace)
                     if not handovers.ours(live.metadata) or not handovers.draining(live.metadata):
                         return None  # the cache will show it soon
                     obj = live
                 handovers.stale_guard.require(kind.group_kind, key, obj.metadata.resource_version)
                 async with asyncio.timeout(IDLE_PATIENCE):
-                    await ctx._run.in_flight.idle(kind.group_kind, key)
-                if ctx._run.in_flight.sealed(kind.group_kind, key):
+                    await run.activities.in_flight.idle(kind.group_kind, key)
+                if run.activities.in_flight.sealed(kind.group_kind, key):
                     return Result(requeue_after=COME_BACK)  # another controller of the kind was faster
                 handovers.losses.released(kind.group_kind, key)
-                with ctx._run.sealing():
-                    after = await self._give_away(ctx, obj, by_version=attempt < TRIES_BY_VERSION)
+                with run.activities.sealing():
+                    after = await self._give_away(run, obj, by_version=attempt < TRIES_BY_VERSION)
             except TimeoutError:
                 return Result(requeue_after=COME_BACK)
             except NotFound:
@@ -246,31 +246,31 @@ class _Sharded:
         assert conflict is not None
         raise _explained("error draining object", conflict) from conflict
 
-    async def _give_away(self, ctx: Context, obj: KubeObject, *, by_version: bool) -> ObjectMeta:
+    async def _give_away(self, run: Run, obj: KubeObject, *, by_version: bool) -> ObjectMeta:
         """Releases the object and returns its metadata. Raises Conflict if a guard of the patch fails; with a fenced
         client also NotOurs.
         """
-        handovers, kind, key = self._handovers, ctx.form.kind, ctx.key
+        handovers, kind, key = self._handovers, run.form.kind, run.key
         patch: MergePatch | JsonPatch
         if by_version:
             patch = handovers.acknowledgement(obj.metadata)
         else:
             patch = handovers.acknowledgement_of_any_version(obj.metadata)
-        client, form = ctx.client, metadata_only(kind)
+        client, form = run.client, metadata_only(kind)
         # The webhook knows an acknowledgement by the shard's name.
         after = await client.patch(
             form, key.name, key.namespace, patch, base=obj, field_manager=handovers.shard
         )
         return after.metadata
 
-    def _follow(self, ctx: Context) -> None:
+    def _follow(self, run: Run) -> None:
         if self._following:
             return
         self._following = True
-        for informer in ctx.cache.informers_of(ctx.form.kind):
-            if informer.form == ctx.form:
+        for informer in run.cache.informers_of(run.form.kind):
+            if informer.form == run.form:
                 self._first_runs.follow(informer)
-                self._handovers.losses.follow(informer, ctx.key.cluster)
+                self._handovers.losses.follow(informer, run.key.cluster)
 
 
 def _explained(what: str, error: ApiError) -> ApiError:

@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from kubeshard.cache.errors import UndeclaredKind
 from kubeshard.cache.informer import Informer
-from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.cache.store import Store
-from kubeshard.client.client import Client
 from kubeshard.client.discovery import KindNotServed
 from kubeshard.controller.desired.applyset import (
     ID,
@@ -42,14 +40,14 @@ from kubeshard.controller.desired.execution import Execution, Immutable
 from kubeshard.controller.desired.members import Member, members_of
 from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, plan_of
 from kubeshard.controller.merging import Rewrites
-from kubeshard.controller.reader import ControllerReader
+from kubeshard.controller.run import Run
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import (
     ApiError,
     Conflict,
     Terminal,
 )
-from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of, metadata_only
 from kubeshard.core.selectors import Selector
@@ -124,23 +122,21 @@ class DesiredSets:
         """Called when the controller is removed but the store remains."""
         self._known.leave(store)
 
-    async def plan(self, run: Run, reads: ControllerReader, writes: OwnWrites, request: ApplyRequest) -> Plan:
+    async def plan(self, run: Run, request: ApplyRequest) -> Plan:
         set_ = await self._set(run, request)
         members = self._members(set_, request)
-        observed = await Observer(run, reads, writes, self._known).observe(set_, members)
+        observed = await Observer(run, self._known).observe(set_, members)
         return plan_of(set_, members, observed, self.rewrites, request.unowned)
 
-    async def apply(
-        self, run: Run, reads: ControllerReader, writes: OwnWrites, request: ApplyRequest
-    ) -> Applied:
+    async def apply(self, run: Run, request: ApplyRequest) -> Applied:
         owner, fingerprint = request.owner, _fingerprint(request.objects, request.unowned)
         whose = request.whose
-        known = self._known.applied(run.key, whose, fingerprint, owner, run.form, reads, writes, run._fresh)
+        known = self._known.applied(run, whose, fingerprint, owner)
         if known is not None:
             return known
         set_ = await self._set(run, request)
         members = self._members(set_, request)
-        observer = Observer(run, reads, writes, self._known)
+        observer = Observer(run, self._known)
         observed = await observer.observe(set_, members)
         plan = plan_of(set_, members, observed, self.rewrites, request.unowned)
         applied = await Execution(
@@ -239,28 +235,18 @@ class KnownSets:
         for known in self._known.pop(key, {}).values():
             self._changed(known.index_value)
 
-    def applied(
-        self,
-        key: Key,
-        whose: Whose,
-        fingerprint: int,
-        owner: KubeObject | None,
-        form: Form[Any],
-        reads: ControllerReader,
-        writes: OwnWrites,
-        fresh: Callable[[Kind], bool],
-    ) -> Applied | None:
+    def applied(self, run: Run, whose: Whose, fingerprint: int, owner: KubeObject | None) -> Applied | None:
         """The result of the last apply if another one would have the same result; None if that is unknown."""
-        sets = self._known.get(key)
+        sets = self._known.get(run.key)
         known = sets.get(whose) if sets is not None else None
-        if known is None or known.fingerprint != fingerprint or writes:
+        if known is None or known.fingerprint != fingerprint or run.writes:
             return None
-        for declared in reads.declared:
-            if fresh(declared.kind):
+        for declared in run.reader.declared:
+            if run.fresh(declared.kind):
                 return None
         if owner is None:
             try:
-                owner = reads.informer(form).store.get(key)
+                owner = run.reader.informer(run.form).store.get(run.key)
             except UndecodableObject:
                 return None
         return known.applied if owner is not None and known.is_said_by(owner) else None
@@ -273,31 +259,12 @@ def _index_values(obj: KubeObject) -> tuple[str, ...]:
     return (f"{labels[PART_OF]}/{labels.get(SET, '')}",)
 
 
-class Run(Protocol):
-    """The part of `Context` that a set needs."""
-
-    @property
-    def key(self) -> Key: ...
-    @property
-    def form(self) -> Form[Any]: ...
-    @property
-    def client(self) -> Client: ...
-    @property
-    def _rewrites(self) -> Rewrites: ...
-    @property
-    def _fresh(self) -> Callable[[Kind], bool]: ...
-
-    async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None: ...
-
-
 class Observer:
     """Finds the objects for one run."""
 
-    def __init__(self, run: Run, reads: ControllerReader, writes: OwnWrites, known: KnownSets) -> None:
+    def __init__(self, run: Run, known: KnownSets) -> None:
         self._known = known
         self._run = run
-        self._reads = reads
-        self._writes = writes
 
     async def filed(
         self, set_: ApplySet, wanted: Container[GroupKind]
@@ -306,13 +273,13 @@ class Observer:
         Views of caches change with them: read them at once.
         """
         found: dict[Form[Any], Mapping[Key, KubeObject]] = {}
-        for form in self._reads.declared:
-            if not self._run._fresh(form.kind):
+        for form in self._run.reader.declared:
+            if not self._run.fresh(form.kind):
                 informer = await self._settled(form)
                 await self._known.follow(informer)
                 found[form] = self._known.filed(informer.store, set_)
             elif form.kind.group_kind in wanted:
-                listed = await self._reads.list_live(
+                listed = await self._run.reader.list_live(
                     self._run.client, form, ALL, index=None, labels=_selector(set_)
                 )
                 found[form] = {obj.key: obj for obj in listed}
@@ -321,9 +288,9 @@ class Observer:
     def shown_by_caches(self, set_: ApplySet, objects: Sequence[KubeObject]) -> bool:
         """Whether the caches have exactly these objects for the set at this moment."""
         shown: set[int] = set()
-        for form in self._reads.declared:
-            store = self._reads.informer(form).store
-            if self._run._fresh(form.kind) or not self._known.follows(store):
+        for form in self._run.reader.declared:
+            store = self._run.reader.informer(form).store
+            if self._run.fresh(form.kind) or not self._known.follows(store):
                 return False
             shown |= {*map(id, self._known.filed(store, set_).values())}
         return shown == {*map(id, objects)}
@@ -338,7 +305,7 @@ class Observer:
         marked |= {address_of(obj): obj for obj in self._undecodable(set_, filed)}
         unseen: dict[Address, Exception] = {}
         if not memory.within(wanted):
-            marked |= {address_of(obj): obj for obj in await self._elsewhere(set_, memory, unseen)}
+            marked |= {address_of(obj): obj for obj in await self._unwatched(set_, memory, unseen)}
         live: dict[Address, KubeObject] = {}
         unreadable: dict[Address, Exception] = {}
         for address, member in members.items():
@@ -354,7 +321,7 @@ class Observer:
         return Observed(live, marked.values(), unreadable, unseen)
 
     def _check_shown(self, member: Member[Any]) -> None:
-        metadata, scope = member.obj.metadata, self._reads.declared.get(form_of(type(member.obj)))
+        metadata, scope = member.obj.metadata, self._run.reader.declared.get(form_of(type(member.obj)))
         if scope is not None and not scope.labels.matches(metadata.labels):
             raise Terminal(
                 f"{member.address} would be invisible: the controller's watch of {member.address.kind.kind} shows only "
@@ -363,21 +330,21 @@ class Observer:
 
     async def _settled(self, form: Form[Any]) -> Informer[Any]:
         """The informer, once it shows what runs for this key wrote."""
-        informer = self._reads.informer(form)
+        informer = self._run.reader.informer(form)
         if not informer.has_synced:
-            await self._reads.filled(form)
-        if self._writes:
-            await self._writes.settled(self._reads.cache, form)
+            await self._run.reader.filled(form)
+        if self._run.writes:
+            await self._run.writes.settled(self._run.cache, form)
         return informer
 
     def _undecodable(self, set_: ApplySet, forms: Iterable[Form[Any]]) -> Iterator[PartialObject]:
         """Members that no longer fit their class, which can still be deleted."""
         for form in forms:
-            for error in self._reads.informer(form).store.undecodable.values():
+            for error in self._run.reader.informer(form).store.undecodable.values():
                 if error.partial is not None and set_.marks(error.partial):
                     yield error.partial
 
-    async def _elsewhere(
+    async def _unwatched(
         self, set_: ApplySet, memory: Memory, unseen: dict[Address, Exception]
     ) -> list[KubeObject]:
         """Marked objects of kinds, and in namespaces, that this version of the program does not watch. Collects in
@@ -387,7 +354,7 @@ class Observer:
         for group_kind in sorted(memory.kinds):
             watched = [
                 (form.kind, scope)
-                for form, scope in self._reads.declared.items()
+                for form, scope in self._run.reader.declared.items()
                 if form.kind.group_kind == group_kind
             ]
             if any(scope.namespaces is ALL or not kind.namespaced for kind, scope in watched):

@@ -1,0 +1,163 @@
+"""One run of a reconciler, as the framework sees it. Its author sees a `Context`.
+
+A run has its own view of the cluster: what it reads includes what it and earlier runs for the same key wrote. In the
+first run of a new shard this view is the API server instead of the cache, because the cache may not yet show what the
+previous shard wrote (`reading_live`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.own_writes import OwnWrites
+from kubeshard.client.client import Client
+from kubeshard.controller.in_flight import Activities
+from kubeshard.controller.merging import Rewrites
+from kubeshard.controller.reader import ControllerReader
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import NotFound
+from kubeshard.core.kinds import Kind
+from kubeshard.core.namespaces import AllNamespaces, namespace_of, namespaces_of
+from kubeshard.core.objects import Form, Key, KubeObject, form_of
+from kubeshard.core.selectors import Selector
+from kubeshard.runtime.clock import Clock
+from kubeshard.workqueue.reasons import Cause, Wanted
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class Report:
+    """What one run has stated, for `Controller.error_condition`."""
+
+    __slots__ = ("said", "stated", "type")
+
+    def __init__(self, type: str) -> None:
+        self.type = type
+        self.stated = False
+        """Whether the author's code has stated the condition."""
+        self.said: msgspec.Struct | None = None
+        """Everything that the controller states in the status, if the run has stated any."""
+
+
+def from_cache(_: Kind) -> bool:
+    """Reads no kind live."""
+    return False
+
+
+class Run:
+    """`activities`: what it has in flight. `writes`: what it and earlier runs for the key wrote and the caches do not
+    show yet. `rewrites`: how the API server stores what the controller sends.
+    """
+
+    fresh: Callable[[Kind], bool] = staticmethod(from_cache)
+    """The kinds that `get` and `list` read from the API server instead of the cache."""
+    unfinished = ""
+    """A human-readable note of which part of the object's deletion is in progress; set by finalizers."""
+    report: Report | None = None
+    """What this run has reported about its outcome (`Controller.error_condition`)."""
+    undecodable: UndecodableObject | None = None
+    """Why only the object's metadata could be decoded. Only a controller's guards see such objects."""
+    lasting = False
+    """Whether this stands for a task that outlives runs."""
+
+    def __init__(
+        self,
+        *,
+        key: Key,
+        form: Form[Any],
+        client: Client,
+        reader: ControllerReader,
+        writes: OwnWrites,
+        rewrites: Rewrites,
+        activities: Activities,
+        clock: Clock,
+        reconcile_id: str = "",
+        wanted: Wanted | None = None,
+    ) -> None:
+        self.key = key
+        self.form = form
+        self.client = client
+        self.reader = reader
+        self.writes = writes
+        self.rewrites = rewrites
+        self.activities = activities
+        self.clock = clock
+        self.reconcile_id = reconcile_id
+        self.wanted = wanted
+
+    @property
+    def why(self) -> tuple[Cause, ...]:
+        return () if self.wanted is None else self.wanted.causes
+
+    @property
+    def cache(self) -> Cache:
+        return self.reader.cache
+
+    async def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
+        """See `Context.get`."""
+        informer = self.reader.informer(target)
+        form = informer.form
+        place = namespace_of(form.kind, name, namespace, self.key.namespace)
+        if self.fresh is not from_cache and self.fresh(form.kind):
+            try:
+                return await self.client.get(form, name, place)
+            except NotFound:
+                return None
+        if not informer.has_synced:
+            await self.reader.filled(form)
+        if self.writes:
+            await self.writes.settled(self.cache, form)
+        return self.reader.get_from(informer, name, place)
+
+    async def list(
+        self,
+        target: type[T] | Form[T],
+        namespace: str | AllNamespaces | None = None,
+        *,
+        index: tuple[str, str] | None = None,
+        labels: Selector | None = None,
+    ) -> Sequence[T]:
+        """See `Context.list`."""
+        form = form_of(target)
+        place = namespaces_of(form.kind, namespace, own=self.key.namespace)
+        if self.fresh(form.kind):
+            self.reader.informer(form)
+            return await self.reader.list_live(self.client, form, place, index=index, labels=labels)
+        if not self.reader.informer(form).has_synced:
+            await self.reader.filled(form)
+        if self.writes:
+            await self.writes.settled(self.cache, form)
+        return self.reader.list(form, place, index=index, labels=labels)
+
+    def reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Run:
+        """A copy of this run that reads these kinds live. It is for the first reconcile after the object became ours,
+        when the cache may not yet show what its previous shard wrote.
+        """
+        live = copy.copy(self)
+        live.fresh = kinds
+        return live
+
+    def for_a_task(self) -> Run:
+        """What a task that outlives this run has instead: its activities, threads and own writes are not the run's."""
+        lasting = copy.copy(self)
+        lasting.activities = self.activities.another()
+        lasting.writes = OwnWrites(self.clock)
+        lasting.lasting = True
+        lasting.fresh, lasting.report, lasting.wanted = from_cache, None, None
+        return lasting
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """What this task writes belongs to this run until the block ends."""
+        with self.writes.recording(), self.activities:
+            yield
+
+    def prune(self) -> None:
+        """Forgets writes that the cache has caught up with."""
+        self.writes.prune(self.cache)
