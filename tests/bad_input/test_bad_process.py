@@ -11,7 +11,7 @@ from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import parse_time
 from kubeshard.shard.identity import Incarnation, ShardIdentity
-from kubeshard.shard.shard_claim import ShardClaim, Takeover
+from kubeshard.shard.shard_lease import ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding import LeaseBook
 

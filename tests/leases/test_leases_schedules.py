@@ -24,7 +24,7 @@ from kubeshard.leases.state_machine import Create, Done, Get, LeaseStateMachine,
 from kubeshard.leases.timing import Timing
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.identity import Incarnation, ShardIdentity
-from kubeshard.shard.shard_claim import ShardClaim, Takeover
+from kubeshard.shard.shard_lease import ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.testing.virtual_time import run_virtual
 

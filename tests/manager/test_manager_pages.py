@@ -17,7 +17,7 @@ from kubeshard.core import Terminal
 from kubeshard.manager.health import Check, Checks, ping
 from kubeshard.manager.http import pages_app
 from kubeshard.manager.metrics import Metrics
-from kubeshard.manager.metrics_auth import REMEMBERED, MetricsAuth
+from kubeshard.manager.metrics_access import REMEMBERED, MetricsAuth
 from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.runtime.asgi import AsgiApp
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError

@@ -21,7 +21,7 @@ from kubeshard.core.builtin import LeaseSpec
 from kubeshard.core.errors import NotFound, Unprepared
 from kubeshard.core.times import micro_time
 from kubeshard.manager.config_file import parse_config
-from kubeshard.manager.metrics_auth import MetricsAuth
+from kubeshard.manager.metrics_access import MetricsAuth
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues

@@ -19,7 +19,7 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import Incarnation, ShardFence, ShardIdentity, Takeover
 from kubeshard.shard.reclaiming import PATIENCE, reclaim
-from kubeshard.shard.shard_claim import RETURNING_ANNOTATION
+from kubeshard.shard.shard_lease import RETURNING_ANNOTATION
 from kubeshard.sharding import shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 from kubeshard.simulation.processes import Network, Process

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from kubeshard.core.objects import KubeObject
-    from kubeshard.manager.deployment_needs import Converting
+    from kubeshard.manager.servers import Converting
 
 
 class _ShowsByDefault(click.Group):

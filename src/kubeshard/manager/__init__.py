@@ -12,7 +12,7 @@ from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.manager.rights import RightLost
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.running import run
-from kubeshard.manager.serving import ClientServer, Server
+from kubeshard.manager.servers import ClientServer, Server
 
 __all__ = [
     "ClientServer",

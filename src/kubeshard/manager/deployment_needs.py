@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from kubeshard.controller.controller import Controller
 from kubeshard.manager.pages import StatusPages
+from kubeshard.manager.servers import BehindService, Converting
 
 
 class DeploymentNeeds(NamedTuple):
@@ -22,34 +23,6 @@ class DeploymentNeeds(NamedTuple):
     """The required Services, each with the process's port behind its port 443, and its namespace if that is decided."""
     conversions: Mapping[str, Converting]
     """The servers that convert between the versions of a kind, by the name of its definition."""
-
-
-@runtime_checkable
-class BehindService(Protocol):
-    """A server that is called through a Service."""
-
-    @property
-    def behind(self) -> tuple[str, int, str | None] | None:
-        """The Service's name, the port of the process, and the Service's namespace unless it is the pod's; None if it
-        is not called through a Service.
-        """
-        ...
-
-
-@runtime_checkable
-class Converting(Protocol):
-    """A server that converts objects between the versions of their kinds."""
-
-    @property
-    def converted(self) -> Collection[str]:
-        """The names of the kinds' definitions."""
-        ...
-
-    def converting(self, definition: str, namespace: str) -> Mapping[str, Any]:
-        """What the definition needs: `spec.conversion`, and annotations if something else brings the certificate's
-        authority. `namespace` is that of the server's Service, if the server does not say it itself.
-        """
-        ...
 
 
 def deployment_needs(

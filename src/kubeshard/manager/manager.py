@@ -78,7 +78,7 @@ from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.manager.rights import holding
 from kubeshard.manager.roles import manager_grants
 from kubeshard.manager.runnable import Runnable, Stop, beside
-from kubeshard.manager.serving import AnyServer, registries, serving, unready_checks
+from kubeshard.manager.servers import AnyServer, registries, serving, unready_checks
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import REAL_WORLD, World
 

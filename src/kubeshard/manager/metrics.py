@@ -34,9 +34,8 @@ from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.metrics import TriggerStep
 from kubeshard.controller.outcomes import Ending, Outcome
 from kubeshard.leases.renewer import RENEWAL_FAILURES, RenewalFailure
-from kubeshard.manager.exposition import render
 from kubeshard.manager.http import Page, Request
-from kubeshard.manager.series import Counts, Durations, Levels
+from kubeshard.manager.series import Counts, Durations, Levels, render
 from kubeshard.version import __version__
 from kubeshard.workqueue.queue import WorkQueue
 

@@ -13,7 +13,7 @@ from kubeshard.manager.debug_page import DebugAccess, debug_page
 from kubeshard.manager.health import Check, Checks, ping
 from kubeshard.manager.http import Listener, pages_app
 from kubeshard.manager.metrics import Metrics
-from kubeshard.manager.metrics_auth import MetricsAuth
+from kubeshard.manager.metrics_access import MetricsAuth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import KubeObject
 from kubeshard.crd.declaring import declared
 from kubeshard.crd.defining import definition
-from kubeshard.manager.deployment_needs import Converting
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.roles import roles
+from kubeshard.manager.servers import Converting
 from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_policy, service_monitor
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
 from kubeshard.manifests.sharder import COMPONENT_LABEL

@@ -16,12 +16,10 @@ Not covered: effects outside the API server while the whole virtual machine is p
 same objects with another ServiceAccount; aggregated API servers without generic admission.
 """
 
-from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.handover import FirstRuns, StaleGuard
 from kubeshard.shard.identity import Incarnation, ShardIdentity, identify
 from kubeshard.shard.reclaiming import reclaim
-from kubeshard.shard.shard_claim import Takeover
-from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
+from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
 from kubeshard.shard.sharding import Sharding
 from kubeshard.shard.timing import LeaseTiming, scaled
 from kubeshard.shard.wrapper import Handovers, shard_predicate

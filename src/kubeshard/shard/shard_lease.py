@@ -1,11 +1,21 @@
-"""A shard's Lease as the main loop uses it: held for the time of an `async with` block.
+"""A shard's Lease: what it writes there, when it may acquire it, how it is held, and how writes prove it.
+
+| holder | incarnation | patience |
+|---|---|---|
+| nobody | | none |
+| this shard's name | none, this process's, or that of a process that must be gone | none |
+| this shard's name | another process's | twice the record's duration |
+| a sharder | | the record's duration; none with `Takeover.AT_ONCE` |
+| anybody else | | infinite: a mistake in the set-up |
+
+The main loop holds it for the time of an `async with` block:
 
     lease = ShardLease(identify("my-ring", world=client.world), client)
     async with lease.held(health) as held:
         if held.returning:                # others may have considered this shard dead
             await reclaim(client.fenced(...), lease.shard, places)
             held.objects_reclaimed()
-        ...                                 # start controllers; stop them when `await held.lost()` returns
+        ...                               # start controllers; stop them when `await held.lost()` returns
         held.stopped_cleanly()            # only when no worker, task or thread will write again
 
 Guaranteed: the block is entered only when the Lease is ours; it is released (holder "", one second) only after
@@ -13,24 +23,130 @@ Guaranteed: the block is entered only when the Lease is ours; it is released (ho
 process that does not leave the block in time is killed. Not guaranteed: that the block's body stops, which is up to its
 author.
 
+`ShardFence` is the proof in every write: the Lease has not expired, and the object is still ours. The client does the
+work (`Client.fenced`): it adds to each write of a sharded kind the condition that the API server checks in the same
+transaction: the resourceVersion of an object that had our label, or a `test` of the label itself.
+
 The Lease is renewed in a separate thread with its own connection: see docs/design/lease-thread-and-watchdog.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import math
+from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager
+from enum import Enum
+
+from msgspec.structs import replace
 
 from kubeshard.client.client import Client
+from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.kinds import GroupResource, Kind
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.leases.claim import Claim, Patience
 from kubeshard.leases.held_lease import HeldLease
 from kubeshard.leases.renewer import LeaseMetrics, LeaseRenewer, NoLeaseMetrics
 from kubeshard.leases.state_machine import LeaseStateMachine
-from kubeshard.runtime.watchdog import NoSignals
+from kubeshard.runtime.watchdog import NoSignals, ended_by_watchdog
 from kubeshard.runtime.world import World
 from kubeshard.shard.identity import ShardIdentity
-from kubeshard.shard.shard_claim import ShardClaim, Takeover
-from kubeshard.shard.timing import LeaseTiming
+from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
+from kubeshard.sharding.names import INCARNATION_ANNOTATION, RING_LABEL, SHARDER_IDENTITY, WATCHDOG_ANNOTATION
+
+RETURNING_ANNOTATION = "alpha.sharding.timebertt.dev/returning"
+"""On a Lease that was acquired after the name had been given up, until its holder has reclaimed the objects with that
+name (`reclaim`): if the process ends before that, its successor must do it.
+"""
+
+
+class Takeover(Enum):
+    """When a Lease that a sharder took from a shard of this name may be taken back."""
+
+    AFTER_RECORD = "after-record"
+    """After the record's duration since it was first seen here: meanwhile others get the objects."""
+    AT_ONCE = "at-once"
+    """For use with kubeshard's sharder only, if getting the shard back is more important than serving its objects at
+    once. During a pass that has already started, the Go sharder continues to take objects from a shard that is back.
+    """
+
+
+class ShardClaim(Claim):
+    """The claim of one process of one shard. `armed`: whether a watchdog ends the process at its deadline."""
+
+    def __init__(
+        self, shard: ShardIdentity, timing: LeaseTiming, takeover: Takeover, *, armed: bool = False
+    ) -> None:
+        super().__init__(shard.namespace, shard.name, shard.name, timing)
+        self.returning = False
+        """Whether the name may have appeared unused to others before we acquired the Lease."""
+        self.reclaimed = False
+        """Whether others that saw it unused can no longer take an object from us. May be read from any thread."""
+        self._shard = shard
+        self._takeover = takeover
+        self._armed = armed
+
+    def ours(self, lease: Lease) -> bool:
+        return super().ours(lease) and _incarnation(lease) in ("", str(self._shard.incarnation))
+
+    def whose(self, lease: Lease) -> str:
+        if super().ours(lease):
+            return f"another process ({_incarnation(lease)}) holds the Lease under this shard's name"
+        return super().whose(lease)
+
+    def patience(self, lease: Lease) -> Patience:
+        written = lease.spec.lease_duration_seconds or self.timing.lease_duration
+        duration = min(max(written, SHORTEST_LEASE), LONGEST_LEASE)
+        if super().ours(lease):
+            rival = _incarnation(lease)
+            if self._shard.incarnation.outlived(rival):
+                return Patience()
+            return Patience(
+                2 * duration,
+                f"another process ({rival.strip('/')}) may still act under this shard's name: waiting until it has not "
+                f"renewed the Lease for {2 * duration:g}s; if it is to stay, give this shard another name",
+            )
+        if lease.spec.holder_identity != SHARDER_IDENTITY:
+            return Patience(
+                math.inf,
+                f"Lease {self} is held by {lease.spec.holder_identity!r}, which is neither this shard nor a sharder: "
+                "give this shard another name",
+            )
+        if self._takeover is Takeover.AT_ONCE:
+            return Patience()
+        return Patience(duration, "a sharder took the Lease")
+
+    def taking(self, found: Lease | None) -> None:
+        super().taking(found)
+        self.returning = (
+            found is None or not super().ours(found) or bool(found.metadata.annotation(RETURNING_ANNOTATION))
+        )
+
+    def fate(self, lease: Lease) -> str:
+        seconds = lease.metadata.annotation(WATCHDOG_ANNOTATION)
+        return ended_by_watchdog(seconds) if seconds else "unknown: it had no watchdog"
+
+    def metadata(self, found: ObjectMeta, *, held: bool) -> ObjectMeta:
+        annotations = dict(found.annotations or {})
+        if held:
+            annotations[INCARNATION_ANNOTATION] = str(self._shard.incarnation)
+        else:  # a successor in Go would keep it, and does not sign its acknowledgements
+            annotations.pop(INCARNATION_ANNOTATION, None)
+        if held and self.returning and not self.reclaimed:
+            annotations[RETURNING_ANNOTATION] = "true"
+        else:
+            annotations.pop(RETURNING_ANNOTATION, None)
+        if held and self._armed:
+            annotations[WATCHDOG_ANNOTATION] = f"{self.timing.renew_deadline:g}"
+        else:
+            annotations.pop(WATCHDOG_ANNOTATION, None)
+        labels = {**(found.labels or {}), RING_LABEL: self._shard.ring}
+        return replace(super().metadata(found, held=held), labels=labels, annotations=annotations)
+
+
+def _incarnation(lease: Lease) -> str:
+    return lease.metadata.annotation(INCARNATION_ANNOTATION)
+
 
 USER_AGENT = "shard-lease"
 """The suffix of the user agent of Lease requests."""
@@ -124,3 +240,25 @@ class ShardLease:
         )
         async with renewer.held(world.thread(USER_AGENT), release=not self._keep_on_stop):
             yield held
+
+
+class ShardFence:
+    """The `kubeshard.client.fence.Fence` of one shard. `check` is `HeldShardLease.check`, or anything else that raises
+    NotOurs in time.
+    """
+
+    def __init__(
+        self, shard: ShardIdentity, resources: Container[GroupResource], check: Callable[[], None]
+    ) -> None:
+        self.label_key = shard.label
+        self.shard = shard.name
+        self._resources = resources
+        self._check = check
+
+    def covers(self, kind: Kind) -> bool:
+        """Whether the ring shards the kind, as a main or a controlled resource, in any version."""
+        return kind.group_resource in self._resources
+
+    def check(self) -> None:
+        """Raises NotOurs once no write may start any more."""
+        self._check()

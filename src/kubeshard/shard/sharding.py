@@ -50,7 +50,6 @@ from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.roles import EVENTS
 from kubeshard.manager.runnable import Work
 from kubeshard.runtime.logs import get_logger
-from kubeshard.shard.fence import ShardFence
 from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
 from kubeshard.shard.metrics import ShardMetrics
 from kubeshard.shard.prepared import Prepared
@@ -60,8 +59,7 @@ from kubeshard.shard.ring_resources import (
     find_resources,
     undeclared_resources,
 )
-from kubeshard.shard.shard_claim import Takeover
-from kubeshard.shard.shard_lease import HeldShardLease, ShardLease
+from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.shard.wrapper import shard_predicate
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource

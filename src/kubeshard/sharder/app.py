@@ -23,7 +23,7 @@ from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import Key
 from kubeshard.manager.connecting import connected
 from kubeshard.manager.manager import Manager
-from kubeshard.manager.metrics_certificate import self_signed
+from kubeshard.manager.metrics_access import self_signed
 from kubeshard.manager.pages import Pages
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.running import run

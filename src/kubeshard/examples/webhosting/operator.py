@@ -18,7 +18,7 @@ from kubeshard.examples.webhosting.api import OPERATOR, PHASES, PROJECT_LABEL, R
 from kubeshard.examples.webhosting.config import OperatorSettings
 from kubeshard.examples.webhosting.controller import website_controller
 from kubeshard.manager.connecting import connected
-from kubeshard.manager.metrics_certificate import self_signed
+from kubeshard.manager.metrics_access import self_signed
 from kubeshard.manager.runnable import Runnable
 from kubeshard.runtime.world import World
 from kubeshard.shard.sharding import Mode

@@ -1,12 +1,12 @@
 """Servers in a manager's process, other than its pages.
 
 A `Server` only needs the world. A `ClientServer` also uses the API server, for its certificate and its registration,
-and reports whether it can be called.
+and reports whether it can be called. `BehindService` and `Converting` say what a server needs of the manifests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from prometheus_client import CollectorRegistry
@@ -36,6 +36,34 @@ class ClientServer(Protocol):
 
     def unready(self) -> str | None:
         """The readiness check: why it cannot be called, or None."""
+        ...
+
+
+@runtime_checkable
+class BehindService(Protocol):
+    """A server that is called through a Service."""
+
+    @property
+    def behind(self) -> tuple[str, int, str | None] | None:
+        """The Service's name, the port of the process, and the Service's namespace unless it is the pod's; None if it
+        is not called through a Service.
+        """
+        ...
+
+
+@runtime_checkable
+class Converting(Protocol):
+    """A server that converts objects between the versions of their kinds."""
+
+    @property
+    def converted(self) -> Collection[str]:
+        """The names of the kinds' definitions."""
+        ...
+
+    def converting(self, definition: str, namespace: str) -> Mapping[str, Any]:
+        """What the definition needs: `spec.conversion`, and annotations if something else brings the certificate's
+        authority. `namespace` is that of the server's Service, if the server does not say it itself.
+        """
         ...
 
 

@@ -1,7 +1,7 @@
-"""Access control for metrics: the API server decides, as it does for its own endpoints.
+"""Who may read metrics, and HTTPS for them.
 
-A bearer token is authenticated by a TokenReview; a SubjectAccessReview checks that its user has `get` on the
-nonResourceURL (`/metrics`).
+The API server decides who may, as it does for its own endpoints. A bearer token is authenticated by a TokenReview; a
+SubjectAccessReview checks that its user has `get` on the nonResourceURL (`/metrics`).
 
 | request | response |
 |---|---|
@@ -14,15 +14,21 @@ Results are cached, for 60 s if positive and 10 s if not, for the 1024 most rece
 stored. Guaranteed: whatever clients send, the API server gets at most a few reviews per second and client address. Not
 guaranteed: that revoking a permission takes effect in less than 60 s.
 
+HTTPS uses a certificate that the process already serves, or a self-signed one, which encrypts, but does not
+authenticate: scrapers cannot verify it (the usual ServiceMonitor sets `insecureSkipVerify`). That one is created when
+the first client connects: importing cryptography takes 12 MiB and 30 ms, and the webhook package 8 ms, which a process
+that is never scraped does not need.
+
 RBAC: `create` on `tokenreviews` (authentication.k8s.io) and `subjectaccessreviews` (authorization.k8s.io).
 """
 
 from __future__ import annotations
 
 import hashlib
+import ssl
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import KubeshardError
@@ -30,7 +36,12 @@ from kubeshard.core.objects import KubeObject, Struct, field
 from kubeshard.manager.http import Page, respond
 from kubeshard.runtime.asgi import AsgiApp, Receive, Scope, Send
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.tls import server_context
 from kubeshard.runtime.token_bucket import TokenBucket
+from kubeshard.runtime.world import World
+
+if TYPE_CHECKING:
+    from kubeshard.webhook.certificates import ServingCertificate
 
 ALLOWED_FOR = 60.0
 REFUSED_FOR = 10.0
@@ -173,3 +184,32 @@ def _bearer_token(scope: Scope) -> str:
             scheme, _, token = value.decode("latin-1").partition(" ")
             return token.strip() if scheme.lower() == "bearer" else ""
     return ""
+
+
+def self_signed(
+    world: World, certified: Callable[[], ssl.SSLContext | None] = lambda: None
+) -> ssl.SSLContext:
+    """An SSL context for a server, with a certificate for this host. Connections get the one of `certified` instead,
+    whenever there is one.
+    """
+    serving: ServingCertificate | None = None
+
+    def greeted(connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        # Called for every connection, whether or not the client sends a server name.
+        nonlocal serving
+        if (given := certified()) is not None:
+            connection.context = given
+            return
+        if serving is None:
+            from kubeshard.webhook.certificates import ServingCertificate
+
+            serving = ServingCertificate(clock=world.clock)
+        if not serving.ready():
+            from kubeshard.webhook.selfsigned import renewed  # loads cryptography
+
+            serving.install(renewed(None, (world.host.name(),), world.clock.wall()).serving)
+        connection.context = serving.context
+
+    context = server_context(ssl.TLSVersion.TLSv1_3)
+    context.sni_callback = greeted
+    return context

@@ -12,7 +12,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import micro_time
 from kubeshard.leases.state_machine import Create, Done, Get, LeaseStateMachine, Replace, State, Wait
 from kubeshard.shard.identity import Incarnation, ShardIdentity
-from kubeshard.shard.shard_claim import RETURNING_ANNOTATION, ShardClaim, Takeover
+from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.names import (
     INCARNATION_ANNOTATION,

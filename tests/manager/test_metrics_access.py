@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeshard.manager.metrics_certificate import self_signed
+from kubeshard.manager.metrics_access import self_signed
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.issuing import new_authority
 from kubeshard.testing.virtual_time import virtual_time
@@ -77,6 +77,6 @@ async def test_scrapers_need_no_certificate_of_the_control_plane(tmp_path: Path)
 
 @pytest.mark.system
 def test_a_process_that_nobody_scrapes_does_without_the_package_of_webhooks() -> None:
-    program = "import sys, kubeshard.manager.metrics_certificate; print('kubeshard.webhook' in sys.modules)"
+    program = "import sys, kubeshard.manager.metrics_access; print('kubeshard.webhook' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
