@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -57,6 +58,45 @@ def test_a_table_in_a_docstring_has_one_row_per_line() -> None:
         if line.startswith("|") != line.endswith("|") or "| |-" in line
     ]
     assert not broken
+
+
+def test_an_item_of_a_list_in_a_docstring_is_one_item() -> None:
+    """What a formatter of docstrings that does not know lists has wrapped is found by its indentation."""
+    broken = [
+        f"{name(path)}: {line}"
+        for path in sources(ROOT)
+        if re.search(_ITEM, path.read_text(), re.M)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for line in _torn(ast.get_docstring(node) or "")
+    ]
+    assert not broken
+
+
+def test_a_torn_list_is_found() -> None:
+    assert not list(_torn("- one\n  goes on:\n  - inner\n- two\n\ntext"))
+    assert list(_torn("- one\ngoes on")) == ["goes on"]
+    assert list(_torn("- one\n  goes on;\n  - two")) == ["  - two"]
+
+
+_ITEM = r"^\s*([-*]|\d+\.) "
+
+
+def _torn(docstring: str) -> Iterator[str]:
+    """Yields lines that continue an item without its indentation, and items within one that announces none."""
+    item: int | None = None
+    before = ""
+    for line in docstring.splitlines():
+        indentation = len(line) - len(line.lstrip())
+        if not line.strip():
+            item = None
+        elif re.match(_ITEM, line):
+            if item is not None and indentation > item and not before.endswith(":"):
+                yield line
+            item = indentation
+        elif item is not None and indentation <= item:
+            yield line
+        before = line
 
 
 def test_every_folder_with_modules_is_a_package() -> None:

@@ -7,11 +7,11 @@ write when
 * the store is complete up to the written version: by its event, by any later event, by a bookmark or by a full
   list. This covers a write that moved the object out of the selector (it shows as a DELETED event, or not at
   all) and one that changed nothing;
-  * or a full list was requested after the write's response. Versions may then even be lower than before: an API
+* or a full list was requested after the write's response. Versions may then even be lower than before: an API
   server that was restored from a backup never reaches the written version again;
-  * or the store lacks the object, and no pending write put it into the scope: it will never show;
-  * a deletion: the store lacks the UID, or has it as being deleted. (A deletion without a UID cannot be checked, so
-    readers do not wait for it.)
+* or the store lacks the object, and no pending write put it into the scope: it will never show;
+* a deletion: the store lacks the UID, or has it as being deleted. (A deletion without a UID cannot be checked, so
+  readers do not wait for it.)
 
 Guaranteed: after `settled` returns, reads of that kind reflect all recorded writes to it, or newer states;
 without pending writes it does not suspend. Not guaranteed: success. If the cache stays behind, it raises

@@ -21,10 +21,11 @@ daemon that fails, or that does not end, affects no other object. `ctx.get` in a
 wrote.
 
 Not guaranteed:
+
 - that a daemon ends at once. One that swallows its cancellation keeps its object: the run that waits for it is
-reported as overdue, and no other shard gets the object meanwhile;
+  reported as overdue, and no other shard gets the object meanwhile;
 - any order between a daemon and `reconcile`, which run concurrently: if both write the same fields, leave them to
-`reconcile`;
+  `reconcile`;
 - that a daemon is notified of changes: it calls `ctx.get`, or is restarted.
 """
 

@@ -6,9 +6,9 @@ Guaranteed:
 - A key is run by one worker at a time, while all kinds that the controller reads are served (`syncing`) and all gates
   are open, and never while a thread of an earlier run of it has not ended. Wrappers run in any case, so a shard
   acknowledges drains even while its reconciler waits for a kind.
-  - Workers start when all triggers have handled the initial contents of the caches, so each existing key runs only once
-    for them.
-  - Whatever a reconcile raises or returns ends only that run (`outcomes`). Only cancellation from outside ends the
+- Workers start when all triggers have handled the initial contents of the caches, so each existing key runs only once
+  for them.
+- Whatever a reconcile raises or returns ends only that run (`outcomes`). Only cancellation from outside ends the
   worker.
 - A run is cancelled after `Controller.reconcile_timeout` seconds and counts as failed.
 - `drain` returns only when every worker has ended by itself, and nothing they started is still in flight: no

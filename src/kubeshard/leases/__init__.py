@@ -16,11 +16,12 @@ renew stops before another may start; a Lease is released only after all work ha
 deletes a Lease, processes that had seen it treat it as still held: they wait as if it had changed at that moment.
 
 Not guaranteed:
-- that a write which was sent in time does not take effect late. To exclude that, use a precondition that the API server
-checks (`kubeshard.client.fence`);
-- that deleting a Lease or restoring etcd causes no second holder for one deadline: a process that never saw the deleted
-record creates the Lease at once, unless the holder recreates it first, at its next renewal; and a restored record may
-have no holder.
+
+- that a write which was sent in time does not take effect late. To exclude that, use a precondition that the API
+  server checks (`kubeshard.client.fence`);
+- that deleting a Lease or restoring etcd causes no second holder for one deadline: a process that never saw the
+  deleted record creates the Lease at once, unless the holder recreates it first, at its next renewal; and a restored
+  record may have no holder.
 """
 
 from kubeshard.leases.claim import Claim, Patience
