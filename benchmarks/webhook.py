@@ -70,7 +70,7 @@ def rings(shards: int) -> Rings:
     )
     resource = RingResource(group="webhosting.timebertt.dev", resource="websites")
     spec = ControllerRingSpec(resources=(resource,))
-    found.heard(Added(ControllerRing(metadata=ObjectMeta(name=RING), spec=spec)))
+    found.apply(Added(ControllerRing(metadata=ObjectMeta(name=RING), spec=spec)))
     return found
 
 

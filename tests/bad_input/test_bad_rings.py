@@ -123,7 +123,7 @@ def test_a_name_with_dots_and_its_label_keys_are_escaped_everywhere() -> None:
     name = "a.b-c.example"
     registry = CollectorRegistry()
     rings = rings_in(lambda _: ("shard",), registry=registry)
-    rings.heard(Added(ring(GOOD, name=name)))
+    rings.apply(Added(ring(GOOD, name=name)))
     review = decode_review(
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE",'
         b'"resource":{"group":"apps","version":"v1","resource":"deployments"},"namespace":"default",'
@@ -170,10 +170,10 @@ BAD_OPERATOR = LabelSelector(match_expressions=(LabelSelectorRequirement(key="a"
 def test_a_ring_keeps_its_last_good_selector_and_says_what_is_wrong_with_the_new_one() -> None:
     rings = rings_in()
     good = ring(GOOD, selector=LabelSelector(match_labels={"kubernetes.io/metadata.name": "default"}))
-    rings.heard(Added(good))
-    rings.heard(Added(ring(GOOD, name="beside")))
+    rings.apply(Added(good))
+    rings.apply(Added(ring(GOOD, name="beside")))
     assert selected(rings) == ["default"]
-    rings.heard(Updated(good, ring(GOOD, selector=BAD_OPERATOR)))
+    rings.apply(Updated(good, ring(GOOD, selector=BAD_OPERATOR)))
     assert selected(rings) == ["default"]
     assert selected(rings, "beside") == ["default"]
     assert "Like" in report_of(rings).selector_problem
@@ -183,7 +183,7 @@ def test_a_ring_keeps_its_last_good_selector_and_says_what_is_wrong_with_the_new
 def test_a_ring_that_never_had_a_good_selector_selects_nothing() -> None:
     """It does not fall back to the default, which would label objects that nobody selected."""
     rings = rings_in()
-    rings.heard(Added(ring(GOOD, selector=BAD_OPERATOR)))
+    rings.apply(Added(ring(GOOD, selector=BAD_OPERATOR)))
     assert selected(rings) == []
 
 
@@ -196,19 +196,19 @@ def test_a_ring_that_selects_system_namespaces_does_not_get_them_unless_an_annot
     """It was only warned about before. The rest of the ring works."""
     rings = rings_in()
     everything = ring(GOOD, selector=LabelSelector())
-    rings.heard(Added(everything))
+    rings.apply(Added(everything))
     assert selected(rings) == ["default"]
     (condition,) = findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
     assert condition.type == "NamespacesAccepted"
     assert (
         'alpha.sharding.timebertt.dev/system-namespaces: "kube-system, sharding-system"' in condition.message
     )
-    rings.heard(Updated(everything, one := ring(GOOD, selector=LabelSelector(), confirmed="kube-system")))
+    rings.apply(Updated(everything, one := ring(GOOD, selector=LabelSelector(), confirmed="kube-system")))
     assert selected(rings) == ["default", "kube-system"]
     (condition,) = findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
     assert condition.message.startswith("the ring's namespaceSelector selects sharding-system,")
     both = ring(GOOD, selector=LabelSelector(), confirmed="kube-system, sharding-system")
-    rings.heard(Updated(one, both))
+    rings.apply(Updated(one, both))
     assert selected(rings) == ["default", "kube-system", "sharding-system"]
     assert not findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
 
@@ -216,15 +216,15 @@ def test_a_ring_that_selects_system_namespaces_does_not_get_them_unless_an_annot
 def test_a_ring_that_names_a_system_namespace_gets_it_if_it_is_confirmed() -> None:
     rings, selector = rings_in(), LabelSelector(match_expressions=(BY_NAME,))
     unconfirmed = ring(GOOD, selector=selector)
-    rings.heard(Added(unconfirmed))
+    rings.apply(Added(unconfirmed))
     assert selected(rings) == ["default"]
-    rings.heard(Updated(unconfirmed, ring(GOOD, selector=selector, confirmed="kube-system")))
+    rings.apply(Updated(unconfirmed, ring(GOOD, selector=selector, confirmed="kube-system")))
     assert selected(rings) == ["default", "kube-system"]
 
 
 def test_an_annotation_alone_selects_nothing() -> None:
     rings = rings_in()
-    rings.heard(Added(ring(GOOD, confirmed="kube-system, sharding-system")))
+    rings.apply(Added(ring(GOOD, confirmed="kube-system, sharding-system")))
     assert selected(rings) == ["default"]
     assert not findings(report_of(rings), RingResources([GOOD]), [], max_shards=500)
 
@@ -261,7 +261,7 @@ def test_no_webhook_is_called_for_system_namespaces(
 def test_a_webhook_that_is_called_for_a_system_namespace_nevertheless_assigns_nothing_there() -> None:
     """The configuration of another sharder, say."""
     rings = rings_in(lambda _: ("shard",))
-    rings.heard(Added(ring(GOOD, selector=LabelSelector())))
+    rings.apply(Added(ring(GOOD, selector=LabelSelector())))
     review = decode_review(
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE",'
         b'"resource":{"group":"apps","version":"v1","resource":"deployments"},"namespace":"kube-system",'
@@ -277,7 +277,7 @@ def test_hundreds_of_rings_with_a_thousand_shards_are_remembered_once_each() -> 
     book = LeaseBook()
     rings = rings_in(lambda name: book.available(name, 0.0))
     for number in range(150):
-        rings.heard(Added(ring(GOOD, name=f"ring-{number}")))
+        rings.apply(Added(ring(GOOD, name=f"ring-{number}")))
     for number in range(1_000):
         meta = ObjectMeta(name=f"s{number}", namespace="ns", uid="u", labels={RING_LABEL: "ring-0"})
         spec = LeaseSpec(holder_identity=f"s{number}", lease_duration_seconds=15)

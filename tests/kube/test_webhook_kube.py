@@ -56,7 +56,7 @@ class View:
                 default_selector=LabelSelector(),
             )
         )
-        self.rings.heard(Added(ring))
+        self.rings.apply(Added(ring))
 
     def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, frozenset[GroupKind]]:
         return {}

@@ -57,7 +57,7 @@ class SmallRing:
         )
         spec = ControllerRingSpec(resources=resources, namespace_selector=selector)
         self.resource = ControllerRing(metadata=ObjectMeta(name=name, uid="uid", generation=1), spec=spec)
-        self.rings.heard(Added(self.resource))
+        self.rings.apply(Added(self.resource))
         found = self.rings.get(name)
         assert found is not None
         self.ring: Ring = found
@@ -69,7 +69,7 @@ class SmallRing:
     def add(self, name: str, *resources: RingResource, selector: LabelSelector | None = None) -> Ring:
         """Adds another ring, which has the same shards."""
         spec = ControllerRingSpec(resources=resources, namespace_selector=selector)
-        self.rings.heard(
+        self.rings.apply(
             Added(ControllerRing(metadata=ObjectMeta(name=name, uid=name, generation=1), spec=spec))
         )
         ring = self.rings.get(name)
@@ -87,11 +87,11 @@ class SmallRing:
             metadata=ObjectMeta(name=meta.name, uid=uid, generation=meta.generation + 1),
             spec=ControllerRingSpec(resources=resources, namespace_selector=selector),
         )
-        self.rings.heard(Updated(self.resource, new))
+        self.rings.apply(Updated(self.resource, new))
         self.resource = new
 
     def delete(self) -> None:
-        self.rings.heard(Deleted(self.resource))
+        self.rings.apply(Deleted(self.resource))
 
     # The state of the ring
 

@@ -85,7 +85,7 @@ class View:
             )
         )
         if self.ring_object is not None:
-            rings.heard(Added(self.ring_object))
+            rings.apply(Added(self.ring_object))
         return rings
 
 
@@ -443,9 +443,9 @@ def test_the_answer_follows_the_view_at_once() -> None:
     view.shards = ("a", "b")
     assert assigned() == target("webhosting.timebertt.dev/Website/bar/foo", "a", "b")
     assert view.ring_object is not None
-    rings.heard(Deleted(view.ring_object))
+    rings.apply(Deleted(view.ring_object))
     assert "not found" in ask(object=website(), handler=handler)["status"]["message"]
-    rings.heard(Added(ControllerRing(metadata=view.ring_object.metadata)))
+    rings.apply(Added(ControllerRing(metadata=view.ring_object.metadata)))
     assert "was not found in ControllerRing" in ask(object=website(), handler=handler)["status"]["message"]
 
 

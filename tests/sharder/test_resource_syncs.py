@@ -72,7 +72,7 @@ class Scans:
 
     def become(self, *resources: RingResource) -> None:
         self.small.become(*resources)
-        self.assignments.tend(self.small.ring)
+        self.assignments.sync(self.small.ring)
 
     async def _scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
         resource = sync.entry.resource.resource
@@ -201,7 +201,7 @@ async def test_nothing_begins_in_a_sync_any_more_while_all_syncs_end() -> None:
         begun.append("work")
 
     sync.start(work, "scan that would not be cancelled")
-    scans.assignments.tend(ring)
+    scans.assignments.sync(ring)
     await asyncio.sleep(4.5)
     assert (begun, of.resources, scans.running.done()) == ([], {}, True)
 

@@ -107,8 +107,8 @@ def test_a_namespace_is_the_business_of_the_rings_that_may_select_it_only() -> N
     ring_9 = small.rings.get("ring-9")
     assert ring_9 is not None
     spec = msgspec.structs.replace(ring_9.resource.spec, namespace_selector=LabelSelector())
-    small.rings.heard(Updated(ring_9.resource, msgspec.structs.replace(ring_9.resource, spec=spec)))
-    small.rings.heard(Deleted(small.rings.get("either").resource))  # type: ignore[union-attr]
+    small.rings.apply(Updated(ring_9.resource, msgspec.structs.replace(ring_9.resource, spec=spec)))
+    small.rings.apply(Deleted(small.rings.get("either").resource))  # type: ignore[union-attr]
     assert affected(Deleted(nine)) == {"ring-9", "all"}
     assert affected(Added(seven)) == {"ring-7", "ring-9", "all"}
 
@@ -137,7 +137,7 @@ def test_a_changed_spec_is_scanned_in_full_and_a_changed_status_is_not() -> None
     small = SmallRing("a", clock=SimpleNamespace(monotonic=lambda: 7.0))  # type: ignore[arg-type]
     asked: list[ScanScope] = []
     small.sync("secrets").request = lambda scope, now: asked.append(scope)  # type: ignore[method-assign]
-    small.rings.heard(Updated(small.resource, small.resource))
+    small.rings.apply(Updated(small.resource, small.resource))
     assert asked == []
     small.become(RingResource(resource="secrets"), selector=LabelSelector(match_labels={"a": "a"}))
     assert asked == [ScanScope.ALL]
@@ -147,7 +147,7 @@ def test_a_changed_spec_is_scanned_in_full_and_a_changed_status_is_not() -> None
         metadata=small.resource.metadata,
         spec=msgspec.structs.replace(small.resource.spec, namespace_selector=selector),
     )
-    small.rings.heard(Updated(small.resource, again, relisted=True))
+    small.rings.apply(Updated(small.resource, again, relisted=True))
     assert asked == [ScanScope.ALL, ScanScope.ALL]
 
 
@@ -256,7 +256,7 @@ def test_a_late_deletion_of_a_former_ring_ends_no_other() -> None:
     former = small.resource
     small.become(RingResource(resource="secrets"), uid="another")
     ring = small.rings.get("ring")
-    small.rings.heard(Deleted(former))
+    small.rings.apply(Deleted(former))
     assert ring is not None
     assert small.rings.get("ring") is ring
     assert not ring.ended

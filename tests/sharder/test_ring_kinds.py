@@ -42,8 +42,8 @@ class World:
         small = SmallRing()
         small.delete()
         for each in rings:
-            small.rings.heard(Added(each))
-        self.tell = small.rings.heard
+            small.rings.apply(Added(each))
+        self.tell = small.rings.apply
         self.asked: list[str] = []
         self.served = {"secrets": "Secret", "configmaps": "ConfigMap"}
         client: Any = SimpleNamespace(discovery=SimpleNamespace(kind=self._kind, forget=lambda _: None))

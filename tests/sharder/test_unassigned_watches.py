@@ -336,7 +336,7 @@ async def test_what_is_known_of_the_rings_of_a_namespace_outlasts_a_status_and_o
             for _ in range(20):
                 many.appears("ring-7", "x", **{shard_label("ring-7"): "a"})
                 many.small.namespaces[f"more-{len(asked)}"] = {}
-                many.small.rings.heard(Updated(many.small.resource, many.small.resource))
+                many.small.rings.apply(Updated(many.small.resource, many.small.resource))
                 await asyncio.sleep(0.1)
         for task in tasks:
             task.cancel()

@@ -50,7 +50,7 @@ def rings() -> Rings:
             default_selector=LabelSelector(),
         )
     )
-    found.heard(Added(RING))
+    found.apply(Added(RING))
     return found
 
 

@@ -182,11 +182,11 @@ class Assignments(Reconciler[ControllerRing]):
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
         if (ring := self._rings.get(obj.name)) is None:
             return None  # not known yet, or deleted
-        wait = self.tend(ring)
+        wait = self.sync(ring)
         await asyncio.sleep(0)  # nothing else here waits, and there may be a thousand rings to reconcile
         return Result(requeue_after=wait) if wait < math.inf else None
 
-    def tend(self, ring: Ring) -> float:
+    def sync(self, ring: Ring) -> float:
         """Applies the current state of the ring. Returns the seconds until it may lose its next shard without an
         event; infinite if there is none to lose.
         """

@@ -245,7 +245,7 @@ class _RingSource:
             self._follow_declaration()
 
     def _heard(self, delta: Delta[ControllerRing]) -> None:
-        self._rings.heard(delta)
+        self._rings.apply(delta)
         if isinstance(delta, Deleted):
             self._follow_declaration()
         elif (ring := self._rings.get(self.name)) and not self._as_declared(ring):
@@ -268,7 +268,7 @@ class _RingSource:
             )
         else:
             _log.info("Using the ring that the controllers declare", ring=self.name)
-            self._rings.heard(Added(self._declared))
+            self._rings.apply(Added(self._declared))
 
 
 class _Assigning:
@@ -292,7 +292,7 @@ class _Assigning:
                     tasks.create_task(self._assigning.run(self._enqueue), name="assignments")
                     while True:
                         self._news.clear()
-                        wait = min(map(self._tend, self._rings), default=math.inf)
+                        wait = min(map(self._sync, self._rings), default=math.inf)
                         with suppress(TimeoutError):
                             async with asyncio.timeout(wait if wait < math.inf else None):
                                 await self._news.wait()
@@ -308,8 +308,8 @@ class _Assigning:
     def _enqueue(self, key: Key, reason: object = "", *, after: float = 0.0, priority: int = 0) -> None:
         self._news.set()
 
-    def _tend(self, ring: Ring) -> float:
-        wait = self._assigning.tend(ring)
+    def _sync(self, ring: Ring) -> float:
+        wait = self._assigning.sync(ring)
         self._tell(ring)
         return wait
 

@@ -27,11 +27,11 @@ class Rings:
 
     def declare(self, cache: Cache) -> None:
         """Call it before the cache runs, and before other handlers are added: they rely on the rings being updated."""
-        cache.declare(ControllerRing).add_handler(self.heard)
+        cache.declare(ControllerRing).add_handler(self.apply)
         self.declare_namespaces(cache)
 
     def declare_namespaces(self, cache: Cache) -> None:
-        """`declare` only for namespaces, for a caller that calls `heard` itself."""
+        """`declare` only for namespaces, for a caller that calls `apply` itself."""
         cache.declare(Namespace).add_handler(self._namespace_changed)
 
     def get(self, name: str) -> Ring | None:
@@ -66,7 +66,8 @@ class Rings:
         finally:
             del self._subscribers[token]
 
-    def heard(self, delta: Delta[ControllerRing]) -> None:
+    def apply(self, delta: Delta[ControllerRing]) -> None:
+        """Adds, updates or ends a ring, and tells the subscribers."""
         resource = delta.new if isinstance(delta, Updated) else delta.object
         known = self._rings.get(resource.name)
         same = known is not None and known.resource.metadata.uid == resource.metadata.uid
