@@ -124,24 +124,24 @@ async def test_a_namespace_with_a_finalizer_of_its_own_is_emptied_but_stays(api:
 
 
 async def test_every_namespace_has_a_service_account_and_the_authority(api: ClusterApi) -> None:
-    async def furnished() -> Any:
+    async def namespace_objects() -> Any:
         account, authority = (
             await api.get("serviceaccounts/default"),
             await api.get("configmaps/kube-root-ca.crt"),
         )
         return (account, authority) if account and authority else None
 
-    account, authority = await api.until(furnished, "the namespace is furnished")
+    account, authority = await api.until(namespace_objects, "the namespace has its objects")
     assert list(authority["data"]) == ["ca.crt"]
     assert list(authority["metadata"]["annotations"]) == ["kubernetes.io/description"]
     await api.delete("serviceaccounts/default")
     await api.delete("configmaps/kube-root-ca.crt")
 
-    async def furnished_again() -> bool:
-        found = await furnished()
+    async def given_again() -> bool:
+        found = await namespace_objects()
         return bool(found and found[0]["metadata"]["uid"] != account["metadata"]["uid"])
 
-    await api.until(furnished_again, "the namespace is furnished again")
+    await api.until(given_again, "the namespace has its objects again")
 
 
 async def test_the_authority_in_a_namespace_is_kept_as_it_is(api: ClusterApi) -> None:

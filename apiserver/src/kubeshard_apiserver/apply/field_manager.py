@@ -19,9 +19,9 @@ import msgspec
 from kubeshard.core.errors import Conflict
 from kubeshard_apiserver.apply.fieldset import EMPTY, Comparison, FieldSet, compare, fields_of
 from kubeshard_apiserver.apply.managed_fields import (
+    ManagedFieldsEntry,
     Manager,
     Managers,
-    Owned,
     read_managers,
     shown,
     without,
@@ -162,7 +162,7 @@ def applied(shape: Shape, live: Object, config: Object, writer: Writer, *, force
     last = managers.get(manager)
     merged = merge(shape, before, config)
     ours = _trimmed(fields_of(shape, config), writer)
-    managers[manager] = Owned(ours, writer.api_version, last.time if last else None)
+    managers[manager] = ManagedFieldsEntry(ours, writer.api_version, last.time if last else None)
     if last is not None:
         kept = frozenset().union(*(owned.fields for owned in managers.values()))
         merged = remove(shape, merged, last.fields, kept | _NEVER_OWNED)
@@ -201,11 +201,11 @@ def _after_update(
     left = {manager: without(owned, lost) for manager, owned in managers.items()}
     if ours := taken - _NEVER_OWNED:
         manager = writer.manager_for("Update")
-        before = managers.get(manager, Owned(EMPTY, ""))
+        before = managers.get(manager, ManagedFieldsEntry(EMPTY, ""))
         if ours <= before.fields and before.fields.isdisjoint(lost - ours):
-            left[manager] = Owned(before.fields, writer.api_version, writer.now, before.wire)
+            left[manager] = ManagedFieldsEntry(before.fields, writer.api_version, writer.now, before.wire)
         else:
-            left[manager] = Owned((before.fields - lost) | ours, writer.api_version, writer.now)
+            left[manager] = ManagedFieldsEntry((before.fields - lost) | ours, writer.api_version, writer.now)
     return _capped(_owning(left))
 
 
@@ -263,7 +263,7 @@ def _capped(managers: Managers) -> Managers:
     return capped
 
 
-def conflicting(conflicts: Mapping[Manager, tuple[Owned, FieldSet]]) -> Conflict:
+def conflicting(conflicts: Mapping[Manager, tuple[ManagedFieldsEntry, FieldSet]]) -> Conflict:
     """Returns the error that names the managers and the fields that they own."""
     causes = []
     sections: dict[str, list[str]] = {}

@@ -26,7 +26,7 @@ class Manager(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Owned:
+class ManagedFieldsEntry:
     """`wire` is the FieldsV1 of the fields if it is known."""
 
     fields: FieldSet
@@ -35,7 +35,7 @@ class Owned:
     wire: dict[str, Any] | None = field(default=None, compare=False)
 
 
-Managers = dict[Manager, Owned]
+Managers = dict[Manager, ManagedFieldsEntry]
 
 
 def read_managers(obj: Mapping[str, Any], *, stored: bool = False) -> Managers:
@@ -57,7 +57,7 @@ def read_managers(obj: Mapping[str, Any], *, stored: bool = False) -> Managers:
             fields = from_fields_v1(entry.get("fieldsV1"))
         except ValueError:
             return {}
-        managers[manager] = Owned(
+        managers[manager] = ManagedFieldsEntry(
             fields, version, entry.get("time"), entry.get("fieldsV1") if stored else None
         )
     return managers
@@ -78,13 +78,13 @@ def written(managers: Managers) -> list[dict[str, Any]] | None:
     return [_entry(manager, owned) for manager, owned in ordered] or None
 
 
-def without(owned: Owned, fields: FieldSet) -> Owned:
+def without(owned: ManagedFieldsEntry, fields: FieldSet) -> ManagedFieldsEntry:
     if owned.fields.isdisjoint(fields):
         return owned
-    return Owned(owned.fields - fields, owned.api_version, owned.time)
+    return ManagedFieldsEntry(owned.fields - fields, owned.api_version, owned.time)
 
 
-def shown(manager: Manager, owned: Owned) -> str:
+def shown(manager: Manager, owned: ManagedFieldsEntry) -> str:
     """The name of the manager in conflicts."""
     text = f'"{manager.name}"'
     if manager.subresource:
@@ -94,7 +94,7 @@ def shown(manager: Manager, owned: Owned) -> str:
     return text
 
 
-def _entry(manager: Manager, owned: Owned) -> dict[str, Any]:
+def _entry(manager: Manager, owned: ManagedFieldsEntry) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "manager": manager.name,
         "operation": manager.operation,

@@ -23,7 +23,7 @@ from kubeshard_apiserver.controllers.pods import (
     split_available,
     without_zeros,
 )
-from kubeshard_apiserver.controllers.revisions import Judged, RevisionController
+from kubeshard_apiserver.controllers.revisions import RevisionController, RolloutState
 from kubeshard_apiserver.controllers.scheduler import named_nodes
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of
@@ -56,7 +56,7 @@ class DaemonSetController(RevisionController):
 
     def work(
         self, found: Object, newest: Object, known: Sequence[Object]
-    ) -> Steps[Callable[[Object], Judged]]:
+    ) -> Steps[Callable[[Object], RolloutState]]:
         hash_ = labels_of(newest)[REVISION]
         places = self._places(found)
         for pod in self._misplaced(found, places):

@@ -33,7 +33,7 @@ _RESERVED = (_HEADLESS, SERVICE_NAME, MANAGED_BY)
 _ZONE = "topology.kubernetes.io/zone"
 
 
-class Part(NamedTuple):
+class Subset(NamedTuple):
     """Pods of a Service that share the same ports."""
 
     ports: Sequence[Object]
@@ -72,7 +72,7 @@ def _families_of(service: Object) -> Sequence[str]:
     return service["spec"].get("ipFamilies") or ("IPv4",)
 
 
-def parts(service: Object, pods: Iterable[Object], nodes: Mapping[str, Object], family: str) -> list[Part]:
+def parts(service: Object, pods: Iterable[Object], nodes: Mapping[str, Object], family: str) -> list[Subset]:
     """Group the pods that have an address of the family, ready or not, by their ports."""
     found: dict[Any, tuple[list[Object], list[Object]]] = {}
     for pod in pods:
@@ -84,19 +84,19 @@ def parts(service: Object, pods: Iterable[Object], nodes: Mapping[str, Object], 
         ports = _ports_of(service, pod)
         _, endpoints = found.setdefault(_ports_key(ports), (ports, []))
         endpoints.append(_endpoint(service, pod, node, addresses))
-    return [Part(ports, endpoints) for ports, endpoints in found.values()]
+    return [Subset(ports, endpoints) for ports, endpoints in found.values()]
 
 
 def _ports_key(ports: Iterable[Object] | None) -> Any:
     return frozenset(tuple(sorted(port.items())) for port in ports or ())
 
 
-def filled(wanted: Sequence[Part], slices: Sequence[Object]) -> list[tuple[Object | None, Part]]:
+def filled(wanted: Sequence[Subset], slices: Sequence[Object]) -> list[tuple[Object | None, Subset]]:
     """Return the contents of each slice; None stands for a new slice. Slices that do not appear are not needed.
 
     An endpoint stays in its slice; new endpoints go where there is room.
     """
-    result: list[tuple[Object | None, Part]] = []
+    result: list[tuple[Object | None, Subset]] = []
     for part in wanted:
         left = {endpoint["targetRef"]["uid"]: endpoint for endpoint in part.endpoints}
         kept: list[tuple[Object | None, list[Object]]] = []
@@ -109,9 +109,9 @@ def filled(wanted: Sequence[Part], slices: Sequence[Object]) -> list[tuple[Objec
                 endpoints.append(left.pop(next(iter(left))))
         more = list(left.values())
         kept += [(None, more[first : first + _MOST]) for first in range(0, len(more), _MOST)]
-        result += [(each, Part(part.ports, endpoints)) for each, endpoints in kept if endpoints]
+        result += [(each, Subset(part.ports, endpoints)) for each, endpoints in kept if endpoints]
         # There is always at least one slice.
-    return result or [(None, Part((), ()))]
+    return result or [(None, Subset((), ()))]
 
 
 def subsets(service: Object, pods: Iterable[Object], family: str) -> list[Object]:
@@ -302,7 +302,7 @@ class EndpointsController(Controller[Key]):
                 yield from self._slices.delete(each, SLICES)
 
     def _write_slice(
-        self, service: Object, former: Object | None, part: Part, labels: dict[str, str], family: str
+        self, service: Object, former: Object | None, part: Subset, labels: dict[str, str], family: str
     ) -> Steps[None]:
         meta = service["metadata"]
         content = {"endpoints": list(part.endpoints), "ports": list(part.ports)}

@@ -187,7 +187,7 @@ def _terminated(exit_code: int, former: Object, now: str) -> Object:
 _FIELDS = (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses"))
 
 
-class Report(NamedTuple):
+class PodEvent(NamedTuple):
     """An Event to report. `part` is the path of the part of the pod that it is about."""
 
     reason: str
@@ -196,7 +196,7 @@ class Report(NamedTuple):
     type: str = "Normal"
 
 
-def reports(pod: Object, status: Object) -> Iterator[Report]:
+def reports(pod: Object, status: Object) -> Iterator[PodEvent]:
     """Yield the Events to report when this becomes the pod's status."""
     for field, statuses in _FIELDS:
         former = {each["name"]: each for each in (pod.get("status") or {}).get(statuses) or ()}
@@ -206,34 +206,34 @@ def reports(pod: Object, status: Object) -> Iterator[Report]:
             )
 
 
-def _ended_reports(pod: Object) -> Iterator[Report]:
+def _ended_reports(pod: Object) -> Iterator[PodEvent]:
     """Yield the Events to report when the pod is stopped."""
     for field, statuses in _FIELDS:
         for each in (pod.get("status") or {}).get(statuses) or ():
             if "running" in (each.get("state") or {}):
                 message = f"Stopping container {each['name']}"
-                yield Report("Killing", message, f"spec.{field}{{{each['name']}}}")
+                yield PodEvent("Killing", message, f"spec.{field}{{{each['name']}}}")
 
 
-def _of_container(pod: Object, part: str, former: Object, now: Object) -> Iterator[Report]:
+def _of_container(pod: Object, part: str, former: Object, now: Object) -> Iterator[PodEvent]:
     image, waits = now["image"], _waiting(now)
     if now.get("containerID") and not former.get("containerID"):
-        yield Report("Pulled", f'Container image "{image}" already present on machine', part)
-        yield Report("Created", "Container created", part)
-        yield Report("Started", "Container started", part)
+        yield PodEvent("Pulled", f'Container image "{image}" already present on machine', part)
+        yield PodEvent("Created", "Container created", part)
+        yield PodEvent("Started", "Container started", part)
     if waits == _waiting(former):
         return
     if waits == "ImagePullBackOff":
-        yield Report("Pulling", f'Pulling image "{image}"', part)
-        yield Report("Failed", f'Failed to pull image "{image}": pretended', part, "Warning")
-        yield Report("Failed", "Error: ErrImagePull", part, "Warning")
-        yield Report("BackOff", f'Back-off pulling image "{image}"', part)
-        yield Report("Failed", "Error: ImagePullBackOff", part, "Warning")
+        yield PodEvent("Pulling", f'Pulling image "{image}"', part)
+        yield PodEvent("Failed", f'Failed to pull image "{image}": pretended', part, "Warning")
+        yield PodEvent("Failed", "Error: ErrImagePull", part, "Warning")
+        yield PodEvent("BackOff", f'Back-off pulling image "{image}"', part)
+        yield PodEvent("Failed", "Error: ImagePullBackOff", part, "Warning")
     elif waits == "CrashLoopBackOff":
         meta = pod["metadata"]
         name = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
         message = f"Back-off restarting failed container {now['name']} in pod {name}"
-        yield Report("BackOff", message, part, "Warning")
+        yield PodEvent("BackOff", message, part, "Warning")
 
 
 def _waiting(status: Object) -> str:
@@ -293,7 +293,7 @@ class Kubelet(Controller[Node]):
         yield from self._tell(pod, reports(pod, status))
         return again
 
-    def _tell(self, pod: Object, told: Iterable[Report]) -> Steps[None]:
+    def _tell(self, pod: Object, told: Iterable[PodEvent]) -> Steps[None]:
         host = pod["spec"].get("nodeName", "")
         for report in told:
             yield from self._recorder.tell(

@@ -72,7 +72,7 @@ def forget(account: Account, owner: Object, known: Sequence[Object], used: Seque
         yield from account.delete(each, REVISIONS)
 
 
-Judged = tuple[Object, float | None, Sequence[str]]
+RolloutState = tuple[Object, float | None, Sequence[str]]
 """A status, the seconds until the next reconcile, and the names of the revisions that pods still use."""
 
 
@@ -95,7 +95,7 @@ class RevisionController(Controller[Key]):
     @abstractmethod
     def work(
         self, found: Object, newest: Object, known: Sequence[Object]
-    ) -> Steps[Callable[[Object], Judged]]:
+    ) -> Steps[Callable[[Object], RolloutState]]:
         """Bring the pods of an object closer to the newest of its `known` revisions. The returned function computes the
         status of the object from its state after these writes. Raises ApiError.
         """

@@ -25,7 +25,7 @@ from kubeshard_apiserver.controllers.pods import (
     split_available,
     without_zeros,
 )
-from kubeshard_apiserver.controllers.revisions import Judged, RevisionController, template_of
+from kubeshard_apiserver.controllers.revisions import RevisionController, RolloutState, template_of
 from kubeshard_apiserver.objects import Object, is_deleting, labels_of
 from kubeshard_apiserver.steps import Steps
 
@@ -44,7 +44,7 @@ class StatefulSetController(RevisionController):
 
     def work(
         self, found: Object, newest: Object, known: Sequence[Object]
-    ) -> Steps[Callable[[Object], Judged]]:
+    ) -> Steps[Callable[[Object], RolloutState]]:
         update = newest["metadata"]["name"]
         names = {each["metadata"]["name"]: each for each in known}
         current = (found.get("status") or {}).get("currentRevision", "")
@@ -153,7 +153,7 @@ class StatefulSetController(RevisionController):
                 if ordinal.isdecimal() and int(ordinal) not in wanted and not is_deleting(claim):
                     yield from self._account.delete(claim, CLAIMS)
 
-    def _judged(self, stateful_set: Object, current: str, update: str) -> Judged:
+    def _judged(self, stateful_set: Object, current: str, update: str) -> RolloutState:
         spec = stateful_set["spec"]
         pods = [pod for pod in self._pods(stateful_set).values() if not has_ended(pod)]
         running = [pod for pod in pods if not is_deleting(pod)]

@@ -108,7 +108,7 @@ _KNOWN = (
 _BEFORE_3_0 = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class What(NamedTuple):
+class RequestLabels(NamedTuple):
     """The kind of a request: the labels of `apiserver_request_duration_seconds`, in order."""
 
     component: str
@@ -132,9 +132,9 @@ class Metrics:
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
-        self._total: dict[tuple[What, int], int] = {}
-        self._durations: dict[What, _Durations] = {}
-        self._running: dict[What, int] = {}
+        self._total: dict[tuple[RequestLabels, int], int] = {}
+        self._durations: dict[RequestLabels, _Durations] = {}
+        self._running: dict[RequestLabels, int] = {}
 
     def answered(self, request: Request, status: int, seconds: float) -> None:
         what = self._what(request)
@@ -167,7 +167,7 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        labels = list(What._fields)
+        labels = list(RequestLabels._fields)
         total = CounterMetricFamily("apiserver_request", "Number of requests.", labels=["code", *labels])
         for (what, status), count in self._total.items():
             total.add_metric([str(status), *what], count)
@@ -192,16 +192,16 @@ class Metrics:
                 stored.add_metric(list(resource), len(self._server.store.objects(resource)))
         yield stored
 
-    def _count(self, what: What, status: int) -> None:
+    def _count(self, what: RequestLabels, status: int) -> None:
         key = (what, status)
         self._total[key] = self._total.get(key, 0) + 1
 
-    def _what(self, request: Request) -> What:
+    def _what(self, request: Request) -> RequestLabels:
         path = resource_path(request.path)
         verb = request.method if request.method in _METHODS else "other"
         resource = path and self._server.registry.find(path.group, path.version, path.plural)
         if path is None or resource is None:
-            return What("", "", "", "", "", request.path if request.path in _KNOWN else "", verb, "")
+            return RequestLabels("", "", "", "", "", request.path if request.path in _KNOWN else "", verb, "")
         if verb == "GET":
             verb = "WATCH" if path.watch or request.watches else "GET" if path.name else "LIST"
         elif verb == "PATCH" and request.content_type == APPLY:
@@ -209,7 +209,7 @@ class Metrics:
         elif verb == "DELETE" and not path.name:
             verb = "DELETECOLLECTION"
         whole = "namespace" if path.namespace else "cluster"
-        return What(
+        return RequestLabels(
             "apiserver",
             "All" if request.query.get("dryRun") == "All" else "",
             path.group,
