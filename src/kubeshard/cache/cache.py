@@ -21,9 +21,9 @@ from kubeshard.cache.errors import CacheBehind, OutsideScope, UndeclaredKind
 from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
+from kubeshard.cache.stats import PATIENCE_FOR_LOGS
 from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.cache.transforms import Transform
-from kubeshard.cache.troubles import PATIENCE_FOR_LOGS
 from kubeshard.client.client import Client
 from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import ConfigurationError
@@ -34,6 +34,7 @@ from kubeshard.core.selectors import Selector
 from kubeshard.listwatch.machine import SharedKnowledge
 from kubeshard.listwatch.reflector import Interrupted
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -337,7 +338,7 @@ class Cache:
         """Waits until all informers, including those declared while waiting, have synced. Logs after ten seconds
         what is missing, and again when that changes.
         """
-        told: Sequence[str] = ()
+        notices = Notices()
         while waiting := self._unsynced():
             try:
                 async with asyncio.timeout(PATIENCE_FOR_LOGS):
@@ -346,8 +347,7 @@ class Cache:
                 waiting = self._unsynced()
                 kinds = tuple(str(informer) for informer in waiting)
                 error = next((each.last_error for each in waiting if each.last_error is not None), None)
-                if kinds and kinds != told:
-                    told = kinds
+                if kinds and notices.due("unsynced", kinds):
                     tell = _log.debug if self._quiet else _log.warning
                     tell("Still waiting for caches to fill", kinds=", ".join(kinds), error=error)
 

@@ -19,7 +19,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Generic, NoReturn, TypeVar
 
 from kubeshard.cache.deltas import Delta
-from kubeshard.cache.figures import Figures
 from kubeshard.cache.handlers import (
     AsyncHandler,
     Handler,
@@ -33,9 +32,9 @@ from kubeshard.cache.indexes import IndexBuilds, IndexFunction, IndexListener
 from kubeshard.cache.rescoping import Staging
 from kubeshard.cache.scope import ALL_NAMESPACES, Scope
 from kubeshard.cache.snapshot import Advance, Apply, Collector, Receiver, Remove, Replace
+from kubeshard.cache.stats import InformerNotices, InformerStats
 from kubeshard.cache.store import Replacement, Store
 from kubeshard.cache.transforms import Transform, arriving
-from kubeshard.cache.troubles import Troubles
 from kubeshard.client.client import Client
 from kubeshard.core.clusters import HOME, located
 from kubeshard.core.encoding import UndecodableObject
@@ -55,7 +54,7 @@ T = TypeVar("T", bound=KubeObject)
 OnError = Callable[["Informer[Any]", Interrupted], None]
 
 
-class Informer(Figures, Generic[T]):
+class Informer(InformerStats, Generic[T]):
     """Created by `Cache.declare` and `Cache.using`; runs while the cache runs.
 
     `scope` is the current one; `Cache.rescope` changes it.
@@ -84,8 +83,8 @@ class Informer(Figures, Generic[T]):
         self.quiet = False
         """Whether the cache's owner reports why it cannot be filled."""
         self._name = located(str(form), cluster)
-        super().__init__(ListWatchStats(), Troubles(self._name, clock))
-        self.store: Store[T] = Store(parts, index_failed=self._troubles.index_failed)
+        super().__init__(ListWatchStats(), InformerNotices(self._name, clock))
+        self.store: Store[T] = Store(parts, index_failed=self._notices.index_failed)
         self._client = client
         self._shared = shared
         self._clock = clock
@@ -96,7 +95,7 @@ class Informer(Figures, Generic[T]):
         self._synced = asyncio.Event()
         if not parts:
             self._synced.set()
-        self._handlers: Handlers[T] = Handlers(self._name, self._synced, self._troubles.handler_failed, clock)
+        self._handlers: Handlers[T] = Handlers(self._name, self._synced, self._notices.handler_failed, clock)
         self._index_builds = IndexBuilds(self._name, clock)
         self._exchanging = asyncio.Lock()
         """Locked until all handlers have been called with the changes of a full list."""
@@ -327,7 +326,7 @@ class Informer(Figures, Generic[T]):
         called.
         """
         if change.rewound:
-            self._troubles.history_went_back(change.resource_version)
+            self._notices.history_went_back(change.resource_version)
         async with self._exchanging:
             others = [other for other in self._reflectors if other != part]
             version = {part: change.resource_version}
@@ -379,16 +378,16 @@ class Informer(Figures, Generic[T]):
     async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
         """Called by the reflector: a list or watch failed."""
         told = again or (self.quiet and not self.has_synced)
-        self._troubles.interrupted(interruption, part, again=told, optional=self.optional)
+        self._notices.interrupted(interruption, part, again=told, optional=self.optional)
         if self._on_error is not None:
             try:
                 self._on_error(self, interruption)
             except Exception as error:
-                self._troubles.handler_failed(name_of(self._on_error), error)
+                self._notices.handler_failed(name_of(self._on_error), error)
 
     def unreadable(self, error: UndecodableObject) -> None:
         """Called by the reflector: an object does not fit its class."""
-        self._troubles.unreadable(error)
+        self._notices.unreadable(error)
 
     def _reflector(
         self, scope: Scope, part: str, receiver: Receiver[T], stats: ListWatchStats

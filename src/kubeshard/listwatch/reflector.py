@@ -58,6 +58,7 @@ from kubeshard.listwatch.machine import (
 from kubeshard.runtime.backoff import BackoffPolicy
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.pace import Pace
 from kubeshard.runtime.rng import Rng
 
@@ -124,7 +125,9 @@ class Sink(Generic[T]):
         """A watch that continues the list was accepted."""
 
     def interrupted(self, interruption: Interrupted, /, *, again: bool) -> Awaitable[None] | None:
-        """A list or watch failed. `again`: for the same reason as before, without having worked since."""
+        """A list or watch failed. `again`: for the same reason as before, without having worked since; or it is tried
+        again at once.
+        """
 
     def unreadable(self, error: UndecodableObject, /) -> None:
         """An object that does not fit its class was received. If its name is known, it is put or dropped, too."""
@@ -222,7 +225,7 @@ class Reflector(Generic[T]):
         )
         self._log = _log.bind(**log or {})
         self._asked = 0.0
-        self._reported = ""
+        self._notices = Notices()
 
     @property
     def last_error(self) -> ApiError | None:
@@ -266,10 +269,8 @@ class Reflector(Generic[T]):
                 failure = ReadingCrashed(
                     f"reading it crashed, the log has the stack trace: {type(error).__name__}"
                 )
-                if str(failure) != self._reported:
-                    self._log.crash("Reading a kind crashed; it starts again", error)
                 seconds = self._machine.crashed(failure, self._clock.monotonic())
-                await self._interrupted(failure, seconds)
+                await self._interrupted(failure, seconds, crash=error)
                 await asyncio.sleep(seconds)
 
     async def _list(self) -> None:
@@ -316,7 +317,7 @@ class Reflector(Generic[T]):
                 if isinstance(machine.state, Pausing):
                     return
                 if isinstance(machine.state, Watching):
-                    self._reported = ""  # a successful list proves nothing: the watch may be what is refused
+                    self._notices.clear()  # a successful list proves nothing: the watch may be what is refused
                 await pace.step()
         machine.ended(self._clock.monotonic())
 
@@ -382,11 +383,11 @@ class Reflector(Generic[T]):
         if not isinstance(error, Invalid):  # which is how a server without streaming lists responds
             await self._interrupted(error, 0.0)
 
-    async def _interrupted(self, error: ApiError, seconds: float) -> None:
+    async def _interrupted(self, error: ApiError, seconds: float, *, crash: Exception | None = None) -> None:
         self.stats.errors[type(error).__name__] += 1
         trouble = "no answer" if isinstance(error, Throttled | Timeout | Unavailable) else str(error)
-        again = trouble == self._reported
-        if seconds:
-            self._reported = trouble
+        again = not seconds or not self._notices.due("reading", trouble)
+        if crash is not None and not again:
+            self._log.crash("Reading a kind crashed; it starts again", crash)
         if (room := self._sink.interrupted(Interrupted(error, seconds), again=again)) is not None:
             await room

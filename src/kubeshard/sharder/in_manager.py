@@ -31,7 +31,7 @@ from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Deleted, Delta
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
-from kubeshard.cache.troubles import PATIENCE_FOR_LOGS
+from kubeshard.cache.stats import PATIENCE_FOR_LOGS
 from kubeshard.client.client import Client
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import EventSink

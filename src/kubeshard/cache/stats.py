@@ -1,4 +1,4 @@
-"""Non-fatal problems of an informer: counted for metrics, and logged, but not each time.
+"""What has happened to an informer: counters for health and metrics, and log lines, though not for each problem.
 
 | what | logged |
 |---|---|
@@ -10,13 +10,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kubeshard.cache.transforms import TransformFailed
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key
-from kubeshard.listwatch.reflector import Interrupted
+from kubeshard.listwatch.reflector import Interrupted, ListWatchStats
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 
 PATIENCE_FOR_LOGS = 10.0
 """Seconds between two lines about the same problem."""
@@ -24,24 +27,76 @@ PATIENCE_FOR_LOGS = 10.0
 _log = get_logger("kubeshard.cache")
 
 
-class Troubles:
-    """The problems of one informer. The counters may be read at any time."""
+class InformerStats:
+    """Counts what has happened to one informer."""
+
+    def __init__(self, stats: ListWatchStats, notices: InformerNotices) -> None:
+        self._stats = stats
+        self._notices = notices
+
+    @property
+    def full_reads(self) -> int:
+        """The number of full reads, including the first one."""
+        return self._stats.full_reads
+
+    @property
+    def rewinds(self) -> int:
+        """The number of full reads that showed a rewritten history: the server was restored from a backup."""
+        return self._stats.rewinds
+
+    @property
+    def errors(self) -> Counter[str]:
+        """The number of lists and watches that failed, by the class of the error."""
+        return self._stats.errors
+
+    @property
+    def failures(self) -> int:
+        """The number of lists and watches that failed."""
+        return self.errors.total()
+
+    @property
+    def unexpected_answers(self) -> int:
+        """The number of lists and watches that failed because of an invalid response or watch event."""
+        return self._stats.unexpected_answers
+
+    @property
+    def handler_errors(self) -> int:
+        """The number of handler calls that raised."""
+        return self._notices.handler_errors
+
+    @property
+    def index_errors(self) -> int:
+        """Calls of index functions that raised."""
+        return self._notices.index_errors
+
+    @property
+    def transform_errors(self) -> int:
+        """The number of objects that cannot be read because the transform raised or returned something else."""
+        return self._notices.transform_errors
+
+    @property
+    def undecodable(self) -> int:
+        """Objects that did not fit their class, counted each time they came; those of `transform_errors` too."""
+        return self._notices.undecodable
+
+
+class InformerNotices:
+    """The problems of one informer, counted and logged. The counters may be read at any time."""
 
     def __init__(self, kind: str, clock: Clock) -> None:
         self.handler_errors = 0
         self.index_errors = 0
         self.undecodable = 0
         self.transform_errors = 0
-        self._clock = clock
         self._log = _log.bind(kind=kind)
-        self._due: dict[str, float] = {}
+        self._notices = Notices(clock, every=PATIENCE_FOR_LOGS)
 
     def interrupted(
         self, interruption: Interrupted, part: str, *, again: bool, optional: bool = False
     ) -> None:
         error, seconds = interruption
         log = self._log.bind(**({"namespace": part} if part else {}))
-        tell = log.debug if again or not seconds else log.warning
+        tell = log.debug if again else log.warning
         if isinstance(error, NotFound):
             tell = log.debug if optional else tell
             tell("The API server does not serve this kind", error=error, again_in=seconds)
@@ -57,7 +112,7 @@ class Troubles:
     def unreadable(self, error: UndecodableObject) -> None:
         self.undecodable += 1
         self.transform_errors += isinstance(error, TransformFailed)
-        if not self._is_due(type(error).__name__):
+        if not self._notices.due(type(error).__name__):
             return
         if isinstance(error, TransformFailed) and error.__cause__ is not None:
             self._log.crash(
@@ -71,7 +126,7 @@ class Troubles:
 
     def index_failed(self, name: str, key: Key, error: Exception) -> None:
         self.index_errors += 1
-        if self._is_due(f"index {name}"):
+        if self._notices.due(f"index {name}"):
             self._log.crash(
                 "An index function failed; the object is not in the index",
                 error,
@@ -82,17 +137,10 @@ class Troubles:
 
     def handler_failed(self, name: str, error: BaseException) -> None:
         self.handler_errors += 1
-        if self._is_due(f"handler {name}"):
+        if self._notices.due(f"handler {name}"):
             self._log.crash(
                 "Handler failed; it is not called with this change again",
                 error,
                 handler=name,
                 so_far=self.handler_errors,
             )
-
-    def _is_due(self, what: str) -> bool:
-        now = self._clock.monotonic()
-        if now < self._due.get(what, now):
-            return False
-        self._due[what] = now + PATIENCE_FOR_LOGS
-        return True
