@@ -81,6 +81,16 @@ def test_the_end_of_a_topic_is_news_only_if_the_topic_was_passed_on() -> None:
     assert notices.due("topic")
 
 
+def test_all_topics_but_the_current_ones_are_resolved_together() -> None:
+    notices = Notices(Time())
+    assert notices.due("a")
+    assert notices.due("b")
+    assert not notices.due("c", after=1.0)
+    assert notices.keep({"a", "d"}) == ["b"]
+    assert not notices.due("a")
+    assert notices.due("b")
+
+
 def test_memory_is_bounded_and_the_least_recently_mentioned_topic_is_forgotten() -> None:
     notices = Notices(most=3)
     assert all(notices.due(topic) for topic in "abc")

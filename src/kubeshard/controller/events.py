@@ -37,6 +37,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 
 __all__ = ["Event", "EventRecorder", "EventWriter", "ObjectReference", "reference_to"]
 
@@ -149,7 +150,7 @@ class _Outbox:
         """Set when something is waiting."""
         self._last_stamp = 0
         """The nanosecond in the latest event's name: names differ even within one nanosecond."""
-        self._was_forbidden = False
+        self._notices = Notices()
         self._in_core = False
         """Whether events go to the core group."""
         self.series = EventSeries(clock)
@@ -273,8 +274,7 @@ class _Outbox:
         self.failed += 1
         leaving = is_leaving(error)  # as all objects of the namespace are: normal
         forbidden = isinstance(error, Forbidden) and not leaving
-        level = _log.debug if leaving or (forbidden and self._was_forbidden) else _log.warning
-        self._was_forbidden = self._was_forbidden or forbidden
+        level = _log.debug if leaving or (forbidden and not self._notices.due("forbidden")) else _log.warning
         level(
             "Could not send an event", error=error, reason=write.event.reason, about=write.event.metadata.name
         )

@@ -30,6 +30,7 @@ from kubeshard.core.overlay import overlaid
 from kubeshard.core.owners import is_controlled_by, with_owner
 from kubeshard.core.patches import merge_patch, pointer
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -123,7 +124,7 @@ class Rewrites:
         """The restores before anything here was learned."""
         self._stored: OrderedDict[tuple[Kind, _Path, bytes], bytes] = OrderedDict()
         """What the server stored for a value at a path."""
-        self._told: set[tuple[Kind, _Path]] = set()
+        self._notices = Notices()
         self._statements = Statements()
 
     @property
@@ -154,8 +155,7 @@ class Rewrites:
             self._stored.move_to_end(entry)
             if len(self._stored) > REMEMBERED:
                 self._stored.popitem(last=False)
-            if (kind, path) not in self._told and len(self._told) < REMEMBERED:
-                self._told.add((kind, path))
+            if len(self._notices) < REMEMBERED and self._notices.due((kind, path)):
                 _log.warning(
                     "The API server does not store a field as it was sent; "
                     "send what it stores, or leave the field unset",

@@ -54,6 +54,7 @@ from kubeshard.core.objects import Key, KubeObject
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import context, get_logger
 from kubeshard.runtime.loop import being_cancelled
+from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.pace import Pace
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.metrics import QueueMetrics
@@ -147,7 +148,7 @@ class ControllerRunner:
         )
         """Creates the triggers of its watches."""
         self._draining = False
-        self._told_start = False
+        self._notices = Notices()
         self.elsewhere: Callable[[str], ControllerRunner | None] = lambda _: None
         """The controller's workers in another cluster."""
         self.gate: Gate | None = None
@@ -437,8 +438,7 @@ class ControllerRunner:
             await pace.step()
 
     def _tell_start(self) -> None:
-        if self._workers and not self._told_start:
-            self._told_start = True
+        if self._workers and self._notices.due("start"):
             self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
 
     def _report(self, key: Key, outcome: Outcome, run: Deadline) -> None:

@@ -48,6 +48,7 @@ from kubeshard.core.errors import KubeshardError
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import Logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.pace import Pace
 from kubeshard.runtime.rng import Rng
 from kubeshard.workqueue.limits import ItemExponential
@@ -120,7 +121,7 @@ class Trigger:
         self._own_reasons: dict[str, Reason] = {}
         """Reasons for changes of the reconciled objects themselves: shared by all of them."""
         self._failures: dict[TriggerStep, int] = {"predicate": 0, "map": 0}
-        self._log_due: dict[TriggerStep, float] = {}
+        self._notices = Notices(clock, every=LOG_INTERVAL)
 
     def handle(self, delta: Delta[Any]) -> None:
         """Adds the keys that depend on the object to the queue."""
@@ -264,14 +265,12 @@ class Trigger:
     def _failed(self, step: TriggerStep, about: Key, error: BaseException, message: str) -> None:
         self._failures[step] += 1
         self._metrics.trigger_failed(self._source, step)
-        now = self._clock.monotonic()
-        if now >= self._log_due.get(step, now):
-            first = step not in self._log_due
-            self._log_due[step] = now + LOG_INTERVAL
-            if first and not isinstance(error, KubeshardError):
-                self._log.crash(message, error, object=about)
-            else:
-                self._log.error(message, error=error, object=about, so_far=self._failures[step])
+        if not self._notices.due(step):
+            return
+        if self._failures[step] == 1 and not isinstance(error, KubeshardError):
+            self._log.crash(message, error, object=about)
+        else:
+            self._log.error(message, error=error, object=about, so_far=self._failures[step])
 
 
 def _check_key(key: object) -> None:

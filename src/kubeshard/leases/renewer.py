@@ -44,6 +44,7 @@ from kubeshard.leases.state_machine import (
 )
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import error_line, get_logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.thread import LoopRunner
 from kubeshard.runtime.watchdog import EXIT_CODE, Watchdog
 
@@ -135,10 +136,7 @@ class LeaseRenewer:
         self._left = asyncio.Event()
         self._attempt: asyncio.Timeout | None = None
         """The timeout of the request in flight."""
-        self._trouble = (False, "")
-        """Whether the last failure was of a write, and its kind, so that a lasting one is logged once."""
-        self._told_waiting = ""
-        self._told_unfit = False
+        self._notices = Notices()
         self._end: float | None = None
         """For a lost Lease: when the process must have ended."""
 
@@ -256,25 +254,28 @@ class LeaseRenewer:
         writing = not isinstance(action, Get)
         if failure:
             machine.failed(failure, clock.boottime())
-            if (writing, kind) != self._trouble and machine.state not in LAST_STATES:
+            if machine.state not in LAST_STATES and self._notices.due("write" if writing else "read", kind):
                 advice = {"advice": _ADVICE} if why == "forbidden" else {}
                 self._log.warning("A request for the Lease failed", error=failure, **advice)
-            self._trouble = (writing, kind)
-        elif writing or not self._trouble[0]:  # a successful read does not clear a failing write
-            self._trouble = (False, "")
+        else:
+            self._notices.resolved("read")
+            if writing:  # a successful read does not clear a failing write
+                self._notices.resolved("write")
 
     async def _pause(self, seconds: float) -> None:
         machine = self._machine
         waiting = machine.reason if machine.state is State.WAITING else ""
-        if waiting and waiting != self._told_waiting:
+        if not waiting:
+            self._notices.resolved("waiting")
+        elif self._notices.due("waiting", waiting):
             self._log.info("Waiting for the Lease", reason=waiting)
-        self._told_waiting = waiting
-        if machine.unfit and not self._told_unfit:
+        if not machine.unfit:
+            self._notices.resolved("unfit")
+        elif self._notices.due("unfit"):
             self._log.warning(
                 "Not renewing the Lease: this process is unfit to hold it", reason=machine.unfit
             )
             self._metrics.not_renewed(self._claim.name, "unfit")
-        self._told_unfit = bool(machine.unfit)
         if machine.holds:
             seconds = min(seconds, LONGEST_SLEEP)
         with suppress(TimeoutError):

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 
 from kubeshard.manager.http import Page, Request
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 
 Check = Callable[[], str | None]
 """Returns what is wrong, or None. Must not block or raise; a check that raises has failed."""
@@ -38,7 +39,7 @@ class Checks:
         self._path = path
         self._checks = checks
         self._notes = notes
-        self._failing: set[str] = set()
+        self._notices = Notices()
 
     def page(self, request: Request) -> Page | None:
         """The response, or None for any other path."""
@@ -79,8 +80,7 @@ class Checks:
             _log.crash("Health check crashed", error, check=name)
             return True
         if problem is None:
-            self._failing.discard(name)
-        elif name not in self._failing:  # probes are sent every few seconds
-            self._failing.add(name)
+            self._notices.resolved(name)
+        elif self._notices.due(name):  # probes are sent every few seconds
             _log.warning("Health check failed", check=name, probe=self._path, reason=problem)
         return problem is not None

@@ -30,7 +30,6 @@ from kubeshard.controller.remote_watches import RemoteWatches
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import (
     CHECK,
-    Cause,
     Trouble,
     explained,
     is_served,
@@ -44,6 +43,7 @@ from kubeshard.core.errors import Forbidden, Unauthorized
 from kubeshard.manager.controllers import Controllers
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 
 PATIENCE = 10.0
 
@@ -129,11 +129,12 @@ class Kinds:
         self._clock = clock
         self._since: dict[Informer[Any], float] = {}
         """When each informer was first found not to be live."""
-        self._told: dict[Informer[Any], Cause] = {}
+        self._notices = Notices()
+        """Causes by informer."""
         self._well: set[Informer[Any]] = set()
         """The informers that were fine at the last check."""
-        self._hanging: set[tuple[Registration[Any], float]] = set()
-        """Calls of handlers that have been reported."""
+        self._hanging = Notices()
+        """Calls of handlers."""
         self._outage = False
         self._quiet_until = 0.0
 
@@ -201,7 +202,7 @@ class Kinds:
         for informer in [each for each in informers if each not in troubles and _forbidden(each)]:
             self._tell_forbidden(informer)
         self._tell_back([each for each in informers if each not in troubles and not _refused(each)])
-        self._told = {each: self._told[each] for each in informers if each in self._told}
+        self._notices.keep(informers)
 
     def _tell_outage(self, troubles: dict[Informer[Any], Trouble], now: float, *, everything: bool) -> None:
         outage = (
@@ -225,13 +226,14 @@ class Kinds:
         self._outage = outage
 
     def _tell(self, informer: Informer[Any], found: Trouble, now: float) -> None:
-        if self._outage or self._told.get(informer) == found.cause:
+        if self._outage:
             return
         if found.cause in ("unanswered", "unavailable") and (
             now < self._quiet_until or now - self._since[informer] < PATIENCE
         ):
             return
-        self._told[informer] = found.cause
+        if not self._notices.due(informer, found.cause):
+            return
         self._tell_cluster(
             "Warning",
             "KindUnreadable",
@@ -251,10 +253,7 @@ class Kinds:
         the next watch.
         """
         for informer in well:
-            if informer not in self._well or informer not in self._told:
-                continue
-            del self._told[informer]
-            if not self._outage:
+            if informer in self._well and self._notices.resolved(informer) and not self._outage:
                 self._tell_cluster("Normal", "KindReadable", f"{informer} can be read again")
                 self._log.info(
                     "A kind can be read again", kind=str(informer), controllers=self._users(informer)
@@ -266,9 +265,8 @@ class Kinds:
         controllers do not wait yet.
         """
         found = explained(informer, informer.last_error)
-        if self._told.get(informer) == found.cause:
+        if not self._notices.due(informer, found.cause):
             return
-        self._told[informer] = found.cause
         self._log.warning(
             "A right on a kind is missing; changes of its objects are seen late, or not at all",
             kind=str(informer),
@@ -288,14 +286,14 @@ class Kinds:
         hanging = set()
         for informer, handler, since in self._overdue(now):
             hanging.add((handler, since))
-            if (handler, since) not in self._hanging:
+            if self._hanging.due((handler, since)):
                 self._log.warning(
                     "A handler does not return; only this handler gets no more changes",
                     kind=str(informer),
                     handler=handler.name,
                     seconds=now - since,
                 )
-        self._hanging = hanging
+        self._hanging.keep(hanging)
 
     def _users(self, informer: Informer[Any]) -> str:
         """The controllers that declared the informer, or all controllers if none did."""

@@ -15,8 +15,9 @@ when it comes again. No I/O: whoever asks writes the log line or the event. Not 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from kubeshard.runtime.clock import Clock
 
@@ -26,7 +27,7 @@ MOST = 1024
 
 @dataclass(slots=True)
 class _Topic:
-    state: Hashable
+    state: object
     due: float
     """When it is passed on the next time (monotonic seconds)."""
     held_back: int = 0
@@ -49,11 +50,11 @@ class Notices:
     def __len__(self) -> int:
         return len(self._topics)
 
-    def due(self, topic: Hashable, state: Hashable = None, *, after: float = 0.0) -> bool:
+    def due(self, topic: Hashable, state: object = None, *, after: float = 0.0) -> bool:
         """Whether to pass on what happened now."""
         return self.held_back(topic, state, after=after) is not None
 
-    def held_back(self, topic: Hashable, state: Hashable = None, *, after: float = 0.0) -> int | None:
+    def held_back(self, topic: Hashable, state: object = None, *, after: float = 0.0) -> int | None:
         """Like `due`, with the number of times that the topic was held back since it was last passed on; None to hold
         it back now, too.
         """
@@ -76,6 +77,10 @@ class Notices:
         """Forgets the topic. Returns whether it was passed on, so that its end is news, too."""
         known = self._topics.pop(topic, None)
         return known is not None and known.passed_on
+
+    def keep(self, topics: Collection[Hashable]) -> list[Any]:
+        """All other topics are resolved. Returns those of them that were passed on."""
+        return [topic for topic in tuple(self._topics) if topic not in topics and self.resolved(topic)]
 
     def clear(self) -> None:
         """Forgets all topics."""

@@ -36,6 +36,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.shard.identity import ShardIdentity
 
 PATIENCE = 30.0
@@ -137,7 +138,7 @@ async def _all_of(
     namespace: str | AllNamespaces,
     room: asyncio.Semaphore,
 ) -> None:
-    count, done, told = 0, False, False
+    count, done, notices = 0, False, Notices()
     while not done:
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -155,11 +156,10 @@ async def _all_of(
         except* NotFound:
             done = True  # the server does not serve the kind: there are no objects
         except* Exception as group:
-            if not told:
+            if notices.due("reading"):
                 error = group.exceptions[0]
                 tell = _log.warning if isinstance(error, ApiError) else _log.crash
                 tell("Cannot read the objects of this shard", error=error, kind=str(form.kind))
-            told = True
             await asyncio.sleep(RETRY)
     if count:
         _log.info(
@@ -171,7 +171,7 @@ async def _renewed(
     client: Client, shard: ShardIdentity, form: Form[PartialObject], obj: PartialObject
 ) -> None:
     """A Conflict is fine: an object that somebody else changed has a new version already."""
-    meta, told = obj.metadata, False
+    meta, notices = obj.metadata, Notices()
     for value in (MARK, None):
         patch = MergePatch({"metadata": {"labels": {shard.drain: value}}})
         while True:
@@ -181,7 +181,6 @@ async def _renewed(
             except (Conflict, NotFound):
                 return
             except ApiError as error:
-                if not told:
+                if notices.due("writing"):
                     _log.warning("Cannot write an object of this shard", object=str(obj.key), error=error)
-                told = True
                 await asyncio.sleep(RETRY)

@@ -55,6 +55,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import FieldSelector, InvalidSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.shard.handover import KEPT
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.sharding.api import ControllerRing
@@ -153,7 +154,7 @@ class TakingBack:
         """Whether there was no ControllerRing when this began."""
         self._done: OrderedDict[tuple[Kind, Key], list[float]] = OrderedDict()
         """When each object was taken back, the latest last."""
-        self._told = float("-inf")
+        self._notices = Notices(clock, every=LOGGED_EVERY)
         self._restores, self._restored = 0, float("-inf")
         """How often etcd was restored, and when that was last noticed."""
 
@@ -278,10 +279,7 @@ class TakingBack:
 
     def _loud(self) -> bool:
         """Whether it is time for another warning."""
-        now = self._clock.monotonic()
-        if loud := now - self._told >= LOGGED_EVERY:
-            self._told = now
-        return loud
+        return self._notices.due("taking back")
 
     def _is_fought(self, kind: Kind, key: Key) -> bool:
         now = self._clock.monotonic()

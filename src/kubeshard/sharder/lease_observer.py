@@ -28,6 +28,7 @@ from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.supervised import supervised
 from kubeshard.sharding.leases import MAX_SHARDS, LeaseBook, Shard, ShardChange
 from kubeshard.sharding.names import RING_LABEL
@@ -148,7 +149,7 @@ class LeaseObserver:
 
     async def _probe(self) -> None:
         probed = self._clock.monotonic()
-        failing: type[ApiError] | None = None
+        notices = Notices()
         while True:
             now = self._clock.monotonic()
             wait = min(probed + PROBE_INTERVAL - now, PROBE_INTERVAL_SILENT - self.book.silence(now))
@@ -159,14 +160,12 @@ class LeaseObserver:
             try:
                 await self.relist()
             except ApiError as error:
-                log = _log.debug if failing is type(error) else _log.warning
+                log = _log.warning if notices.due("listing", type(error)) else _log.debug
                 log("Cannot list shard Leases", error=error)
-                failing = type(error)
                 await asyncio.sleep(PAUSE)
             else:
-                if failing:
+                if notices.resolved("listing"):
                     _log.info("Shard Leases can be listed again")
-                failing = None
 
     def _heard(self, delta: Delta[Lease]) -> None:
         now = self._clock.monotonic()

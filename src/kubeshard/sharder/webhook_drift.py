@@ -27,6 +27,7 @@ from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync
@@ -61,11 +62,10 @@ class WebhookDrift:
     async def run(self, enqueue: Enqueue) -> None:
         """Runs until cancelled."""
         registration = self._informer.add_handler(lambda delta: _tell(delta, enqueue))
-        told = False
+        notices = Notices()
         try:
             while missing := await self._missing():
-                if not told:
-                    told = True
+                if notices.due("missing"):
                     _log.warning(
                         "Not allowed to watch webhook configurations; applying them again periodically instead",
                         every=APPLY_AGAIN,

@@ -40,6 +40,7 @@ from kubeshard.core.errors import (
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.rng import Rng
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.certificates import Identity, ServingCertificate
@@ -120,7 +121,7 @@ class SharedCertificate:
         """Waits for an API server that cannot be reached. Raises Unprepared for missing permissions or namespace, and
         ConfigurationError for a foreign Secret.
         """
-        told: type[ApiError] | None = None
+        notices = Notices()
         while True:
             try:
                 return await self._synchronise(serving)
@@ -129,8 +130,7 @@ class SharedCertificate:
                     f"webhook certificate: secret {self._namespace}/{self._secret}: {error}; {self._remedy(error)}"
                 ) from error
             except ApiError as error:
-                if type(error) is not told:
-                    told = type(error)
+                if notices.due("loading", type(error)):
                     _LOG.warning("Cannot get the webhook certificate yet; trying again", error=error)
                 await asyncio.sleep(self._rng.uniform(1.0, 3.0))
 

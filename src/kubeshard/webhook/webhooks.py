@@ -31,6 +31,7 @@ from kubeshard.core.errors import ConfigurationError, Invalid, KubeshardError, N
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 from kubeshard.webhook.app import Routes
 from kubeshard.webhook.certificates import CertificateSource
 from kubeshard.webhook.conversion import Conversion
@@ -218,16 +219,17 @@ class Webhooks:
         own = certificates if isinstance(certificates, SharedCertificate | LocalCertificate) else None
         if own is not None:
             own.on_change(changed.set)
-        told = ""
+        notices = Notices()
         while True:
             changed.clear()
             try:
                 await self._registered(client, own.ca_bundle if own else "", namespace)
-                pause, told = REGISTERED_EVERY, ""
+                pause = REGISTERED_EVERY
+                notices.clear()
             except KubeshardError as error:
-                if str(error) != told:
+                if notices.due("registering", str(error)):
                     _LOG.warning("Cannot register the webhooks yet; trying again", error=error)
-                pause, told = RETRIED_AFTER, str(error)
+                pause = RETRIED_AFTER
             try:
                 async with asyncio.timeout(pause * rng.uniform(0.9, 1.1)):
                     await changed.wait()
