@@ -23,15 +23,10 @@ from kubeshard.core import Conflict, Key, Lease, LeaseSpec, NotFound, ObjectMeta
 from kubeshard.core.times import micro_time
 from kubeshard.examples.webhosting.api import GROUP, PROJECT_LABEL, Website
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.sharding import (
-    RING_LABEL,
-    ControllerRing,
-    HashRing,
-    drain_label,
-    shard_label,
-    webhook_config_name,
-)
-from kubeshard.testing import Child
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label, webhook_config_name
+from kubeshard.testing.child import Child
 
 FIRST, SECOND = "shard-a", "shard-b"
 RENEW_EVERY = 2.0

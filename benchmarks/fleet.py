@@ -33,9 +33,12 @@ from kubeshard.examples.webhosting.api import (
     WebsiteSpec,
 )
 from kubeshard.sharder import config as sharder_config
-from kubeshard.sharding import SYSTEM_NAMESPACE, ControllerRing
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.testing import Child, ControlPlane, free_port
+from kubeshard.sharding.names import SYSTEM_NAMESPACE
+from kubeshard.testing import ControlPlane
+from kubeshard.testing.child import Child
+from kubeshard.testing.control_plane import free_port
 from kubeshard.webhook.selfsigned import renewed
 
 PROJECT = "project-bench"

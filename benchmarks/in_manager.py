@@ -34,8 +34,8 @@ from kubeshard.client import Bookmark
 from kubeshard.core import Lease, MergePatch, NotFound, metadata_only
 from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import RING, Website
-from kubeshard.sharding import shard_label
-from kubeshard.testing import Child
+from kubeshard.sharding.names import shard_label
+from kubeshard.testing.child import Child
 
 NAMES = ("one", "two", "three")
 NAMESPACE = "sharding-system"

@@ -59,10 +59,12 @@ from kubeshard.manager import Manager, run
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder import config as sharder_config
 from kubeshard.sharder.app import connected_sharder
-from kubeshard.sharding import SYSTEM_NAMESPACE, ControllerRing, ControllerRingSpec, RingResource, shard_label
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import RING_LABEL
-from kubeshard.testing import Child, ControlPlane, free_port
+from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, shard_label
+from kubeshard.testing import ControlPlane
+from kubeshard.testing.child import Child
+from kubeshard.testing.control_plane import free_port
 from kubeshard.webhook.selfsigned import renewed
 
 SHARDS = 2

@@ -24,8 +24,9 @@ from kubeshard import ALL, Client
 from kubeshard.core import MergePatch, Selector, metadata_only
 from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import RING, Website
-from kubeshard.sharding import ControllerRing, drain_label, shard_label
-from kubeshard.testing import Child
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.testing.child import Child
 
 OTHER_THEME = "lame"
 SERVERS = ("kube-apiserver", "etcd")

@@ -43,7 +43,7 @@ from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.ring import RingInputs
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import WEBHOOK_PATH_PREFIX
 from kubeshard.webhook.app import Webhook
 from kubeshard.webhook.certificates import ServingCertificate

@@ -24,8 +24,8 @@ from kubeshard.core import Lease, LeaseSpec, NotFound, ObjectMeta
 from kubeshard.core.times import micro_time
 from kubeshard.examples.webhosting.api import GROUP
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.sharding import RING_LABEL, webhook_config_name
-from kubeshard.testing import Child
+from kubeshard.sharding.names import RING_LABEL, webhook_config_name
+from kubeshard.testing.child import Child
 
 LEASES_LAST = 3600
 """Seconds: long, because nothing renews these Leases."""

@@ -19,7 +19,7 @@ from fleet import Bench, Program, Results, add_go_option, bench, cost_of, progra
 from kubeshard import ALL
 from kubeshard.client import Changed
 from kubeshard.examples.webhosting.api import Website
-from kubeshard.testing import Child
+from kubeshard.testing.child import Child
 
 IDLE_SECONDS = 2.0
 IDLE_CPU = 0.021

@@ -38,7 +38,7 @@ TOPICS = {
 }
 """Pages of the names of `kubeshard`: file, title, and the packages that the names come from."""
 
-MODULES = ("errors", "until")
+MODULES = ("errors", "until", "when")
 """Names of `kubeshard` that are modules, each with its own page."""
 
 PACKAGES = (
@@ -49,9 +49,7 @@ PACKAGES = (
     "controller",
     "logging",
     "manager",
-    "leases",
     "shard",
-    "sharding",
     "webhook",
     "workqueue",
     "testing",
@@ -86,6 +84,7 @@ def reference() -> dict[str, str]:
     pages = {
         "reference/errors.md": _page("Errors", ["kubeshard.core.errors"], whole=True),
         "reference/until.md": _page("Waiting", ["kubeshard.core.until"], whole=True),
+        "reference/when.md": _page("Predicates", ["kubeshard.controller.when"], whole=True),
     }
     for page, (title, packages) in TOPICS.items():
         names = [f"kubeshard.{name}" for name in _face(packages)]

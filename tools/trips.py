@@ -46,9 +46,9 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.runtime.world import World
 from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource, shard_label
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.names import RING_LABEL, shard_label
 from kubeshard.testing.virtual_time import run_virtual
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport

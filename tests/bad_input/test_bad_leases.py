@@ -21,7 +21,10 @@ from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.reports import RingReport
 from kubeshard.sharder.ring_controller import ControllerRings
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing, LeaseBook, RingResources, ShardState
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.leases import LeaseBook, ShardState
+from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 
 NOW = "2026-01-01T00:00:00.000000Z"
 

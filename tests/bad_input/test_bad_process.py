@@ -13,7 +13,7 @@ from kubeshard.core.times import parse_time
 from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_lease import ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.sharding import LeaseBook
+from kubeshard.sharding.leases import LeaseBook
 
 ME = ShardIdentity("ring", "a", "ns", Incarnation("", "", "x"))
 

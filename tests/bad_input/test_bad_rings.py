@@ -27,17 +27,10 @@ from kubeshard.sharder.reports import MAX_MESSAGE, RingReport, findings
 from kubeshard.sharder.ring import RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import webhook_configuration
-from kubeshard.sharding import (
-    RING_LABEL,
-    ControllerRing,
-    LeaseBook,
-    RingGroupResource,
-    RingResource,
-    RingResources,
-    webhook_path,
-)
-from kubeshard.sharding.api import ControllerRingSpec
-from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
+from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.leases import LeaseBook
+from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACES_ANNOTATION, webhook_path
 from kubeshard.webhook.review import decode_review
 
 GOOD = RingResource(group="apps", resource="deployments")

@@ -6,16 +6,10 @@ import pytest
 from aiohttp import web
 
 from kubeshard import ALL
-from kubeshard.client import (
-    Client,
-    ClusterConfig,
-    KindNotServed,
-    TokenBucketLimiter,
-    WriteRecord,
-    retry_on_conflict,
-)
+from kubeshard.client import Client, ClusterConfig, KindNotServed, TokenBucketLimiter, retry_on_conflict
 from kubeshard.client.config import ExecPlugin, TokenFile
 from kubeshard.client.requests import query, server_timeout
+from kubeshard.client.writes import WriteRecord
 from kubeshard.core import (
     AlreadyExists,
     ApiError,

@@ -15,9 +15,9 @@ from kubeshard.core import (
     UndecodableObject,
     UnexpectedResponse,
     field,
-    form_of,
     metadata_only,
 )
+from kubeshard.core.objects import form_of
 
 
 class WidgetSpec(Struct):

@@ -17,9 +17,9 @@ from kubeshard.core import (
     Unavailable,
     UndecodableObject,
     UnexpectedResponse,
-    form_of,
     metadata_only,
 )
+from kubeshard.core.objects import form_of
 
 pytestmark = pytest.mark.regression
 

@@ -19,18 +19,9 @@ from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.outcomes import Outcome
 from kubeshard.controller.runner import ControllerRunner
-from kubeshard.core import (
-    ConfigMap,
-    Form,
-    Key,
-    KubeObject,
-    ObjectMeta,
-    OwnerReference,
-    Struct,
-    field,
-    form_of,
-)
-from kubeshard.leases import Gate
+from kubeshard.core import ConfigMap, Form, Key, KubeObject, ObjectMeta, OwnerReference, Struct, field
+from kubeshard.core.objects import form_of
+from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.testing.virtual_time import VirtualClock, settle
 from kubeshard.testing.virtual_world import virtual_world

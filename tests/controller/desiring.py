@@ -17,8 +17,9 @@ from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.remote_clusters import RemoteClusters
 from kubeshard.controller.run import Run
-from kubeshard.core import ConfigMap, Form, Key, KubeObject, NotFound, ObjectMeta, Struct, field, form_of
+from kubeshard.core import ConfigMap, Form, Key, KubeObject, NotFound, ObjectMeta, Struct, field
 from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import form_of
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest, TransportError
 from kubeshard_apiserver.testing.memory import MemoryApi

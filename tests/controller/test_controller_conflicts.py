@@ -26,8 +26,8 @@ from kubeshard.core import (
     Secret,
     Selector,
     UndecodableObject,
-    form_of,
 )
+from kubeshard.core.objects import form_of
 from kubeshard.manager import Manager
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world

@@ -11,16 +11,8 @@ from controller_bench import Calling, Site, Theme, child, site
 
 from kubeshard import OTHER_CLUSTERS, when
 from kubeshard.cache import Added, Deleted, Scope, Updated
-from kubeshard.controller import (
-    BlockingReconciler,
-    Context,
-    Controller,
-    Generator,
-    InFlight,
-    Reconciler,
-    Result,
-    Watch,
-)
+from kubeshard.controller import BlockingReconciler, Context, Controller, Generator, Reconciler, Result, Watch
+from kubeshard.controller.in_flight import InFlight
 from kubeshard.controller.mapping import KeysOf, mapped_by, states, to_itself, to_owner
 from kubeshard.controller.watch import narrowed
 from kubeshard.core import ConfigMap, GroupKind, Key, ObjectMeta, OwnerReference, Selector, metadata_only

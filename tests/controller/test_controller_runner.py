@@ -46,7 +46,7 @@ from kubeshard.core import (
     Terminal,
     Unavailable,
 )
-from kubeshard.leases import Gate
+from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import JsonFormatter, TextFormatter, get_logger
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time

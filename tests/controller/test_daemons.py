@@ -16,7 +16,8 @@ from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client.writes import WriteRecord
 from kubeshard.controller.context import run_of
 from kubeshard.controller.in_flight import Activity, InFlight
-from kubeshard.core import Key, MergePatch, form_of
+from kubeshard.core import Key, MergePatch
+from kubeshard.core.objects import form_of
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 
 

@@ -22,11 +22,11 @@ from kubeshard.core import (
     controller_reference,
     decode,
     encode,
-    form_of,
     metadata_only,
     owner_reference,
     to_dict,
 )
+from kubeshard.core.objects import form_of
 
 WIDGET = Kind("example.com", "v1", "Widget", "widgets")
 GIZMO = Kind("example.com", "v1", "Gizmo", "gizmos")

@@ -10,16 +10,8 @@ import pytest
 
 from kubeshard.client.listing import ListSplitter
 from kubeshard.client.watching import EventDecoder
-from kubeshard.core import (
-    KubeObject,
-    ObjectMeta,
-    Struct,
-    UndecodableObject,
-    decode,
-    field,
-    form_of,
-    metadata_only,
-)
+from kubeshard.core import KubeObject, ObjectMeta, Struct, UndecodableObject, decode, field, metadata_only
+from kubeshard.core.objects import form_of
 
 
 class Rule(Struct):

@@ -19,7 +19,6 @@ from kubeshard.core import (
     decode,
     encode,
     field,
-    form_of,
     get_condition,
     metadata_only,
     owner_reference,
@@ -27,6 +26,7 @@ from kubeshard.core import (
     to_dict,
 )
 from kubeshard.core.names import is_dns_label, is_dns_subdomain, is_label_key, is_label_value
+from kubeshard.core.objects import form_of
 from kubeshard.core.owners import with_owner
 
 

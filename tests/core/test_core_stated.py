@@ -11,18 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.client.writes import apply_body
-from kubeshard.core import (
-    UNSET,
-    KubeObject,
-    ObjectMeta,
-    Struct,
-    UnsetType,
-    decode,
-    encode,
-    field,
-    form_of,
-    to_dict,
-)
+from kubeshard.core import UNSET, KubeObject, ObjectMeta, Struct, UnsetType, decode, encode, field, to_dict
+from kubeshard.core.objects import form_of
 
 
 class Part(Struct):

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from kubeshard import KubeObject
-from kubeshard.core import Kind, decode, form_of
+from kubeshard.core import Kind, decode
+from kubeshard.core.objects import form_of
 from kubeshard.crd import definition
 from kubeshard.crd.manifests import definitions_in, described, kind_in, referred
 from kubeshard.crd.source import UnknownField, source_of, wanted_fields

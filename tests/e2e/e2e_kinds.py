@@ -7,7 +7,7 @@ from typing import Any
 
 from kubeshard.core import KubeObject
 from kubeshard.core.objects import Struct, field
-from kubeshard.sharding import RingGroupResource, RingResource
+from kubeshard.sharding.api import RingGroupResource, RingResource
 
 GROUP = "e2e.kubeshard.test"
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kubeshard.cli.demo.fleet import Fleet
-from kubeshard.testing import Child, wait_until
+from kubeshard.testing import wait_until
+from kubeshard.testing.child import Child
 
 _GATED = str(Path(__file__).with_name("gated_operator.py"))
 

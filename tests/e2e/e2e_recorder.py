@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from kubeshard import ALL
 from kubeshard.client import Bookmark, Changed, Client
-from kubeshard.core import Form, Gone, Key, KubeObject, Lease, Selector, form_of, metadata_only
+from kubeshard.core import Form, Gone, Key, KubeObject, Lease, Selector, metadata_only
+from kubeshard.core.objects import form_of
 from kubeshard.shard.reclaiming import MARK
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, drain_label, shard_label
 

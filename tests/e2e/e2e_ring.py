@@ -15,7 +15,8 @@ from kubeshard.core import ApiError, KubeObject, NotFound, ObjectMeta
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import main_key
 from kubeshard.sharding.names import shard_label, webhook_config_name
 

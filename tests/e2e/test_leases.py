@@ -16,7 +16,7 @@ from e2e_user import User
 
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Lease, ObjectMeta, Secret, Selector
-from kubeshard.sharding import RingGroupResource, RingResource
+from kubeshard.sharding.api import RingGroupResource, RingResource
 
 PREFIX = "checksum-controller-c95c4fdb6-"
 NAMES = ["foo", *(f"foo{number}" for number in range(1, 10))]

@@ -17,7 +17,8 @@ from kubeshard.core import ConfigMap, Lease, LeaseSpec, Namespace, ObjectMeta, O
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
-from kubeshard.sharding import RING_LABEL, ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.names import RING_LABEL
 
 TEAM = "e2e.kubeshard.test/team"
 

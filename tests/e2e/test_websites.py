@@ -17,7 +17,8 @@ from kubeshard.core import ConfigMap, Conflict, MergePatch, NotOurs, ObjectMeta,
 from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import RING, SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
 from kubeshard.examples.webhosting.workload import Deployment, Ingress, Service
-from kubeshard.shard import Incarnation, ShardFence, ShardIdentity
+from kubeshard.shard import ShardFence, ShardIdentity
+from kubeshard.shard.identity import Incarnation
 
 pytestmark = pytest.mark.main_job
 

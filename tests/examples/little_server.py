@@ -20,9 +20,9 @@ from kubeshard.core import (
     MergePatch,
     NotFound,
     decode,
-    form_of,
     to_dict,
 )
+from kubeshard.core.objects import form_of
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpResponse

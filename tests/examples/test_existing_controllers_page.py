@@ -16,8 +16,8 @@ import yaml
 from kubeshard import Client, KubeObject, ObjectMeta, Struct, errors, field, until, wait_for
 from kubeshard.core import Lease, MergePatch
 from kubeshard.crd import definition
-from kubeshard.sharding import drain_label, shard_label
-from kubeshard.testing import Child
+from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.testing.child import Child
 from kubeshard_apiserver.testing.embedded import EmbeddedApi
 
 ROOT = Path(__file__).resolve().parents[2]

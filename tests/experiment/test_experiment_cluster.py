@@ -34,7 +34,8 @@ from kubeshard.manager.roles import roles
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
-from kubeshard.testing import Child, ControlPlane, wait_until
+from kubeshard.testing import ControlPlane, wait_until
+from kubeshard.testing.child import Child
 from kubeshard.testing.virtual_world import SeededRng
 from kubeshard_apiserver.testing.embedded import EmbeddedApi
 from kubeshard_apiserver.testing.kube_api import KubeApi

@@ -16,7 +16,8 @@ import pytest
 
 from kubeshard.experiment.recording import Event, Gauge, Generation, Request, Usage, read, read_run
 from kubeshard.experiment.scrapes import read_scrapes
-from kubeshard.testing import Child, is_running, wait_until
+from kubeshard.testing import wait_until
+from kubeshard.testing.child import Child, is_running
 
 pytestmark = pytest.mark.system
 

@@ -27,7 +27,8 @@ from kubeshard.experiment.recording import Gauge, Request, Usage
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, Transport, TransportError
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.testing import Child, free_port
+from kubeshard.testing.child import Child
+from kubeshard.testing.control_plane import free_port
 
 pytestmark = pytest.mark.system
 

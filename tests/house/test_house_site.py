@@ -24,7 +24,7 @@ DESCRIBED = set(re.findall(r"^(?:::: |## `)([\w.]+)", "\n".join(PAGES.values()),
 
 def test_every_name_of_the_face_is_described() -> None:
     described = DESCRIBED | {f"kubeshard.{name}" for name in DESCRIBED}  # msgspec's names have no path
-    modules = {"kubeshard.errors", "kubeshard.until", "kubeshard.__version__"}
+    modules = {"kubeshard.errors", "kubeshard.until", "kubeshard.when", "kubeshard.__version__"}
     assert {f"kubeshard.{name}" for name in kubeshard.__all__} - modules <= described
     assert {"kubeshard.core.errors", "kubeshard.core.until"} <= DESCRIBED
 

@@ -9,7 +9,8 @@ import pytest
 from installed_cluster import Cluster
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.testing import ControlPlane, find_assets
+from kubeshard.testing import ControlPlane
+from kubeshard.testing.assets import find_assets
 from kubeshard_apiserver.testing.embedded import EmbeddedApi
 
 

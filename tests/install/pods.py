@@ -24,7 +24,8 @@ import yaml
 from installed_cluster import Cluster
 
 from image.containers import TOKENS, Container, Unpacked
-from kubeshard.testing import Child, wait_until
+from kubeshard.testing import wait_until
+from kubeshard.testing.child import Child
 from kubeshard.version import __version__
 from make_image import missing
 

@@ -11,7 +11,8 @@ import pytest
 from install_page import ROOT, Shell, blocks, commands
 from installed_cluster import Cluster
 
-from kubeshard.testing import Child, wait_until
+from kubeshard.testing import wait_until
+from kubeshard.testing.child import Child
 from kubeshard.testing.control_plane import free_port
 
 

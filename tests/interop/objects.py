@@ -12,7 +12,8 @@ from ring import Ring, eventually, on
 
 from kubeshard.core import ConfigMap, Conflict, Lease, LeaseSpec, ObjectMeta, Secret, controller_reference
 from kubeshard.core.times import micro_time
-from kubeshard.sharding import RING_LABEL, HashRing
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import RING_LABEL
 
 MAINS = [f"object-{number}" for number in range(150)]
 

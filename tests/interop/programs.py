@@ -22,7 +22,9 @@ import pytest
 from service import Service
 
 from kubeshard.manager.config_file import election_document
-from kubeshard.testing import Child, as_pod, free_port, wait_until
+from kubeshard.testing import wait_until
+from kubeshard.testing.child import Child, as_pod
+from kubeshard.testing.control_plane import free_port
 from kubeshard.webhook.certificates import Identity
 from kubeshard.webhook.selfsigned import renewed
 

@@ -12,7 +12,8 @@ from kubeshard import CacheSettings
 from kubeshard.cache import Scope
 from kubeshard.examples.checksum.operator import secret_checksums
 from kubeshard.manager import Manager, run
-from kubeshard.shard import Sharding, Takeover, scaled
+from kubeshard.shard import Sharding, scaled
+from kubeshard.shard.shard_lease import Takeover
 
 
 def main() -> None:

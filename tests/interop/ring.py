@@ -14,7 +14,8 @@ from kubeshard.core import Lease, NotFound, metadata_only
 from kubeshard.core.objects import Form, KubeObject, ObjectMeta, field
 from kubeshard.shard.reclaiming import MARK
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.sharding import ControllerRing, drain_label, shard_label, webhook_config_name
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import drain_label, shard_label, webhook_config_name
 
 Placement = Mapping[str, Mapping[str, str]]
 SETTLING = 3.0

@@ -12,9 +12,9 @@ from programs import LEASE_SECONDS, Programs
 from ring import Ring, eventually, on
 
 from kubeshard.core import ConfigMap, ObjectMeta, Secret
-from kubeshard.sharding import HashRing, shard_label
-from kubeshard.sharding.names import SHARDER_IDENTITY
-from kubeshard.testing import Child
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import SHARDER_IDENTITY, shard_label
+from kubeshard.testing.child import Child
 
 pytestmark = pytest.mark.interop
 

@@ -21,10 +21,10 @@ from ring import Ring, differing, eventually, on
 from service import service
 
 from kubeshard.core import AlreadyExists, ConfigMap, Namespace, NotFound, ObjectMeta, Secret
-from kubeshard.sharding import HashRing
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard.survey.leaving import Pod
-from kubeshard.testing import Child
+from kubeshard.testing.child import Child
 
 pytestmark = pytest.mark.interop
 

@@ -17,8 +17,9 @@ from kubeshard.core import ObjectMeta
 from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import RING, Website, WebsiteSpec
 from kubeshard.examples.webhosting.workload import Deployment, Ingress, ServerFiles, Service
-from kubeshard.sharding import STATE_LABEL, HashRing, shard_label
-from kubeshard.testing import Child
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import STATE_LABEL, shard_label
+from kubeshard.testing.child import Child
 
 pytestmark = pytest.mark.interop
 

@@ -39,8 +39,8 @@ from kubeshard.runtime.transport import (
     TransportTimeout,
 )
 from kubeshard.shard import Sharding
-from kubeshard.sharding import ControllerRing, RingResource, shard_label
-from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.api import ControllerRing, RingResource
+from kubeshard.sharding.names import RING_LABEL, shard_label
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, definition
 from kubeshard.simulation.processes import Network, Process, StreamAround, Travelling, refusal
 from kubeshard_apiserver import ApiServer

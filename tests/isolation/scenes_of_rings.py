@@ -36,7 +36,8 @@ from kubeshard.core import Lease, Namespace, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.runtime.transport import HttpRequest
-from kubeshard.sharding import ControllerRing, RingResource, shard_label
+from kubeshard.sharding.api import ControllerRing, RingResource
+from kubeshard.sharding.names import shard_label
 from kubeshard.simulation.cluster import MAIN, Thing, definition
 from kubeshard.simulation.processes import Process
 

@@ -14,7 +14,7 @@ from kubeshard.core import KubeObject
 from kubeshard.core.patches import MergePatch
 from kubeshard.manager import Manager, run
 from kubeshard.shard import Sharding, scaled
-from kubeshard.sharding import RingResource
+from kubeshard.sharding.api import RingResource
 
 
 class Widget(KubeObject, group="shardtest.example.com", version="v1"):

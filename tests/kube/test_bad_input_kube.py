@@ -14,8 +14,9 @@ from kubeshard.client import Client
 from kubeshard.core import ApiError, ConfigMap, Invalid, Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
 from kubeshard.sharder.config import ControllersConfig, SharderControllerConfig
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.sharding import RING_LABEL, ControllerRing
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.names import RING_LABEL
 
 SECRETS = {"group": "", "resource": "secrets"}
 

@@ -12,17 +12,8 @@ from typing import Any
 import pytest
 
 from kubeshard import ALL
-from kubeshard.cache import (
-    Added,
-    Cache,
-    Deleted,
-    Delta,
-    Informer,
-    OwnWrites,
-    Scope,
-    UndeclaredKind,
-    Updated,
-)
+from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Scope, UndeclaredKind, Updated
+from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client import Client, load_config
 from kubeshard.core import ConfigMap, Namespace, ObjectMeta, Selector, metadata_only
 from kubeshard.core.errors import NotFound

@@ -14,14 +14,9 @@ from kubeshard.client import Client
 from kubeshard.core import ConfigMap, MergePatch, Namespace, NotFound, ObjectMeta, Secret
 from kubeshard.examples.checksum import build_checksum_controller
 from kubeshard.shard.sharding import Mode
-from kubeshard.sharding import (
-    ControllerRing,
-    ControllerRingSpec,
-    HashRing,
-    RingGroupResource,
-    RingResource,
-)
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
 
 

@@ -7,8 +7,9 @@ from contextlib import aclosing
 import pytest
 
 from kubeshard import ALL
-from kubeshard.client import Changed, WriteRecord
+from kubeshard.client import Changed
 from kubeshard.client.discovery import Discovery
+from kubeshard.client.writes import WriteRecord
 from kubeshard.core import (
     AlreadyExists,
     ApplyPatch,

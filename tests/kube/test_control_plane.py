@@ -21,8 +21,9 @@ from kubeshard.client import Client
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.errors import Forbidden
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.testing import RELEASE, ControlPlane, ControlPlaneFailed, is_running, wait_until
+from kubeshard.testing import RELEASE, ControlPlane, ControlPlaneFailed, wait_until
 from kubeshard.testing.assets import ASSETS_VARIABLE
+from kubeshard.testing.child import is_running
 from kubeshard.webhook.certificates import ServingCertificate
 from kubeshard.webhook.review import AdmissionAnswer
 from kubeshard.webhook.selfsigned import renewed

@@ -16,7 +16,9 @@ import pytest
 
 from kubeshard.client import Client, load_config
 from kubeshard.core import Lease
-from kubeshard.testing import find_assets, is_running, wait_until
+from kubeshard.testing import wait_until
+from kubeshard.testing.assets import find_assets
+from kubeshard.testing.child import is_running
 
 MARK = "KUBESHARD_TEST_RUN"
 

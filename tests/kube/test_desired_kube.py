@@ -30,7 +30,7 @@ from kubeshard.examples.webhosting.workload import (
     ServiceSpec,
 )
 from kubeshard.manager import Manager
-from kubeshard.testing import find_assets
+from kubeshard.testing.assets import find_assets
 
 pytestmark = pytest.mark.regression
 

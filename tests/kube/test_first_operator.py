@@ -22,8 +22,8 @@ from kubeshard.manager import Manager
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.shard import Sharding
-from kubeshard.sharding import shard_label
 from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.names import shard_label
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 InstallCrd = Callable[[Mapping[str, Any]], None]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeshard.sharding import ControllerRing
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.testing import ControlPlane
 from kubeshard_apiserver.testing import KubeApi

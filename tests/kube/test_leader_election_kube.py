@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from kubeshard.client import Client
 from kubeshard.controller.events import Event, EventRecorder
 from kubeshard.core import ConfigMap, Lease, ObjectMeta
-from kubeshard.leases import NoLeaseMetrics
+from kubeshard.leases.renewer import NoLeaseMetrics
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
 from kubeshard.runtime.clock import SystemClock
 

@@ -19,7 +19,7 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues
-from kubeshard.sharding import ControllerRing
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
 
 ACCOUNT = ("sharding-system", "sharder")

@@ -17,14 +17,8 @@ from kubeshard.core.patches import add
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.webhook import (
-    AdmissionAnswer,
-    AdmissionRequest,
-    Identity,
-    ServingCertificate,
-    Webhook,
-    WebhookServer,
-)
+from kubeshard.webhook import AdmissionAnswer, AdmissionRequest, Identity, Webhook, WebhookServer
+from kubeshard.webhook.certificates import ServingCertificate
 from kubeshard.webhook.selfsigned import renewed
 
 PROBE = "probe"

@@ -26,7 +26,7 @@ from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues
 from kubeshard.sharder.config import SharderConfig, WebhookConfig
 from kubeshard.sharder.webhook_config import webhook_configuration
-from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
 

@@ -20,7 +20,7 @@ from kubeshard.core import EVERY_CLUSTER, ConfigMap, Lease, MergePatch, Namespac
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager import Manager
 from kubeshard.shard import Sharding
-from kubeshard.sharding import shard_label
+from kubeshard.sharding.names import shard_label
 from kubeshard_apiserver.testing.embedded import EmbeddedApi
 
 

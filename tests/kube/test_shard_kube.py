@@ -24,10 +24,18 @@ from kubeshard.core.versions import compare
 from kubeshard.manager import Manager, RightLost
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.shard import INCARNATION_ANNOTATION, Incarnation, ShardFence, ShardIdentity, Sharding
-from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
+from kubeshard.shard import ShardFence, ShardIdentity, Sharding
+from kubeshard.shard.identity import Incarnation
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, drain_label, shard_label
+from kubeshard.sharding.names import (
+    INCARNATION_ANNOTATION,
+    RING_LABEL,
+    SHARDER_IDENTITY,
+    STATE_LABEL,
+    drain_label,
+    shard_label,
+)
 
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",

@@ -30,8 +30,10 @@ from kubeshard.manager.config_file import Endpoint
 from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.config import SharderConfig, WebhookServerConfig, WebhookSettings
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
-from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing, HashRing
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 
 _numbers = itertools.count(1)
 OFF = Endpoint(bind_address="0")

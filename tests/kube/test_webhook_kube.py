@@ -29,7 +29,9 @@ from kubeshard.sharder.webhook_config import (
     serving_names,
     webhook_configuration,
 )
-from kubeshard.sharding import ControllerRing, ControllerRingSpec, HashRing, RingResource, RingResources
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import APP_NAME, WEBHOOK_PATH_PREFIX
 from kubeshard.webhook import WebhookServer
 from kubeshard.webhook.shared_certificate import SharedCertificate

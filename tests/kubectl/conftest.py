@@ -10,7 +10,7 @@ from ring_cluster import RING, RingCluster
 
 from kubeshard.client import Client
 from kubeshard.core import ALL, ConfigMap, Lease, Secret
-from kubeshard.sharding import ControllerRing
+from kubeshard.sharding.api import ControllerRing
 from kubeshard_apiserver.testing import KubeApi
 
 

@@ -19,8 +19,9 @@ from kubeshard.core import (
     controller_reference,
 )
 from kubeshard.core.times import micro_time
-from kubeshard.sharding import RING_LABEL, STATE_LABEL, HashRing, drain_label, shard_label
 from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import RING_LABEL, STATE_LABEL, drain_label, shard_label
 
 RING = "r"
 TEAM = {"matchLabels": {"kubernetes.io/metadata.name": "team"}}

@@ -13,7 +13,8 @@ from ring_cluster import RING, RingCluster, name_on
 from kubeshard.client import install
 from kubeshard.core import ConfigMap, Lease, MergePatch, Namespace, Secret
 from kubeshard.core.errors import ApiError, Unavailable
-from kubeshard.sharding import ControllerRing, drain_label, shard_label
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.survey import live
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.errors import Unanswerable

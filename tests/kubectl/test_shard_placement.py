@@ -9,7 +9,7 @@ from ring_cluster import RING, RingCluster, name_on, owner_of
 
 from kubeshard.core import ConfigMap, ObjectMeta, OwnerReference
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.sharding import HashRing
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.errors import Unanswerable
 from kubeshard.survey.placement import Child, Owner, Placement, placement_of, rings_of, wanted

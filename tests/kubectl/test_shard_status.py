@@ -10,7 +10,8 @@ from ring_cluster import RING, SECRETS, RingCluster, name_on
 from kubeshard.cli.kubectl.questions import _print_status
 from kubeshard.core import Lease, LeaseSpec, MergePatch, ObjectMeta
 from kubeshard.core.times import micro_time
-from kubeshard.sharding import RING_LABEL, ControllerRing
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import RING_LABEL
 from kubeshard.survey.cluster import read_cluster, read_orphans
 from kubeshard.survey.counts import count
 from kubeshard.survey.errors import Unanswerable

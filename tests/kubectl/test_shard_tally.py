@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshard.sharding import HashRing
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.survey.tally import MOST_NAMES, RECENT, Picture, Standing, Tally
 
 RESOURCES = {"secrets": True, "configmaps": False}

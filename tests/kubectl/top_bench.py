@@ -22,7 +22,7 @@ from ring_cluster import RING, RingCluster, owner_of
 
 from kubeshard.client import Client
 from kubeshard.core import MergePatch, ObjectMeta, Secret
-from kubeshard.sharding import shard_label
+from kubeshard.sharding.names import shard_label
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.live import Lookout
 from kubeshard.survey.ring import see

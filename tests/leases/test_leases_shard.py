@@ -18,7 +18,9 @@ from kubeshard.runtime.thread import LoopThread
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.watchdog import NoSignals, NoWatchdog, Watchdog
 from kubeshard.runtime.world import REAL_WORLD, World
-from kubeshard.shard import Incarnation, ShardIdentity, ShardLease, Takeover, scaled
+from kubeshard.shard import ShardIdentity, ShardLease, scaled
+from kubeshard.shard.identity import Incarnation
+from kubeshard.shard.shard_lease import Takeover
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
 from kubeshard.testing.virtual_time import virtual_time
 

@@ -14,8 +14,9 @@ from kubeshard.cache.snapshot import Apply, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Result
 from kubeshard.core import GroupKind, KubeObject, ObjectMeta
-from kubeshard.leases import Gate
-from kubeshard.manager import HealthGate, LeaderElection, Manager
+from kubeshard.leases.held_lease import Gate
+from kubeshard.manager import LeaderElection, Manager
+from kubeshard.manager.membership import HealthGate
 from kubeshard.manager.runnable import Work
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.testing.virtual_time import VirtualClock, settle

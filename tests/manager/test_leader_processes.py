@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kubeshard.testing import Child, wait_until
+from kubeshard.testing import wait_until
+from kubeshard.testing.child import Child
 from kubeshard_apiserver.testing.embedded import EmbeddedApi
 
 pytestmark = pytest.mark.system

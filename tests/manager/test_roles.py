@@ -24,7 +24,7 @@ from kubeshard.controller import Finalizer
 from kubeshard.controller.controller import Generator
 from kubeshard.core import Grant, GroupResource
 from kubeshard.manager.roles import roles
-from kubeshard.sharding import RingGroupResource, RingResource
+from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.webhook import Webhooks, converts, validates
 
 

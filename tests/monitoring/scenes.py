@@ -12,7 +12,7 @@ from test_regression_reference_role import LEADER_ELECTION, SHARDER, SHARDER_ROL
 
 from kubeshard.controller import Context, Result
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharding import ControllerRing
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard.simulation.processes import Network, Process, refusal
 from kubeshard.testing.virtual_time import VirtualTimeLoop

@@ -15,7 +15,7 @@ from kubeshard.core import Namespace, ObjectMeta
 from kubeshard.manager import Manager
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.shard import Sharding
-from kubeshard.sharding import RingResource
+from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, definition
 from kubeshard.simulation.processes import Network, Process

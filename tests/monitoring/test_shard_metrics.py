@@ -14,7 +14,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.leases.renewer import LONGEST_SLEEP
 from kubeshard.manager.metrics import MAX_TASKS, OTHER_TASKS, Metrics
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.sharding import drain_label, shard_label
+from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time

@@ -34,7 +34,7 @@ from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.simulation.processes import Before, Network, Process, refusal
 from kubeshard.webhook.shared_certificate import SharedCertificate
 from kubeshard_apiserver import User
-from kubeshard_apiserver.access import Attributes, Authorizer, Decision, Held
+from kubeshard_apiserver.access import Attributes, Authorizer, Decision, HeldRules
 
 NAMESPACE, NAME = "sharding-system", "sharder"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
@@ -137,7 +137,7 @@ class Recorder:
             (self.allowed if decision.allowed else self.refused).add(right)
         return decision
 
-    def held(self, user: User, namespace: str) -> Held:
+    def held(self, user: User, namespace: str) -> HeldRules:
         return self._authorizer.held(user, namespace)
 
 

@@ -12,7 +12,7 @@ from kubeshard.core import MergePatch
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharding import drain_label, shard_label
+from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time

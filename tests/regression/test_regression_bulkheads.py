@@ -9,7 +9,7 @@ from tiers import further
 
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharding import RingResource
+from kubeshard.sharding.api import RingResource
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Touch, definition
 from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time

@@ -14,7 +14,7 @@ from kubeshard.controller import Context, Controller
 from kubeshard.core import ConfigMap, ObjectMeta, Secret
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharding import shard_label
+from kubeshard.sharding.names import shard_label
 from kubeshard.simulation.cluster import WORK, SimulatedCluster, Thing, Touch, simulate
 from kubeshard.simulation.processes import Process
 

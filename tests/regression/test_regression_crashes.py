@@ -17,7 +17,7 @@ from kubeshard.sharder.moves import Job, Mover
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.scanner import Scanner
 from kubeshard.sharder.unassigned import UnassignedWatches, _Watch
-from kubeshard.sharding import RingResource
+from kubeshard.sharding.api import RingResource
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch, definition
 from kubeshard.testing.virtual_time import virtual_time
 

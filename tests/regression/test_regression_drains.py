@@ -10,7 +10,8 @@ from kubeshard.controller import Context, Result
 from kubeshard.core import ApiError
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharding import HashRing, drain_label, shard_label
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard.simulation.processes import Process, refusal
 from kubeshard.testing.virtual_time import virtual_time

@@ -29,8 +29,10 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharder.schedule import FOLLOW_MAIN, SETTLE
-from kubeshard.sharding import ControllerRing, HashRing, shard_label
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 from kubeshard.simulation.processes import Network, Process
 from kubeshard_apiserver import User

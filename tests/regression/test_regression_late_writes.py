@@ -12,7 +12,7 @@ from kubeshard.controller import Context, Reconciler, Result
 from kubeshard.core import ApiError, ConfigMap, Lease, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharding import HashRing
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time

@@ -11,7 +11,8 @@ import pytest
 
 from kubeshard.client import Client
 from kubeshard.core import Lease, MergePatch
-from kubeshard.sharding import RING_LABEL, HashRing, drain_label
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import RING_LABEL, drain_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.leaving import Pod, begin, departure, progress

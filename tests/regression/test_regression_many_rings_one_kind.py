@@ -11,7 +11,7 @@ from kubeshard.core import Lease, ObjectMeta
 from kubeshard.core.builtin import LeaseSpec
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharding import RING_LABEL, shard_label
+from kubeshard.sharding.names import RING_LABEL, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster
 from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time

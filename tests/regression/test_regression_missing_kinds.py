@@ -14,7 +14,7 @@ from kubeshard.core import ConfigMap, Key, KubeObject, MergePatch, ObjectMeta
 from kubeshard.core.builtin import Lease
 from kubeshard.manager import LeaderElection
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
-from kubeshard.sharding import drain_label
+from kubeshard.sharding.names import drain_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, definition, simulate
 from kubeshard.simulation.processes import Process, refusal
 

@@ -18,7 +18,7 @@ from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.unassigned import APART
-from kubeshard.sharding import ControllerRing
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard.simulation.processes import Process

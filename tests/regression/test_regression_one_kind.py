@@ -15,8 +15,8 @@ from kubeshard.core.clusters import HOME
 from kubeshard.manager.kinds import START_PATIENCE
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportTimeout
 from kubeshard.shard.reclaiming import PATIENCE
-from kubeshard.sharding import drain_label, shard_label
 from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch, definition, simulate
 from kubeshard.simulation.processes import Process, refusal
 

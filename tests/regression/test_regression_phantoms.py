@@ -10,7 +10,7 @@ from kubeshard.client import Client
 from kubeshard.core import MergePatch, Namespace, ObjectMeta
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.times import micro_time
-from kubeshard.sharding import ControllerRing
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import RING_LABEL, SHARD_NAMESPACES_ANNOTATION
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import virtual_time

@@ -9,7 +9,8 @@ import pytest
 from tiers import further
 
 from kubeshard.core import ConfigMap, MergePatch
-from kubeshard.sharding import HashRing, shard_label
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.planning import Change, Plan, Seen, moves, planned, with_shards

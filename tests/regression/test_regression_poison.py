@@ -8,7 +8,7 @@ import pytest
 
 from kubeshard.controller import Context, Result
 from kubeshard.core import MergePatch
-from kubeshard.sharding import drain_label
+from kubeshard.sharding.names import drain_label
 from kubeshard.simulation.cluster import Process, SimulatedCluster, Thing, Touch, simulate
 
 pytestmark = pytest.mark.regression

@@ -15,7 +15,7 @@ from kubeshard.controller import Context, Controller, Finalizer, Reconciler, Res
 from kubeshard.core import AlreadyExists, ApiError, ConfigMap, MergePatch, ObjectMeta
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpStream
-from kubeshard.sharding import drain_label
+from kubeshard.sharding.names import drain_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 from kubeshard.simulation.processes import Process, StreamAround
 from kubeshard.testing.virtual_time import virtual_time

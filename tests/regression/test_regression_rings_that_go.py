@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from prometheus_client import generate_latest
 
-from kubeshard.sharding import ControllerRing, RingResource
+from kubeshard.sharding.api import ControllerRing, RingResource
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import virtual_time
 

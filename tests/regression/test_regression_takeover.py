@@ -17,10 +17,11 @@ from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, KubeObject, ObjectMeta
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.shard import Incarnation, ShardFence, ShardIdentity, Takeover
+from kubeshard.shard import ShardFence, ShardIdentity
+from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.reclaiming import PATIENCE, reclaim
-from kubeshard.shard.shard_lease import RETURNING_ANNOTATION
-from kubeshard.sharding import shard_label
+from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, Takeover
+from kubeshard.sharding.names import shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 from kubeshard.simulation.processes import Network, Process
 from kubeshard.testing.virtual_time import VirtualClock

@@ -24,7 +24,8 @@ from kubeshard.shard.taking_back import Losses, TakingBack
 from kubeshard.sharder import waiting
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.waiting import ASSIGNMENT_DELAY
-from kubeshard.sharding import ControllerRing, drain_label, shard_label
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing
 from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time

@@ -13,7 +13,7 @@ from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder import retries
-from kubeshard.sharding import shard_label
+from kubeshard.sharding.names import shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard.simulation.processes import Process, refusal
 from kubeshard.testing.virtual_time import virtual_time

@@ -13,7 +13,8 @@ from kubeshard.core import ConfigMap, KubeObject, Secret
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.shard.ring_resources import check_agreement, declared_resources
-from kubeshard.sharding import RingGroupResource, RingResource, RingResources
+from kubeshard.sharding.api import RingGroupResource, RingResource
+from kubeshard.sharding.classification import RingResources
 
 
 class Site(KubeObject, group="example.com", version="v1"):

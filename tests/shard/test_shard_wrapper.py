@@ -30,13 +30,13 @@ from kubeshard.core import (
     ObjectMeta,
     PatchTestFailed,
     UndecodableObject,
-    form_of,
     metadata_only,
 )
+from kubeshard.core.objects import form_of
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.transport import UNDELIVERED, HttpRequest, HttpResponse
-from kubeshard.shard import Handovers, StaleGuard, shard_predicate
-from kubeshard.shard.handover import KEPT
+from kubeshard.shard.handover import KEPT, StaleGuard
+from kubeshard.shard.wrapper import Handovers, shard_predicate
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.workqueue import ItemExponential

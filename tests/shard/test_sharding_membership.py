@@ -18,9 +18,11 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.shard import Incarnation, ShardFence, ShardIdentity, Sharding, shard_predicate
+from kubeshard.shard import ShardFence, ShardIdentity, Sharding
+from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.sharding import MODES
-from kubeshard.sharding import RingGroupResource, RingResource
+from kubeshard.shard.wrapper import shard_predicate
+from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 

@@ -17,7 +17,9 @@ from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharding import ControllerRing, ControllerRingSpec, RingResource, RingResources, RingView
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.planner import RingView
 
 
 class SmallRing:

@@ -25,14 +25,9 @@ from kubeshard.sharder.admission import POD_NAME_CLAIM, ShardAdmission
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharding import (
-    ControllerRing,
-    ControllerRingSpec,
-    HashRing,
-    RingGroupResource,
-    RingResource,
-    RingResources,
-)
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
+from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.webhook.review import UserInfo, decode_review, encode_review
 
 SHARD_LABEL = "shard.alpha.sharding.timebertt.dev/operator"

@@ -19,7 +19,8 @@ from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
-from kubeshard.sharding import RING_LABEL, RingResource
+from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.names import RING_LABEL
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng, virtual_world
 

@@ -22,7 +22,9 @@ from kubeshard.sharder.moves import Job, Mover, MoveResult, Still
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanScope
-from kubeshard.sharding import RingEntry, RingResource, plan
+from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding.planner import plan
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 

@@ -7,7 +7,7 @@ from small_ring import SmallRing
 from kubeshard.core import Forbidden, Invalid
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharder.resource_sync import LOGGED_EVERY, UNTIL_EXPLAINED, RingSync
-from kubeshard.sharding import RingResource
+from kubeshard.sharding.api import RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 THINGS, MAPS = GroupResource("sim.example", "things"), GroupResource("", "configmaps")

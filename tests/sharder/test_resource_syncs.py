@@ -17,7 +17,7 @@ from kubeshard.sharder.bounded_tasks import StartLimit
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanResult, ScanScope
-from kubeshard.sharding import RingGroupResource, RingResource
+from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 

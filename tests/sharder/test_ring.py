@@ -26,7 +26,9 @@ from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharder.waiting import REMEMBERED, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard.sharder.webhook_drift import WebhookDrift
-from kubeshard.sharding import Action, ControllerRing, Decision, HashRing, RingGroupResource, RingResource
+from kubeshard.sharding.api import ControllerRing, RingGroupResource, RingResource
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.planner import Action, Decision
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 

@@ -16,13 +16,8 @@ from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharder.kinds import PATIENCE, RETRY, ResourceKinds
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharding import (
-    ControllerRing,
-    ControllerRingSpec,
-    RingGroupResource,
-    RingResource,
-    RingResources,
-)
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
+from kubeshard.sharding.classification import RingResources
 from kubeshard.testing.virtual_time import virtual_time
 
 SECRETS = RingResource(

@@ -29,15 +29,10 @@ from kubeshard.sharder.webhook_config import (
     serving_names,
     webhook_configuration,
 )
-from kubeshard.sharding import (
-    RING_LABEL,
-    ControllerRing,
-    ControllerRingSpec,
-    LeaseBook,
-    RingGroupResource,
-    RingResource,
-    RingResources,
-)
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
+from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.leases import LeaseBook
+from kubeshard.sharding.names import RING_LABEL
 from kubeshard_apiserver.admission.expressions import conditions_hold
 from kubeshard_apiserver.testing.memory import MemoryApi
 

@@ -20,7 +20,8 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.lease_controller import LABEL_PATIENCE, RELABEL, RELABEL_CHANGED, ShardLeases
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import RING_LABEL, STATE_LABEL, ShardChange
+from kubeshard.sharding.leases import ShardChange
+from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"

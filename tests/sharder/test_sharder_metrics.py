@@ -22,9 +22,9 @@ from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.metrics import StateCollector
 from kubeshard.sharder.ring import Ring
-from kubeshard.sharding import RING_LABEL, STATE_LABEL, ControllerRing
-from kubeshard.sharding.api import ControllerRingSpec, ControllerRingStatus, RingResource
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, ControllerRingStatus, RingResource
 from kubeshard.sharding.leases import ShardState
+from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 from kubeshard.webhook.review import decode_review
 
 OBJECTS = ["controllerring", "group", "resource"]

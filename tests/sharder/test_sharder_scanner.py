@@ -22,7 +22,8 @@ from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
-from kubeshard.sharding import HashRing, RingGroupResource, RingResource
+from kubeshard.sharding.api import RingGroupResource, RingResource
+from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh64_hexdigest, xxh64_intdigest
 
-from kubeshard.sharding import HashRing, ring_of
+from kubeshard.sharding.hash_ring import HashRing, ring_of
 
 PREFIX = "checksum-controller-c95c4fdb6-"
 SECRETS = ["foo", *(f"foo{i}" for i in range(1, 10))]

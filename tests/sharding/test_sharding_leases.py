@@ -8,8 +8,9 @@ import pytest
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import micro_time
-from kubeshard.sharding import RING_LABEL, LeaseBook, LeaseTimes, ShardState, leases, state_of
-from kubeshard.sharding.leases import duplicates
+from kubeshard.sharding import leases
+from kubeshard.sharding.leases import LeaseBook, LeaseTimes, ShardState, duplicates, state_of
+from kubeshard.sharding.names import RING_LABEL
 
 READY, EXPIRED, UNCERTAIN = ShardState.READY, ShardState.EXPIRED, ShardState.UNCERTAIN
 DEAD, ORPHANED = ShardState.DEAD, ShardState.ORPHANED

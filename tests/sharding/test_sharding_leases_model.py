@@ -8,7 +8,8 @@ import pytest
 
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
-from kubeshard.sharding import RING_LABEL, LeaseBook
+from kubeshard.sharding.leases import LeaseBook
+from kubeshard.sharding.names import RING_LABEL
 
 RINGS = ("one", "two")
 DURATION = 15

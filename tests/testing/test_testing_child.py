@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kubeshard.testing import Child, free_port, is_running, wait_until
+from kubeshard.testing import wait_until
+from kubeshard.testing.child import Child, is_running
+from kubeshard.testing.control_plane import free_port
 
 pytestmark = pytest.mark.system
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kubeshard.core import ConfigMap, Lease, NotFound, controller_of
-from kubeshard.testing import Child
+from kubeshard.testing.child import Child
 from kubeshard_apiserver.testing import KubeApi
 
 pytestmark = pytest.mark.go

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from kubeshard.core import ConfigMap, NotFound, controller_of
-from kubeshard.testing import Child, free_port
+from kubeshard.testing.child import Child
+from kubeshard.testing.control_plane import free_port
 from kubeshard_apiserver.testing import KubeApi
 
 Eventually = Callable[..., Any]

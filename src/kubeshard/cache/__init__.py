@@ -17,7 +17,6 @@ from kubeshard.cache.errors import CacheBehind, OutsideScope, UndeclaredKind
 from kubeshard.cache.handlers import AsyncHandler, Handler, Registration
 from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.informer import Informer
-from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.store import Store, UndeclaredIndex
 from kubeshard.cache.transforms import Transform, TransformFailed
@@ -38,7 +37,6 @@ __all__ = [
     "Informer",
     "Interrupted",
     "OutsideScope",
-    "OwnWrites",
     "Registration",
     "Scope",
     "Store",
@@ -50,8 +48,6 @@ __all__ = [
     "Vanished",
     "WaitedTooLong",
     "WatcherEvent",
-    "WriteBook",
-    "record_own_write",
     "wait_for",
     "watcher",
 ]

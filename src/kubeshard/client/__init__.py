@@ -15,7 +15,6 @@ from kubeshard.client.listing import ListStream
 from kubeshard.client.loading import in_cluster_config, load_config
 from kubeshard.client.retry import RetryPolicy, retry_on_conflict
 from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent, WatchStream
-from kubeshard.client.writes import WriteRecord
 
 __all__ = [
     "BearerToken",
@@ -33,7 +32,6 @@ __all__ = [
     "TokenBucketLimiter",
     "WatchEvent",
     "WatchStream",
-    "WriteRecord",
     "in_cluster_config",
     "install",
     "load_config",

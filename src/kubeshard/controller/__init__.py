@@ -15,8 +15,6 @@ from kubeshard.controller.desired.plan import Applied, Plan, Update
 from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
 from kubeshard.controller.every_kind import EveryKind
 from kubeshard.controller.finalizers import Finalizer
-from kubeshard.controller.in_flight import InFlight
-from kubeshard.controller.outcomes import STALE
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFn,
@@ -32,7 +30,6 @@ from kubeshard.controller.tracing import traced
 from kubeshard.controller.watch import Index, Watch, related
 
 __all__ = [
-    "STALE",
     "AnothersApplySet",
     "Applied",
     "ApplyFailed",
@@ -46,7 +43,6 @@ __all__ = [
     "Finalizer",
     "Generator",
     "ImmutableFields",
-    "InFlight",
     "Index",
     "NoStatusSubresource",
     "NotAdopted",

@@ -42,7 +42,6 @@ from kubeshard.core.objects import (
     Struct,
     UnsetType,
     field,
-    form_of,
     metadata_only,
 )
 from kubeshard.core.owners import (
@@ -52,7 +51,7 @@ from kubeshard.core.owners import (
     controller_reference,
     owner_reference,
 )
-from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch, merge_patch
+from kubeshard.core.patches import ApplyPatch, JsonPatch, MergePatch
 from kubeshard.core.readiness import Readiness, is_ready
 from kubeshard.core.selectors import (
     FieldSelector,
@@ -61,7 +60,6 @@ from kubeshard.core.selectors import (
     LabelSelectorRequirement,
     Selector,
 )
-from kubeshard.core.until import WaitCondition
 
 __all__ = [
     "ALL",
@@ -119,18 +117,15 @@ __all__ = [
     "UndecodableObject",
     "UnexpectedResponse",
     "UnsetType",
-    "WaitCondition",
     "WrongNamespace",
     "controller_of",
     "controller_reference",
     "decode",
     "encode",
     "field",
-    "form_of",
     "get_condition",
     "is_ready",
     "is_true",
-    "merge_patch",
     "metadata_only",
     "owner_reference",
     "safe_name",

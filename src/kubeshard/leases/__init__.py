@@ -23,29 +23,3 @@ Not guaranteed:
   deleted record creates the Lease at once, unless the holder recreates it first, at its next renewal; and a restored
   record may have no holder.
 """
-
-from kubeshard.leases.claim import Claim, Patience
-from kubeshard.leases.held_lease import Gate, HeldLease
-from kubeshard.leases.renewer import (
-    RENEWAL_FAILURES,
-    LeaseMetrics,
-    LeaseRenewer,
-    NoLeaseMetrics,
-    RenewalFailure,
-)
-from kubeshard.leases.state_machine import LeaseStateMachine
-from kubeshard.leases.timing import Timing
-
-__all__ = [
-    "RENEWAL_FAILURES",
-    "Claim",
-    "Gate",
-    "HeldLease",
-    "LeaseMetrics",
-    "LeaseRenewer",
-    "LeaseStateMachine",
-    "NoLeaseMetrics",
-    "Patience",
-    "RenewalFailure",
-    "Timing",
-]

@@ -7,7 +7,6 @@ Guaranteed: see `manager`. Sharding itself is not here; it is passed in as a `Me
 
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.manager.manager import Manager
-from kubeshard.manager.membership import HealthGate, Membership, Right
 from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.manager.rights import RightLost
 from kubeshard.manager.runnable import Runnable
@@ -16,12 +15,9 @@ from kubeshard.manager.servers import ClientServer, Server
 
 __all__ = [
     "ClientServer",
-    "HealthGate",
     "LeaderElection",
     "Manager",
-    "Membership",
     "ProcessHealth",
-    "Right",
     "RightLost",
     "Runnable",
     "Server",

@@ -3,7 +3,7 @@
 Three ways to use it:
 
 - one argument: `Manager(controllers=[...], sharding=Sharding(ring="my-ring"))`;
-- the parts, with another loop or framework: `identify`, `ShardLease`, `shard_predicate`, `Handovers`, `ShardFence`
+- the parts, with another loop or framework: `identify`, `ShardLease`, `reclaim`, `ShardFence`
   (`docs/shard-in-any-language.md` shows how they fit together);
 - no Python at all: the same page is the protocol, request by request.
 
@@ -16,30 +16,20 @@ Not covered: effects outside the API server while the whole virtual machine is p
 same objects with another ServiceAccount; aggregated API servers without generic admission.
 """
 
-from kubeshard.shard.handover import FirstRuns, StaleGuard
-from kubeshard.shard.identity import Incarnation, ShardIdentity, identify
+from kubeshard.shard.identity import ShardIdentity, identify
 from kubeshard.shard.reclaiming import reclaim
-from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
+from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease
 from kubeshard.shard.sharding import Sharding
 from kubeshard.shard.timing import LeaseTiming, scaled
-from kubeshard.shard.wrapper import Handovers, shard_predicate
-from kubeshard.sharding.names import INCARNATION_ANNOTATION
 
 __all__ = [
-    "INCARNATION_ANNOTATION",
-    "FirstRuns",
-    "Handovers",
     "HeldShardLease",
-    "Incarnation",
     "LeaseTiming",
     "ShardFence",
     "ShardIdentity",
     "ShardLease",
     "Sharding",
-    "StaleGuard",
-    "Takeover",
     "identify",
     "reclaim",
     "scaled",
-    "shard_predicate",
 ]

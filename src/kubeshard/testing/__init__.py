@@ -13,27 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kubeshard.testing.assets import RELEASE, cache_folder, find_assets
-    from kubeshard.testing.child import Child, as_pod, is_running
-    from kubeshard.testing.control_plane import ControlPlane, ControlPlaneFailed, free_port, wait_until
+    from kubeshard.testing.assets import RELEASE
+    from kubeshard.testing.control_plane import ControlPlane, ControlPlaneFailed, wait_until
 
-__all__ = [
-    "RELEASE",
-    "Child",
-    "ControlPlane",
-    "ControlPlaneFailed",
-    "as_pod",
-    "cache_folder",
-    "find_assets",
-    "free_port",
-    "is_running",
-    "wait_until",
-]
+__all__ = ["RELEASE", "ControlPlane", "ControlPlaneFailed", "wait_until"]
 
 _MODULES = {
-    "assets": ("RELEASE", "cache_folder", "find_assets"),
-    "child": ("Child", "as_pod", "is_running"),
-    "control_plane": ("ControlPlane", "ControlPlaneFailed", "free_port", "wait_until"),
+    "assets": ("RELEASE",),
+    "control_plane": ("ControlPlane", "ControlPlaneFailed", "wait_until"),
 }
 
 

@@ -19,50 +19,30 @@ Operators use `typed` and `webhooks`; `server` listens, `app` handles requests, 
 wire format, `certificates`, `selfsigned` and `shared_certificate` provide TLS.
 """
 
-from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.app import AdmissionApp, Webhook
-from kubeshard.webhook.certificates import (
-    CertificateFiles,
-    CertificateSource,
-    Identity,
-    ServingCertificate,
-    UnusableCertificate,
-)
-from kubeshard.webhook.metrics import WebhookMetrics
-from kubeshard.webhook.review import (
-    AdmissionAnswer,
-    AdmissionHandler,
-    AdmissionRequest,
-    UnexpectedObject,
-    UserInfo,
-)
+from kubeshard.webhook.certificates import CertificateFiles, CertificateSource, Identity, UnusableCertificate
+from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest, UnexpectedObject, UserInfo
 from kubeshard.webhook.server import WebhookServer
-from kubeshard.webhook.shared_certificate import LocalCertificate, SharedCertificate, service_names
+from kubeshard.webhook.shared_certificate import SharedCertificate
 from kubeshard.webhook.typed import Denied, converts, defaults, validates
 from kubeshard.webhook.webhooks import Webhooks
 
 __all__ = [
     "AdmissionAnswer",
     "AdmissionApp",
-    "AdmissionHandler",
     "AdmissionRequest",
     "CertificateFiles",
-    "CertificatePair",
     "CertificateSource",
     "Denied",
     "Identity",
-    "LocalCertificate",
-    "ServingCertificate",
     "SharedCertificate",
     "UnexpectedObject",
     "UnusableCertificate",
     "UserInfo",
     "Webhook",
-    "WebhookMetrics",
     "WebhookServer",
     "Webhooks",
     "converts",
     "defaults",
-    "service_names",
     "validates",
 ]
