@@ -83,7 +83,7 @@ async def test_the_worker_of_a_run_that_does_not_end_is_replaced_and_its_object_
         assert reconcile.begun == ["p0", "a", "p0"], "what came meanwhile is reconciled now"
         await bench.put(site("b"))
         assert reconcile.done[-1] == "b"
-        assert len(bench.runner._workers) == 1, "the worker that was given up has ended"
+        assert len(bench.runner._workers.tasks) == 1, "the worker that was given up has ended"
     assert bench.recorded.events == [("Warning", "ReconcileHangs")]
     assert bench.recorded.overdue_runs == [1, -1]
     (line,) = (each for each in caplog.records if each.message.startswith("Reconcile is overdue"))
@@ -105,7 +105,7 @@ async def test_a_drain_does_not_end_before_a_run_that_was_given_up() -> None:
 @virtual_time
 async def test_a_worker_that_has_a_run_which_swallowed_its_cancellation_takes_no_other_key() -> None:
     async with reconciling(*poisons(1)) as (bench, reconcile):
-        for worker in bench.runner._workers:
+        for worker in bench.runner._workers.tasks:
             worker.cancel()
         await bench.put(site("a"))
         reconcile.over.set()

@@ -3,7 +3,7 @@
 Guaranteed: an object of a controller is reconciled by one worker at a time, no trigger is lost, and a failing or
 hanging reconcile affects neither other objects nor the process. Not guaranteed: exclusion between processes,
 which is up to whoever starts the workers (`kubeshard.manager`). A tour in reading order:
-`controller`, `watch`, `reconciler`, `context`, `runner`.
+`controller`, `watch`, `reconciler`, `context`, `runner`, `workers`.
 """
 
 from kubeshard.controller import when

@@ -1,0 +1,410 @@
+"""The workers of a controller: they take keys from its queue, run the reconciler, and decide what happens to the key.
+
+Guaranteed:
+
+- A key is run by one worker at a time, while all kinds that the controller reads are served (`syncing`) and all gates
+  are open, and never while a thread of an earlier run of it has not ended. Wrappers run in any case, so a shard
+  acknowledges drains even while its reconciler waits for a kind.
+- Whatever a reconcile raises or returns ends only that run (`outcomes`). Only cancellation from outside ends the
+  worker.
+- A run is cancelled after `Controller.reconcile_timeout` seconds and counts as failed.
+
+Not guaranteed: that a reconcile that swallows cancellation, or whose thread blocks, ends. It is quarantined
+(`deadlines`), and reported in the log, by a metric, on the debug page, and by an event on its object; `hanging` says
+when there are too many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from inspect import isawaitable
+from types import CoroutineType
+from typing import Any
+
+from kubeshard.cache.own_writes import WriteBook, record_own_write
+from kubeshard.client.leaving import QUIET
+from kubeshard.controller.cluster import Cluster
+from kubeshard.controller.context import Context, Services
+from kubeshard.controller.controller import Controller
+from kubeshard.controller.daemons import Daemons
+from kubeshard.controller.deadlines import Deadline, Deadlines
+from kubeshard.controller.desired.sets import DesiredSets
+from kubeshard.controller.error_condition import Reporting
+from kubeshard.controller.event_series import ObjectReference
+from kubeshard.controller.finalizers import finalized
+from kubeshard.controller.in_flight import Activities, CurrentRun
+from kubeshard.controller.metrics import ControllerMetrics
+from kubeshard.controller.outcomes import (
+    Ending,
+    Noticing,
+    Outcome,
+    of_error,
+    of_result,
+    report,
+    warn_if_persistent,
+)
+from kubeshard.controller.reader import ControllerReader
+from kubeshard.controller.reconciler import (
+    BlockingReconciler,
+    ReconcileFn,
+    ReconcileFunction,
+    Reconciler,
+    Result,
+    RunFn,
+)
+from kubeshard.controller.remote_clusters import RemoteClusters
+from kubeshard.controller.run import Run
+from kubeshard.controller.syncing import Inputs
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.objects import Key, KubeObject
+from kubeshard.leases.held_lease import Gate
+from kubeshard.runtime.logs import Logger, context
+from kubeshard.runtime.loop import being_cancelled
+from kubeshard.runtime.notices import Notices
+from kubeshard.runtime.pace import Pace
+from kubeshard.workqueue.queue import ShutDown, WorkQueue
+from kubeshard.workqueue.reasons import Reason
+
+_RETRY, _REQUEUED, _RESUMED = Reason("retry"), Reason("requeue_after"), Reason("all kinds are served")
+
+
+class Workers:
+    """The workers of one controller in one cluster."""
+
+    def __init__(
+        self,
+        controller: Controller[Any],
+        cluster: Cluster,
+        queue: WorkQueue[Key],
+        inputs: Inputs,
+        reader: ControllerReader,
+        sets: DesiredSets,
+        daemons: Daemons,
+        metrics: ControllerMetrics,
+        log: Logger,
+    ) -> None:
+        self.controller = controller
+        self.name = queue.name
+        self._cluster = cluster
+        self._queue = queue
+        self._inputs = inputs
+        self._primary = inputs.informers[0]
+        self._reader = reader
+        self._sets = sets
+        self._metrics = metrics
+        self._log = log
+        me = f"{controller.name}-controller"
+        client = cluster.client.with_field_manager(me).on_write(record_own_write)
+        self._client = client.entered_in(CurrentRun()).sparing()
+        self._events = cluster.events.reporting_as(me)
+        world = cluster.client.world
+        self._clock = world.clock
+        self._rng = world.rng
+        self._form = controller.primary_watch.form
+        kind = self._form.kind
+        self._group_kind = kind.group_kind
+        self._about = {
+            "controller": controller.name,
+            "controller_group": kind.group,
+            "controller_kind": kind.kind,
+        }
+        if cluster.name:
+            self._about["cluster"] = cluster.name
+        self._writes: WriteBook[Key] = WriteBook(cluster.cache, world.clock)
+        self._parked: dict[Key, int] = {}
+        """Keys that were queued while a kind was missing, and their priorities."""
+        self.tasks: list[asyncio.Task[None]] = []
+        """Those that take keys, and those that were replaced but have not ended."""
+        self._replaced: set[asyncio.Task[Any]] = set()
+        """Workers whose run is quarantined: they end with it."""
+        self._begin: Callable[[], object] = _nothing
+        """Starts another worker, while the workers run."""
+        self._deadlines = Deadlines(
+            controller.reconcile_timeout,
+            world.clock,
+            metrics,
+            log,
+            workers=controller.workers,
+            quarantined=self._quarantined,
+        )
+        self._threads = world.threads(controller.name, controller.workers)
+        remote_clusters = RemoteClusters(cluster.clusters, me)
+        services = Services(self._events, log, self._threads, sets, remote_clusters)
+        self._reconcile = composed(controller, inputs.check, daemons, services)
+        self._draining = False
+        self._notices = Notices()
+
+    def hanging(self) -> str | None:
+        """Why no more runs that do not end can be tolerated; None while the workers make progress."""
+        return self._deadlines.problem()
+
+    async def run(self, gates: Sequence[Gate]) -> None:
+        """Works until cancelled or drained."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._begin = partial(self._begin_worker, group, gates)
+                for _ in range(self.controller.workers):
+                    self._begin()
+                if self._inputs.complete():
+                    self._tell_start()
+        finally:
+            self._begin = _nothing
+            self._deadlines.stop()
+
+    async def drain(self) -> None:
+        """Starts no further run, and returns when all workers have ended by themselves, however long that takes. The
+        queue must have been shut down.
+        """
+        self._draining = True
+        if self.tasks:
+            await asyncio.wait(tuple(self.tasks))
+
+    async def resume(self) -> None:
+        """Called when all kinds are served: runs what was parked."""
+        self._tell_start()
+        pace = Pace(self._clock)
+        while self._parked:
+            key = next(iter(self._parked))
+            self._queue.add(key, _RESUMED, priority=self._parked.pop(key))
+            await pace.step()
+
+    def _begin_worker(self, group: asyncio.TaskGroup, gates: Sequence[Gate]) -> None:
+        work = self._work(gates)
+        try:
+            worker = group.create_task(work, name=f"{self.name} worker {len(self.tasks)}")
+        except RuntimeError:  # the group has been cancelled
+            work.close()
+            return
+        self.tasks.append(worker)
+        worker.add_done_callback(self.tasks.remove)
+
+    def _quarantined(self, run: Deadline) -> None:
+        """Called when a run does not end: gives up its worker and its threads."""
+        if not self._draining and run.worker is not None:
+            self._replaced.add(run.worker)
+            self._begin()
+            for thread in run.activities.running_threads:
+                self._threads.give_up(thread)
+        key, kind = run.fields["object"], self._form.kind
+        about = self._primary.store.metadata(key)
+        self._events.event(
+            ObjectReference(
+                api_version=kind.api_version,
+                kind=kind.kind,
+                namespace=key.namespace,
+                name=key.name,
+                uid=about.uid if about else "",
+            ),
+            "Warning",
+            "ReconcileHangs",
+            f"The reconcile of controller {self.controller.name} was cancelled after {self._deadlines.seconds:g} s and "
+            "does not end: the object is neither reconciled nor handed over until it does, or its process ends",
+        )
+
+    async def _work(self, gates: Sequence[Gate]) -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        pace = Pace(self._clock, sharers=self.controller.workers)
+        while True:
+            try:
+                async with self._queue.get() as key:
+                    while gates and (closed := next((gate for gate in gates if not gate.is_open), None)):
+                        await closed.passed()
+                    if not self._draining:
+                        self._settle(key, await self._run(key))
+                if me in self._replaced or me.cancelling():  # a run may swallow our cancellation
+                    self._replaced.discard(me)
+                    return
+                if len(self._queue):
+                    await pace.step()  # runs that find nothing to do never wait by themselves
+            except ShutDown:
+                return
+
+    async def _run(self, key: Key) -> Outcome:
+        """One run, measured and logged, until its threads have ended. Raises only the worker's own cancellation."""
+        reconcile_id = self._rng.token()
+        fields = {**self._about, "object": key, "reconcile_id": reconcile_id}
+        activities = Activities(self._cluster.in_flight, self.name, self._group_kind, key)
+        deadline = Deadline(self._deadlines, activities, fields)
+        outcome: Outcome | None = None
+        self._metrics.started()
+        try:
+            with context(fields), deadline:
+                outcome = await self._outcome(key, reconcile_id, deadline)
+                if outcome.ending is Ending.STALE and outcome.error is not None:
+                    times, informers = self._queue.retries(key) + 1, self._inputs.informers
+                    await warn_if_persistent(self._log, times, outcome.error, key, informers, self._client)
+                self._report(key, outcome, deadline)
+                if activities.threads:
+                    await activities.threads_ended()
+            return outcome
+        finally:
+            self._metrics.finished(outcome, self._clock.monotonic() - deadline.began)
+
+    async def _outcome(self, key: Key, reconcile_id: str, deadline: Deadline) -> Outcome:
+        try:
+            with Noticing() as forgotten:
+                result = await self._attempt(key, reconcile_id, deadline.activities)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            was_due = deadline.lift()
+            if isinstance(error, asyncio.CancelledError) and being_cancelled():
+                raise
+            if not was_due:
+                return of_error(error)
+        else:
+            if not deadline.lift():
+                slip = forgotten.error
+                return of_result(result) if slip is None else of_error(slip)
+        timeout = self.controller.reconcile_timeout
+        return Outcome(Ending.TIMED_OUT, TimeoutError(f"not done within {timeout:g} s"))
+
+    async def _attempt(self, key: Key, reconcile_id: str, activities: Activities) -> object:
+        with self._writes.recording(key) as writes, activities:
+            if not self._primary.has_synced:
+                self._inputs.check()
+            elif writes and self._inputs.complete():
+                await writes.settled(self._cluster.cache, self._form)
+            obj, undecodable = self._read(key)
+            if obj is None:
+                self._sets.forget(key)
+            else:
+                self._client.saw(obj.metadata)
+            run = Run(
+                key=key,
+                form=self._form,
+                client=self._client,
+                reader=self._reader,
+                writes=writes,
+                rewrites=self._sets.rewrites,
+                activities=activities,
+                clock=self._clock,
+                reconcile_id=reconcile_id,
+                wanted=self._queue.wanted(key),
+            )
+            if undecodable is not None:
+                run.undecodable = undecodable
+            return await self._reconcile(run, obj)
+
+    def _read(self, key: Key) -> tuple[KubeObject | None, UndecodableObject | None]:
+        """The object, decoded as far as possible, and the error if only its metadata could be decoded."""
+        try:
+            return self._primary.store.get(key), None
+        except UndecodableObject as error:
+            return error.partial, error
+
+    def _settle(self, key: Key, outcome: Outcome) -> None:
+        """Requeues or forgets the key, depending on the outcome."""
+        match outcome.ending:
+            case Ending.SUCCESS:
+                self._queue.forget(key)
+            case Ending.REQUEUE_AFTER:
+                self._queue.forget(key)
+                self._queue.add_after(key, outcome.requeue_after, _REQUEUED)
+            case Ending.TERMINAL:
+                pass
+            case Ending.LEAVING:
+                self._queue.forget(key)
+                self._queue.add_after(key, QUIET, _RETRY)
+            case Ending.PARKED:
+                self._parked[key] = self._queue.priority(key)
+            case _:
+                self._queue.add_rate_limited(key, _RETRY)
+
+    def _tell_start(self) -> None:
+        if self.tasks and self._notices.due("start"):
+            self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
+
+    def _report(self, key: Key, outcome: Outcome, run: Deadline) -> None:
+        if not outcome.failed and not self._log.debugs:
+            return
+        fields: dict[str, Any] = {
+            "seconds": self._clock.monotonic() - run.began,
+            "reasons": self._queue.reasons(key),
+            "waited": run.began - min((cause.since for cause in self._queue.why(key)), default=run.began),
+        }
+        if outcome.error is not None:
+            fields |= {"error": outcome.error, "retries": self._queue.retries(key)}
+        report(self._log, outcome, fields)
+
+
+def _nothing() -> None:
+    """Starts no worker: there are none yet, or the controller is ending."""
+
+
+def composed(
+    controller: Controller[Any], check: Callable[[], None], daemons: Daemons, services: Services
+) -> RunFn:
+    """The reconciler behind its finalizers, inside its wrappers and guards, behind the check. Ending daemons does not
+    wait for the check.
+    """
+    run = daemons.beginning(_run_of(controller.reconciler))
+    if controller.finalizers:
+        run = finalized(controller.finalizers, run)
+    if controller.error_condition:
+        run = Reporting(controller.error_condition, controller.reconcile_timeout).around(run)
+
+    def checked(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
+        check()
+        return run(ctx, obj)
+
+    whole = daemons.ending(checked)
+    for wrapper in reversed(controller.wrappers):
+        whole = wrapper(whole)
+    guarded = _decoded(whole, services)
+    for guard in reversed(controller.guards):
+        guarded = guard.wrapper(guarded)
+    return guarded
+
+
+def _run_of(
+    reconciler: Reconciler[Any] | BlockingReconciler[Any] | ReconcileFunction[Any],
+) -> ReconcileFn:
+    if isinstance(reconciler, BlockingReconciler):
+        return _in_a_thread(reconciler)
+    if not hasattr(reconciler, "reconcile"):
+        return _while_there(reconciler)
+    methods: Any = reconciler
+
+    def run(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
+        running: Any = methods.gone(ctx, ctx.key) if obj is None else methods.reconcile(ctx, obj)
+        if type(running) is not CoroutineType and not isawaitable(running):
+            raise TypeError(
+                f"{type(methods).__name__}: declare reconcile and gone with `async def`, "
+                "or derive from BlockingReconciler"
+            )
+        return running
+
+    return run
+
+
+def _in_a_thread(reconciler: BlockingReconciler[Any]) -> ReconcileFn:
+    async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
+        if obj is None:
+            return await ctx.run_blocking(reconciler.gone, ctx, ctx.key)
+        return await ctx.run_blocking(reconciler.reconcile, ctx, obj)
+
+    return run
+
+
+def _while_there(function: ReconcileFunction[Any]) -> ReconcileFn:
+    """A function keeps no state about an object, so it is not called when the object is gone."""
+
+    async def run(ctx: Context, obj: KubeObject | None) -> Result | None:
+        return None if obj is None else await function(ctx, obj)
+
+    return run
+
+
+def _decoded(inner: ReconcileFn, services: Services) -> RunFn:
+    """Lets only objects of the controller's class pass."""
+
+    def reconcile(run: Run, obj: KubeObject | None) -> Awaitable[Result | None]:
+        if run.undecodable is not None:
+            raise run.undecodable
+        return inner(Context(run, services), obj)
+
+    return reconcile
