@@ -23,7 +23,7 @@ from service import service
 from kubeshard.core import AlreadyExists, ConfigMap, Namespace, NotFound, ObjectMeta, Secret
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
-from kubeshard.survey.leaving import Pod
+from kubeshard.survey.departure import Pod
 from kubeshard.testing.child import Child
 
 pytestmark = pytest.mark.interop

@@ -15,10 +15,10 @@ from ring_cluster import RING, RingCluster, name_on
 from kubeshard.client import Client
 from kubeshard.core import NotFound
 from kubeshard.core.errors import Forbidden, Timeout, Unavailable
-from kubeshard.survey import leaving
+from kubeshard.survey import departure
 from kubeshard.survey.cluster import read_cluster
+from kubeshard.survey.departure import Pod
 from kubeshard.survey.errors import Unanswerable
-from kubeshard.survey.leaving import Pod
 from kubeshard.survey.ring import see
 from kubeshard_apiserver.testing import EmbeddedApi, MemoryApi
 
@@ -129,7 +129,7 @@ def test_a_shard_that_does_not_leave_in_time(
     manned: Callable[..., None], kubectl_shard: KubectlShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing moves its object here."""
-    monkeypatch.setattr(leaving, "LOOK", 0.1)
+    monkeypatch.setattr(departure, "LOOK", 0.1)
     manned()
     done = kubectl_shard("drain", "b", "--yes", "--timeout", "1")
     assert done.code == 1
@@ -210,8 +210,8 @@ def test_what_cannot_be_seen_for_a_while_is_told_and_waited_for(
             raise answer
         return int(answer)
 
-    monkeypatch.setattr(leaving, "LOOK", 0.0)
-    monkeypatch.setattr(leaving, "_left", left)
+    monkeypatch.setattr(departure, "LOOK", 0.0)
+    monkeypatch.setattr(departure, "_left", left)
     manned()
     done = kubectl_shard("drain", "b", "--yes")
     assert (done.code, done.out.splitlines()[-4:]) == (
@@ -231,13 +231,13 @@ def test_a_right_that_is_missing_while_it_waits_is_named_and_what_was_begun_goes
     def refused(*_: object, **__: object) -> None:
         raise Forbidden("no")
 
-    begin = leaving.begin
+    begin = departure.begin
 
     async def evicted(*arguments: Any) -> None:
         await begin(*arguments)
         monkeypatch.setattr(Client, "list", refused)
 
-    monkeypatch.setattr(leaving, "begin", evicted)
+    monkeypatch.setattr(departure, "begin", evicted)
     manned()
     done = kubectl_shard("drain", "b", "--yes")
     assert done.code == 1
@@ -255,4 +255,4 @@ async def test_the_last_shard_stays(kube_memory: MemoryApi) -> None:
         await client.apply(pod("a"))
         ring = await see(client, await read_cluster(client), RING)
         with pytest.raises(Unanswerable, match="a is the only available shard of r"):
-            await leaving.departure(client, ring, "a")
+            await departure.departure(client, ring, "a")

@@ -18,9 +18,9 @@ from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.survey import live
 from kubeshard.survey.cluster import read_cluster
 from kubeshard.survey.errors import Unanswerable
-from kubeshard.survey.live import Lookout, live_ring
+from kubeshard.survey.live import RingWatcher, live_ring
 from kubeshard.survey.ring import SeenRing, see
-from kubeshard.survey.tally import Picture
+from kubeshard.survey.stats import Picture
 from kubeshard_apiserver.testing import MemoryApi
 
 SHARD, DRAIN = shard_label(RING), drain_label(RING)
@@ -56,16 +56,16 @@ async def cluster(kube_memory: MemoryApi) -> AsyncIterator[RingCluster]:
 
 
 class Looking:
-    def __init__(self, lookout: Lookout) -> None:
-        self._lookout = lookout
+    def __init__(self, watcher: RingWatcher) -> None:
+        self._watcher = watcher
 
     @property
     def live(self) -> live.LiveRing:
-        return self._lookout.live
+        return self._watcher.live
 
     @property
     def view(self) -> Picture:
-        return self._lookout.picture()
+        return self._watcher.picture()
 
     async def until(self, condition: Callable[[Picture], object]) -> Picture:
         try:
@@ -80,7 +80,7 @@ class Looking:
 @asynccontextmanager
 async def looking(cluster: RingCluster) -> AsyncIterator[Looking]:
     ring = await see(cluster.client, await read_cluster(cluster.client), RING)
-    look = Lookout(cluster.client, ring)
+    look = RingWatcher(cluster.client, ring)
     task = asyncio.create_task(look.run())
     try:
         async with asyncio.timeout(10):
@@ -192,7 +192,7 @@ async def test_who_waits_for_the_first_picture_gets_that_of_a_ring_that_is_edite
 ) -> None:
     ring = await see(cluster.client, await read_cluster(cluster.client), RING)
     await cluster.ring(resources=[{"group": "", "resource": "secrets"}])
-    look = Lookout(cluster.client, ring)
+    look = RingWatcher(cluster.client, ring)
     replaced = look.live
     reading = asyncio.create_task(look.read())
     await asyncio.sleep(0)  # it waits for the ring, which is gone and which nobody has begun to read
@@ -214,14 +214,14 @@ async def test_a_ring_with_a_resource_that_is_not_served_is_not_read_anew_until_
     things = {"group": "no.example", "resource": "things"}
     await cluster.ring(resources=[{"group": "", "resource": "secrets"}, things])
     looks = 0
-    again = Lookout._seen_again
+    again = RingWatcher._seen_again
 
-    async def counted(self: Lookout) -> SeenRing:
+    async def counted(self: RingWatcher) -> SeenRing:
         nonlocal looks
         looks += 1
         return await again(self)
 
-    monkeypatch.setattr(Lookout, "_seen_again", counted)
+    monkeypatch.setattr(RingWatcher, "_seen_again", counted)
     async with looking(cluster) as look:
         first = look.live
         await look.until(lambda _: looks >= 3)
@@ -233,9 +233,9 @@ async def test_a_ring_with_a_resource_that_is_not_served_is_not_read_anew_until_
 
 async def test_a_ring_that_is_deleted_meanwhile_ends_the_picture(cluster: RingCluster) -> None:
     ring = await see(cluster.client, await read_cluster(cluster.client), RING)
-    lookout = Lookout(cluster.client, ring)
-    task = asyncio.create_task(lookout.run())
-    await lookout.live.read()
+    watcher = RingWatcher(cluster.client, ring)
+    task = asyncio.create_task(watcher.run())
+    await watcher.live.read()
     await cluster.client.delete(ControllerRing, RING)
     with pytest.raises(Unanswerable, match="there is no ControllerRing r"):
         async with asyncio.timeout(10):

@@ -12,7 +12,7 @@ import pytest
 from commands import KubectlShard
 
 from kubeshard.survey.page.app import LivePage, local_names
-from kubeshard.survey.tally import Picture, ShardRow
+from kubeshard.survey.stats import Picture, ShardRow
 from kubeshard_apiserver.testing import KubeApi
 
 PORT = 8088

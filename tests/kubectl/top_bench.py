@@ -24,7 +24,7 @@ from kubeshard.client import Client
 from kubeshard.core import MergePatch, ObjectMeta, Secret
 from kubeshard.sharding.names import shard_label
 from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.live import Lookout
+from kubeshard.survey.live import RingWatcher
 from kubeshard.survey.ring import see
 from kubeshard_apiserver.testing import EmbeddedApi
 
@@ -74,15 +74,15 @@ async def change(client: Client, objects: int, changes: int) -> None:
 
 async def look(kubeconfig: str, pipe: Connection) -> None:
     async with await Client.connect(kubeconfig) as client:
-        lookout = Lookout(client, await see(client, await read_cluster(client), RING))
+        watcher = RingWatcher(client, await see(client, await read_cluster(client), RING))
         before, cpu, began = resident(), time.process_time(), time.monotonic()
-        running = asyncio.create_task(lookout.run())
-        await lookout.live.read()
+        running = asyncio.create_task(watcher.run())
+        await watcher.live.read()
         read_cpu, read_wall, after = time.process_time() - cpu, time.monotonic() - began, resident()
         pipe.send("go")
         cpu, began = time.process_time(), time.monotonic()
         while not pipe.poll():
-            view = lookout.picture()
+            view = watcher.picture()
             await asyncio.sleep(0.25)
         pipe.recv()
         each = (time.process_time() - cpu) / (time.monotonic() - began)

@@ -15,7 +15,7 @@ from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import RING_LABEL, drain_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.leaving import Pod, begin, departure, progress
+from kubeshard.survey.departure import Pod, begin, departure, progress
 from kubeshard.survey.ring import see
 from kubeshard.testing.virtual_time import virtual_time
 

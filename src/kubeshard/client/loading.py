@@ -95,7 +95,7 @@ class _Part(msgspec.Struct, rename="kebab", gc=False):
     """One of the YAML maps; unknown fields are skipped."""
 
 
-class Cluster(_Part, kw_only=True):
+class _Cluster(_Part, kw_only=True):
     server: str = ""
     certificate_authority: str | None = None
     certificate_authority_data: str | None = None
@@ -143,7 +143,7 @@ class Context(_Part, kw_only=True):
 
 class _NamedCluster(_Part):
     name: str
-    cluster: Cluster | None = None
+    cluster: _Cluster | None = None
 
 
 class _NamedUser(_Part):
@@ -168,13 +168,13 @@ class _Merged:
 
     def __init__(self) -> None:
         self.current = ""
-        self.clusters: dict[str, tuple[Path, Cluster]] = {}
+        self.clusters: dict[str, tuple[Path, _Cluster]] = {}
         self.users: dict[str, tuple[Path, User]] = {}
         self.contexts: dict[str, tuple[Path, Context]] = {}
 
     def add(self, path: Path, file: _File) -> None:
         for cluster in file.clusters or ():
-            self.clusters.setdefault(cluster.name, (path, cluster.cluster or Cluster()))
+            self.clusters.setdefault(cluster.name, (path, cluster.cluster or _Cluster()))
         for user in file.users or ():
             self.users.setdefault(user.name, (path, user.user or User()))
         for context in file.contexts or ():
@@ -251,7 +251,7 @@ def _read_file(path: Path) -> _File:
 
 
 def _tls(
-    cluster_path: Path, cluster_in: str, cluster: Cluster, user_path: Path, user_name: str, user: User
+    cluster_path: Path, cluster_in: str, cluster: _Cluster, user_path: Path, user_name: str, user: User
 ) -> Tls:
     user_in = f"{user_path}: user {user_name!r}"
     certificate = _pem(
@@ -336,7 +336,7 @@ def _exec(path: Path, where: str, given: Exec) -> ExecPlugin:
     )
 
 
-def _proxy(where: str, cluster: Cluster) -> str | None:
+def _proxy(where: str, cluster: _Cluster) -> str | None:
     if cluster.proxy_url:
         return checked_proxy(f"{where}: proxy-url", cluster.proxy_url)
     return checked_proxy(PROXY_VARIABLES, environ.proxy_for(cluster.server))

@@ -14,8 +14,8 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.client.connection import Connection, Guard, Observer, where
 from kubeshard.client.discovery import Discovery
 from kubeshard.client.fence import Fence
-from kubeshard.client.leaving import LeavingNamespaces
 from kubeshard.client.requests import JSON, query
+from kubeshard.client.terminating import TerminatingNamespaces
 from kubeshard.client.writes import WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
 from kubeshard.core.errors import NotOurs, UnexpectedResponse
@@ -63,7 +63,7 @@ class View:
         self._check: Guard | None = None
         self._write_observers: tuple[WriteObserver, ...] = ()
         self._ledger: WriteLedger | None = None
-        self._leaving = LeavingNamespaces(connection.clock)
+        self._terminating = TerminatingNamespaces(connection.clock)
         self._spares = False
         self._counts = _Counts()
         self.discovery = Discovery(self._discover)
@@ -99,13 +99,13 @@ class View:
 
     def sparing(self) -> Self:
         """Sends no create that can only be refused, because an earlier one showed that the namespace is being deleted
-        (`kubeshard.client.leaving`).
+        (`kubeshard.client.terminating`).
         """
         return self._view(_spares=True)
 
     def saw(self, meta: ObjectMeta) -> None:
         """Tells sparing views of an object that exists: things may be created in the namespace of a new one."""
-        self._leaving.saw(meta)
+        self._terminating.saw(meta)
 
     def checked(self, check: Guard) -> Self:
         """`check` is called immediately before each attempt of a write is sent; if it raises, that is raised, and

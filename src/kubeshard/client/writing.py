@@ -11,7 +11,6 @@ import msgspec
 
 from kubeshard.client.connection import Guard
 from kubeshard.client.fence import Fence, fenced_patch, refusal, require_ours, stamped
-from kubeshard.client.leaving import is_leaving
 from kubeshard.client.requests import (
     JSON,
     Patch,
@@ -22,6 +21,7 @@ from kubeshard.client.requests import (
     selectors,
     server_timeout,
 )
+from kubeshard.client.terminating import is_terminating
 from kubeshard.client.view import View
 from kubeshard.client.writes import (
     DeleteOptions,
@@ -76,7 +76,7 @@ class Writes(View):
             namespace = obj.metadata.namespace
             path = creation_path(form.kind, obj.metadata.name, namespace)
             if self._spares:
-                self._leaving.check(namespace)
+                self._terminating.check(namespace)
             try:
                 created = await self._write(
                     form,
@@ -88,13 +88,13 @@ class Writes(View):
                     unfenced=unfenced,
                 )
             except Forbidden as error:
-                if is_leaving(error):
-                    self._leaving.refused(namespace, error)
+                if is_terminating(error):
+                    self._terminating.refused(namespace, error)
                 raise
             except NotFound:
-                self._leaving.answered(namespace)
+                self._terminating.answered(namespace)
                 raise
-            self._leaving.answered(namespace)
+            self._terminating.answered(namespace)
             return created
 
     async def replace(

@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from kubeshard.client.leaving import is_leaving
+from kubeshard.client.terminating import is_terminating
 from kubeshard.controller.event_series import (
     CoreEvent,
     Event,
@@ -249,7 +249,7 @@ class _Outbox:
         try:
             await self._send_as(write, Event, write.event)
         except Forbidden as error:
-            if is_leaving(error):
+            if is_terminating(error):
                 raise
             try:
                 await self._send_as(write, CoreEvent, core_event(write.event))
@@ -272,7 +272,7 @@ class _Outbox:
 
     def _give_up(self, write: Write, error: Exception) -> None:
         self.failed += 1
-        leaving = is_leaving(error)  # as all objects of the namespace are: normal
+        leaving = is_terminating(error)  # as all objects of the namespace are: normal
         forbidden = isinstance(error, Forbidden) and not leaving
         level = _log.debug if leaving or (forbidden and not self._notices.due("forbidden")) else _log.warning
         level(

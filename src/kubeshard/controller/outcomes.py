@@ -44,7 +44,7 @@ from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.client.client import Client
-from kubeshard.client.leaving import is_leaving
+from kubeshard.client.terminating import is_terminating
 from kubeshard.controller.reconciler import Result
 from kubeshard.controller.syncing import KindsMissing
 from kubeshard.core.encoding import UndecodableObject
@@ -124,7 +124,7 @@ def _ending(error: BaseException) -> Ending:
             return Ending.STALE
         case KindsMissing():
             return Ending.PARKED
-        case Forbidden() if is_leaving(error):
+        case Forbidden() if is_terminating(error):
             return Ending.LEAVING
         case Terminal() | UndecodableObject() | UndeclaredIndex():
             return Ending.TERMINAL

@@ -59,7 +59,7 @@ class Webhook(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterSnapshot:
     """See the module. `now` is in seconds since the epoch, by the API server's clock if it sends a date."""
 
     rings: Mapping[str, ControllerRing]
@@ -103,7 +103,7 @@ class Cluster:
         )
 
 
-async def read_cluster(client: Client) -> Cluster:
+async def read_cluster(client: Client) -> ClusterSnapshot:
     """Reads the data. Raises Unanswerable if the cluster has no rings, MissingRight, ApiError."""
     now = await _server_time(client)
     try:
@@ -123,7 +123,7 @@ async def read_cluster(client: Client) -> Cluster:
         book.observe(lease, now)
     for ring in rings:
         book.confine(ring.name, ring.shard_namespaces, now)
-    return Cluster(
+    return ClusterSnapshot(
         rings={ring.name: ring for ring in sorted(rings, key=lambda ring: ring.name)},
         leases=tuple(leases),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
@@ -132,7 +132,7 @@ async def read_cluster(client: Client) -> Cluster:
     )
 
 
-async def read_orphans(client: Client, cluster: Cluster) -> list[str]:
+async def read_orphans(client: Client, cluster: ClusterSnapshot) -> list[str]:
     """Names of rings in Leases for which nobody assigns objects: there is no ControllerRing, and no instance leads the
     election of a sharder inside the operator. Raises ApiError.
     """

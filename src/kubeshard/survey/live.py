@@ -1,6 +1,6 @@
 """A live view of a ring: its shards, their objects, and movements. It continues when the ring is edited.
 
-Guaranteed: `picture` includes all events received so far; memory grows by one integer for each object (`tally`). Not
+Guaranteed: `picture` includes all events received so far; memory grows by one integer for each object (`stats`). Not
 guaranteed: that every movement is seen. If an object moves several times while a watch is down, only the last movement
 is seen.
 
@@ -33,7 +33,7 @@ from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LAB
 from kubeshard.sharding.planner import RingView, hash_key
 from kubeshard.survey.cluster import default_selector, read_cluster
 from kubeshard.survey.ring import SeenRing, see, type_of
-from kubeshard.survey.tally import Picture, Standing, Tally
+from kubeshard.survey.stats import Picture, RingStats, Standing
 
 TOGETHER = 5.0
 """Seconds for which changes to the selected namespaces are collected before everything is read again."""
@@ -64,11 +64,11 @@ class LiveRing:
         self._wall = wall
         self._selection = _Selection(selector) if selector else None
         self.view = view if self._selection is None else replace(view, namespaces=self._selection)
-        self.tally = Tally({str(entry.resource): entry.main for entry, _ in resources})
+        self.stats = RingStats({str(entry.resource): entry.main for entry, _ in resources})
         self._leases: dict[Key, Lease] = {}
         self._told = asyncio.Event()
         self._unread = {_LEASES, *(str(entry.resource) for entry, _ in resources)}
-        self.tally.unread.update(dict.fromkeys(self._unread, "being read"))
+        self.stats.unread.update(dict.fromkeys(self._unread, "being read"))
         self._read = asyncio.Event()
 
     async def run(self) -> NoReturn:
@@ -105,8 +105,8 @@ class LiveRing:
 
     def picture(self) -> Picture:
         """The current state of the ring."""
-        self.tally.shards(self._standings())
-        return self.tally.picture(self._clock.monotonic())
+        self.stats.shards(self._standings())
+        return self.stats.picture(self._clock.monotonic())
 
     def now(self) -> float:
         return self._clock.monotonic()
@@ -119,11 +119,11 @@ class LiveRing:
     def heard(self, what: str, error: ApiError | None) -> None:
         """Records whether something can currently be read."""
         if error is None:
-            self.tally.unread.pop(what, None)
+            self.stats.unread.pop(what, None)
         elif isinstance(error, Forbidden):
-            self.tally.unread[what] = "you may not list and watch them"
+            self.stats.unread[what] = "you may not list and watch them"
         else:
-            self.tally.unread[what] = str(error)
+            self.stats.unread[what] = str(error)
         self._unread.discard(what)
         if not self._unread or (what == _NAMESPACES and error is not None):  # which everything else waits for
             self._read.set()
@@ -199,7 +199,7 @@ class _Objects:
         self._name = str(entry.resource)
 
     def begin(self) -> None:
-        self._ring.tally.begin(self._name)
+        self._ring.stats.begin(self._name)
 
     def put(self, obj: PartialObject, /) -> None:
         ring, meta = self._ring, obj.metadata
@@ -211,15 +211,15 @@ class _Objects:
         if not key:
             return self.drop(obj)
         shard, draining = meta.label(view.shard_label), meta.has_label(view.drain_label)
-        ring.tally.put(self._name, meta.uid, key, shard, draining, ring.now())
+        ring.stats.put(self._name, meta.uid, key, shard, draining, ring.now())
         return ring.tell()
 
     def drop(self, obj: PartialObject, /) -> None:
-        self._ring.tally.drop(self._name, obj.metadata.uid, self._ring.now())
+        self._ring.stats.drop(self._name, obj.metadata.uid, self._ring.now())
         self._ring.tell()
 
     def end(self) -> None:
-        self._ring.tally.end(self._name, self._ring.now())
+        self._ring.stats.end(self._name, self._ring.now())
 
     def failed(self, error: ApiError | None) -> None:
         self._ring.heard(self._name, error)
@@ -308,11 +308,11 @@ def live_ring(client: Client, ring: SeenRing) -> LiveRing:
         selector=selector,
         wall=lambda: clock.wall() + ahead,
     )
-    live.tally.unread.update({str(resource): why for resource, why in ring.unresolved.items()})
+    live.stats.unread.update({str(resource): why for resource, why in ring.unresolved.items()})
     return live
 
 
-class Lookout:
+class RingWatcher:
     """The live rings of one name. `live` is the current one; each starts with new counts."""
 
     def __init__(self, client: Client, ring: SeenRing) -> None:

@@ -30,7 +30,7 @@ from kubeshard.survey.errors import needing, unknown
 from kubeshard.survey.ring import SeenRing
 
 
-class Change(NamedTuple):
+class ShardChange(NamedTuple):
     """The current and future shards of a ring. `guessed` means that the cluster may choose other names or remove other
     shards.
     """
@@ -75,7 +75,7 @@ class Strays(msgspec.Struct, frozen=True):
     names: list[str]
 
 
-class Plan(msgspec.Struct, rename="camel", frozen=True):
+class MovePlan(msgspec.Struct, rename="camel", frozen=True):
     """`objects` is how many objects the ring shards, by resource; `moving` is how many of them move; `anyway` is how
     many of these move even if nothing changes.
     """
@@ -91,7 +91,7 @@ class Plan(msgspec.Struct, rename="camel", frozen=True):
     strays: list[Strays]
 
 
-def with_shards(ring: SeenRing, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Change:
+def with_shards(ring: SeenRing, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> ShardChange:
     """The ring with the shards `add` and without the shards `remove`. Raises ConfigurationError, Unanswerable."""
     now = tuple(sorted(ring.view.available))
     added, removed = set(add), set(remove)
@@ -102,10 +102,10 @@ def with_shards(ring: SeenRing, *, add: Iterable[str] = (), remove: Iterable[str
             raise ConfigurationError(f"{name} is already a shard of {ring.name}")
     for name in sorted(removed - set(now)):
         raise unknown("available shard", name, now)
-    return Change(now, tuple(sorted((set(now) | added) - removed)), guessed=False)
+    return ShardChange(now, tuple(sorted((set(now) | added) - removed)), guessed=False)
 
 
-def resized(ring: SeenRing, count: int) -> Change:
+def resized(ring: SeenRing, count: int) -> ShardChange:
     """The ring with this many shards. If it runs in a StatefulSet, names are added and removed as that does. Otherwise
     new shards get placeholder names, and the youngest ones are removed.
     """
@@ -113,7 +113,7 @@ def resized(ring: SeenRing, count: int) -> Change:
     if (prefix := _stateful(now)) is not None:
         ordered = sorted(now, key=lambda name: int(name.removeprefix(prefix)))
         more = [f"{prefix}{number}" for number in range(len(now), count)]
-        return Change(now, tuple(sorted([*ordered[:count], *more])), guessed=False)
+        return ShardChange(now, tuple(sorted([*ordered[:count], *more])), guessed=False)
     born = {
         lease.metadata.name: lease.metadata.creation_timestamp or ""
         for lease in ring.cluster.leases
@@ -121,7 +121,7 @@ def resized(ring: SeenRing, count: int) -> Change:
     }
     ordered = sorted(now, key=lambda name: (born.get(name, ""), name))
     more = [f"{ring.name[:50]}-new-{number}" for number in range(1, count - len(now) + 1)]
-    return Change(now, tuple(sorted([*ordered[:count], *more])), guessed=count != len(now))
+    return ShardChange(now, tuple(sorted([*ordered[:count], *more])), guessed=count != len(now))
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class Seen:
     """Keys of main objects that have not left their shard yet."""
 
 
-async def moves(client: Client, ring: SeenRing, change: Change, seen: Seen) -> AsyncIterator[Move]:
+async def moves(client: Client, ring: SeenRing, change: ShardChange, seen: Seen) -> AsyncIterator[Move]:
     """Yields every object that will move; other findings are added to `seen`. Raises MissingRight and ApiError. Gone
     means that a list took so long that its snapshot expired, and the plan has to be made again.
     """
@@ -146,7 +146,7 @@ async def moves(client: Client, ring: SeenRing, change: Change, seen: Seen) -> A
                     yield move
 
 
-async def planned(client: Client, ring: SeenRing, change: Change) -> Plan:
+async def planned(client: Client, ring: SeenRing, change: ShardChange) -> MovePlan:
     """Summarizes all moves. Raises like `moves`."""
     seen, flows = Seen(), Counter[tuple[str, str, str]]()
     anyway = 0
@@ -157,7 +157,7 @@ async def planned(client: Client, ring: SeenRing, change: Change) -> Plan:
     for (resource, _, _), count in flows.items():
         moving[resource] += count
     resources = [entry.resource for entry, _ in ring.entries]
-    return Plan(
+    return MovePlan(
         ring=ring.name,
         now=list(change.now),
         then=list(change.then),

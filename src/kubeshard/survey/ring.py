@@ -20,7 +20,7 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.planner import Decision, RingView, plan
-from kubeshard.survey.cluster import Cluster, Member, Webhook, default_selector, read_webhook
+from kubeshard.survey.cluster import ClusterSnapshot, Member, Webhook, default_selector, read_webhook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class SeenRing:
     """
 
     resource: ControllerRing
-    cluster: Cluster
+    cluster: ClusterSnapshot
     webhook: Webhook
     view: RingView
     kinds: Mapping[GroupResource, Kind]
@@ -76,7 +76,7 @@ def type_of(kind: Kind) -> TypeMeta:
     return TypeMeta(kind.api_version, kind.kind)
 
 
-async def see(client: Client, cluster: Cluster, name: str) -> SeenRing:
+async def see(client: Client, cluster: ClusterSnapshot, name: str) -> SeenRing:
     """Reads a ring. Raises Unanswerable if it does not exist, ApiError."""
     resource = cluster.ring(name)
     webhook = await read_webhook(client, name)
@@ -125,7 +125,7 @@ async def see(client: Client, cluster: Cluster, name: str) -> SeenRing:
 class _Members:
     """`kubeshard.sharder.ring.Shards` at one moment."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterSnapshot) -> None:
         self._cluster = cluster
 
     def available(self, ring: str) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from kubeshard.sharder.reports import (
 )
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.leases import MAX_SHARDS, ShardState
-from kubeshard.survey.cluster import Cluster, read_leader
+from kubeshard.survey.cluster import ClusterSnapshot, read_leader
 from kubeshard.survey.counts import Counts, Some, count
 from kubeshard.survey.drains import oldest_drain
 from kubeshard.survey.ring import SeenRing, see
@@ -85,7 +85,7 @@ class RingStatus(msgspec.Struct, rename="camel", frozen=True):
     troubles: list[Trouble]
 
 
-async def status_of(client: Client, cluster: Cluster, name: str) -> RingStatus:
+async def status_of(client: Client, cluster: ClusterSnapshot, name: str) -> RingStatus:
     """Reads the status of a ring. Raises Unanswerable, ApiError."""
     ring = await see(client, cluster, name)
     counted = [counts async for counts in count(client, ring)]

@@ -24,7 +24,7 @@ from typing import Protocol
 
 import msgspec
 
-from kubeshard.client.leaving import is_leaving
+from kubeshard.client.terminating import is_terminating
 from kubeshard.core.builtin import Secret
 from kubeshard.core.errors import (
     AlreadyExists,
@@ -143,7 +143,7 @@ class SharedCertificate:
                 _LOG.warning("Cannot renew the webhook certificate, serving the last one", error=error)
 
     def _remedy(self, error: ApiError) -> str:
-        if is_leaving(error):
+        if is_terminating(error):
             return f"wait until the namespace {self._namespace} is gone, and install again"
         if isinstance(error, NotFound):
             return f"create the namespace {self._namespace}, or configure certificate files"

@@ -19,7 +19,7 @@ from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard.sharding.planner import RingView
 from kubeshard.survey.live import LiveRing
-from kubeshard.survey.tally import Picture
+from kubeshard.survey.stats import Picture
 
 SHARDER_ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
 IN_MANAGER_ELECTION = Key(NAMESPACE, f"sharder-{RING}")

@@ -13,7 +13,7 @@ from kubeshard.cli.demo.observer import Observer
 from kubeshard.client.client import Client
 from kubeshard.core.errors import KubeshardError
 from kubeshard.examples.webhosting.generator import create_all
-from kubeshard.survey.tally import Picture
+from kubeshard.survey.stats import Picture
 
 SHARDERS = ("sharder-1", "sharder-2")
 SHARDS = ("shard-1", "shard-2", "shard-3")

@@ -12,7 +12,7 @@ from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
-    from kubeshard.survey.leaving import Departure
+    from kubeshard.survey.departure import Departure
     from kubeshard.survey.ring import SeenRing
 
 
@@ -69,15 +69,15 @@ def drain(
 
 
 async def _prepared(client: Client, shard: str, ring: str | None) -> tuple[SeenRing, Departure]:
-    from kubeshard.survey.leaving import departure
+    from kubeshard.survey.departure import departure
 
     seen = await _ring_of(client, shard, ring)
     return seen, await departure(client, seen, shard)
 
 
 async def _leave(client: Client, seen: SeenRing, leaving: Departure, timeout: int) -> None:
+    from kubeshard.survey.departure import begin, progress
     from kubeshard.survey.errors import MissingRight, Unanswerable
-    from kubeshard.survey.leaving import begin, progress
 
     await begin(client, leaving)
     say(f"the pod {leaving.namespace}/{leaving.shard} is evicted")

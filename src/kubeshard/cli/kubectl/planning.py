@@ -21,7 +21,7 @@ from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
-    from kubeshard.survey.planning import Change, Plan
+    from kubeshard.survey.planning import MovePlan, ShardChange
     from kubeshard.survey.ring import SeenRing
 
 
@@ -60,7 +60,7 @@ def plan(
     if shards is not None and (add or remove):
         raise click.UsageError("give --shards, or --add and --remove")
 
-    def change_of(seen: SeenRing) -> Change:
+    def change_of(seen: SeenRing) -> ShardChange:
         from kubeshard.survey.planning import resized, with_shards
 
         return with_shards(seen, add=add, remove=remove) if shards is None else resized(seen, shards)
@@ -75,7 +75,9 @@ def plan(
         _print_plan(found)
 
 
-async def _print_moves(client: Client, name: str | None, change_of: Callable[[SeenRing], Change]) -> None:
+async def _print_moves(
+    client: Client, name: str | None, change_of: Callable[[SeenRing], ShardChange]
+) -> None:
     from kubeshard.survey.planning import Seen, moves
 
     ring = await only_ring(client, name)
@@ -84,14 +86,16 @@ async def _print_moves(client: Client, name: str | None, change_of: Callable[[Se
         say(f"{move.resource}/{move.key.name}{namespace}")
 
 
-async def _planned(client: Client, name: str | None, change_of: Callable[[SeenRing], Change]) -> Plan:
+async def _planned(
+    client: Client, name: str | None, change_of: Callable[[SeenRing], ShardChange]
+) -> MovePlan:
     from kubeshard.survey.planning import planned
 
     ring = await only_ring(client, name)
     return await planned(client, ring, change_of(ring))
 
 
-def _print_plan(plan: Plan) -> None:
+def _print_plan(plan: MovePlan) -> None:
     added, removed = set(plan.then) - set(plan.now), set(plan.now) - set(plan.then)
     changes = [f"+ {name}" for name in sorted(added)] + [f"- {name}" for name in sorted(removed)]
     say(f"{plan.ring}: {len(plan.now)} -> {len(plan.then)} shards{''.join(f', {each}' for each in changes)}")

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kubeshard.runtime.logs import one_line
-from kubeshard.survey.tally import Picture, ShardRow, scale
+from kubeshard.survey.stats import Picture, ShardRow, scale
 
 COLOURS = {"ready": "green", "expired": "yellow", "uncertain": "yellow", "dead": "red", "orphaned": "red"}
 BAR = 30

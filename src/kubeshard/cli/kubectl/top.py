@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kubeshard.client.client import Client
-    from kubeshard.survey.live import Lookout
+    from kubeshard.survey.live import RingWatcher
 
 REFRESH = 0.25
 """Seconds between two refreshes."""
@@ -53,46 +53,46 @@ def top(ring: str | None, once: bool, access: Access) -> None:
 
 
 async def _look(client: Client, console: Console, name: str | None, *, once: bool) -> None:
-    from kubeshard.survey.live import Lookout
+    from kubeshard.survey.live import RingWatcher
 
-    lookout = Lookout(client, await only_ring(client, name))
-    await first_of(following=lookout.run(), showing=_show(lookout, console, once=once))
+    watcher = RingWatcher(client, await only_ring(client, name))
+    await first_of(following=watcher.run(), showing=_show(watcher, console, once=once))
 
 
-async def _show(lookout: Lookout, console: Console, *, once: bool) -> None:
+async def _show(watcher: RingWatcher, console: Console, *, once: bool) -> None:
     from rich.live import Live
 
     from kubeshard.cli.kubectl import screen
 
-    await lookout.read()
+    await watcher.read()
     if once:
-        _print(lookout, console)
+        _print(watcher, console)
     elif not console.is_terminal:
-        await _lines(lookout)
+        await _lines(watcher)
     else:
         with Live(console=console, auto_refresh=False, screen=True) as live:
             while True:
                 live.update(
-                    screen.ring(lookout.picture(), note=f"ring {lookout.name}, Ctrl-C ends"), refresh=True
+                    screen.ring(watcher.picture(), note=f"ring {watcher.name}, Ctrl-C ends"), refresh=True
                 )
                 await asyncio.sleep(REFRESH)
 
 
-def _print(lookout: Lookout, console: Console) -> None:
+def _print(watcher: RingWatcher, console: Console) -> None:
     from kubeshard.cli.kubectl import screen
 
     if console.is_terminal:
-        console.print(screen.ring(lookout.picture(), note=f"ring {lookout.name}"))
+        console.print(screen.ring(watcher.picture(), note=f"ring {watcher.name}"))
     else:
-        say(screen.line(lookout.picture()))
+        say(screen.line(watcher.picture()))
 
 
-async def _lines(lookout: Lookout) -> None:
+async def _lines(watcher: RingWatcher) -> None:
     from kubeshard.cli.kubectl import screen
 
     last = ""
     while True:
-        line = screen.line(lookout.picture())
+        line = screen.line(watcher.picture())
         if line != last:
             say(line)
             sys.stdout.flush()

@@ -46,19 +46,19 @@ async def _serve(client: Client, name: str | None, port: int) -> None:
     from kubeshard.core.errors import ConfigurationError
     from kubeshard.runtime.asgi import Limits
     from kubeshard.runtime.http_server import AsgiServer, ListenError
-    from kubeshard.survey.live import Lookout
+    from kubeshard.survey.live import RingWatcher
     from kubeshard.survey.page.app import LivePage, local_names
 
-    lookout = Lookout(client, await only_ring(client, name))
+    watcher = RingWatcher(client, await only_ring(client, name))
     page = LivePage(
-        lookout.name,
-        lambda: lookout.picture(),
+        watcher.name,
+        lambda: watcher.picture(),
         lambda: local_names(server.port),
     )
     server = AsgiServer(page, HOST, port, limits=Limits(stop_grace=0.0, max_connections=64))
 
     async def serve() -> None:
-        await lookout.read()
+        await watcher.read()
         try:
             async with server:
                 click.echo(f"http://{HOST}:{server.port}/")
@@ -66,4 +66,4 @@ async def _serve(client: Client, name: str | None, port: int) -> None:
         except ListenError as error:
             raise ConfigurationError(f"--port {port}: {error.strerror}") from None
 
-    await first_of(following=lookout.run(), serving=serve())
+    await first_of(following=watcher.run(), serving=serve())

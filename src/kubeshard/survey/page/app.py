@@ -21,7 +21,7 @@ from importlib.resources import files
 import msgspec
 
 from kubeshard.runtime.asgi import Receive, Scope, Send
-from kubeshard.survey.tally import Picture, scale
+from kubeshard.survey.stats import Picture, scale
 
 REFRESH = 0.5
 """The minimum number of seconds between two pictures."""

@@ -40,7 +40,7 @@ class ShardRow(msgspec.Struct, frozen=True, rename="camel"):
     """How many seconds there have been drains on it."""
     arrived: int = 0
     left: int = 0
-    """The number of objects that recently moved from and to other shards (`Tally.RECENT`)."""
+    """The number of objects that recently moved from and to other shards (`RingStats.RECENT`)."""
 
 
 class Picture(msgspec.Struct, frozen=True, rename="camel"):
@@ -124,7 +124,7 @@ class _Second(NamedTuple):
     left: Counter[str]
 
 
-class Tally:
+class RingStats:
     """See the module. `mains` says for each resource whether its objects are main objects. Times are
     monotonic seconds.
     """

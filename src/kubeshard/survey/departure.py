@@ -43,7 +43,7 @@ from kubeshard.core.objects import KubeObject, Struct, metadata_only
 from kubeshard.core.owners import controller_of
 from kubeshard.core.selectors import Selector
 from kubeshard.survey.errors import MissingRight, Unanswerable, needing, unknown
-from kubeshard.survey.planning import Plan, planned, with_shards
+from kubeshard.survey.planning import MovePlan, planned, with_shards
 from kubeshard.survey.ring import SeenRing
 
 PODS, EVICTIONS = GroupResource("", "pods"), GroupResource("", "pods/eviction")
@@ -70,7 +70,7 @@ class Departure(msgspec.Struct, frozen=True):
     grace: int
     """The pod's termination grace period in seconds."""
     runs_it: str
-    plan: Plan
+    plan: MovePlan
 
     @property
     def objects(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.survey.tally import MOST_NAMES, RECENT, Picture, Standing, Tally
+from kubeshard.survey.stats import MOST_NAMES, RECENT, Picture, RingStats, Standing
 
 RESOURCES = {"secrets": True, "configmaps": False}
 SHARDS = ("", "a", "b", "c", "ghost")
@@ -39,7 +39,7 @@ steps = st.one_of(
 
 
 def counted(objects: dict[str, dict[str, Thing]], live: dict[str, bool]) -> Picture:
-    """Returns what the tally should say, counted from scratch."""
+    """Returns what the stats should say, counted from scratch."""
     ring = HashRing([name for name, lives in live.items() if lives])
     unassigned = stranded = misplaced = 0
     for of in objects.values():
@@ -55,7 +55,7 @@ def counted(objects: dict[str, dict[str, Thing]], live: dict[str, bool]) -> Pict
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=30))
 def test_counts_are_those_of_the_last_state_of_each_object(told: list[tuple]) -> None:  # type: ignore[type-arg]
-    tally, now = Tally(RESOURCES), 0.0
+    stats, now = RingStats(RESOURCES), 0.0
     objects: dict[str, dict[str, Thing]] = {resource: {} for resource in RESOURCES}
     live: dict[str, bool] = {}
     for step in told:
@@ -63,23 +63,23 @@ def test_counts_are_those_of_the_last_state_of_each_object(told: list[tuple]) ->
         match step:
             case ("put", resource, uid, thing):
                 objects[resource][uid] = thing
-                tally.put(resource, uid, thing.key(uid), thing.shard, thing.draining, now)
+                stats.put(resource, uid, thing.key(uid), thing.shard, thing.draining, now)
             case ("drop", resource, uid):
                 objects[resource].pop(uid, None)
-                tally.drop(resource, uid, now)
+                stats.drop(resource, uid, now)
             case ("read" | "broken read" as what, resource, found):
-                tally.begin(resource)
+                stats.begin(resource)
                 for uid, thing in found.items():
-                    tally.put(resource, uid, thing.key(uid), thing.shard, thing.draining, now)
+                    stats.put(resource, uid, thing.key(uid), thing.shard, thing.draining, now)
                 if what == "read":
                     objects[resource] = dict(found)
-                    tally.end(resource, now)
+                    stats.end(resource, now)
                 else:
                     objects[resource] |= found
             case ("shards", now_live):
                 live = now_live
-                tally.shards({name: Standing("ready", lives) for name, lives in live.items()})
-        view, expected = tally.picture(now), counted(objects, live)
+                stats.shards({name: Standing("ready", lives) for name, lives in live.items()})
+        view, expected = stats.picture(now), counted(objects, live)
         for field in ("unassigned", "stranded", "misplaced", "draining", "total"):
             assert getattr(view, field) == getattr(expected, field), field
         for main, column in ((True, "objects"), (False, "followers")):
@@ -96,50 +96,50 @@ def test_counts_are_those_of_the_last_state_of_each_object(told: list[tuple]) ->
         assert {row.shard for row in view.rows if row.live} == {name for name, lives in live.items() if lives}
 
 
-def tally_of(*shards: str) -> Tally:
-    tally = Tally(RESOURCES)
-    tally.shards({name: Standing("ready", True) for name in shards})
-    return tally
+def stats_of(*shards: str) -> RingStats:
+    stats = RingStats(RESOURCES)
+    stats.shards({name: Standing("ready", True) for name in shards})
+    return stats
 
 
 def test_a_movement_is_shown_at_both_ends_for_a_while() -> None:
-    tally = tally_of("a", "b")
-    tally.put("secrets", "u", "k", "a", False, 0.0)
-    tally.put("secrets", "u", "k", "b", False, 1.0)
-    rows = {row.shard: (row.arrived, row.left) for row in tally.picture(2.0).rows}
+    stats = stats_of("a", "b")
+    stats.put("secrets", "u", "k", "a", False, 0.0)
+    stats.put("secrets", "u", "k", "b", False, 1.0)
+    rows = {row.shard: (row.arrived, row.left) for row in stats.picture(2.0).rows}
     assert rows == {"a": (0, 1), "b": (1, 0)}
-    assert {(row.arrived, row.left) for row in tally.picture(1.0 + RECENT + 1).rows} == {(0, 0)}
-    assert tally.moves == 1
+    assert {(row.arrived, row.left) for row in stats.picture(1.0 + RECENT + 1).rows} == {(0, 0)}
+    assert stats.moves == 1
 
 
 def test_what_is_read_anew_has_not_moved() -> None:
-    tally = tally_of("a", "b")
-    tally.put("secrets", "u", "k", "a", False, 0.0)
+    stats = stats_of("a", "b")
+    stats.put("secrets", "u", "k", "a", False, 0.0)
     for _ in range(2):
-        tally.begin("secrets")
-        tally.put("secrets", "u", "k", "a", False, 1.0)
-        tally.end("secrets", 1.0)
-    assert (tally.moves, len(tally)) == (0, 1)
+        stats.begin("secrets")
+        stats.put("secrets", "u", "k", "a", False, 1.0)
+        stats.end("secrets", 1.0)
+    assert (stats.moves, len(stats)) == (0, 1)
 
 
 def test_a_drain_is_as_old_as_the_first_of_those_that_are_pending() -> None:
-    tally = tally_of("a")
-    tally.put("secrets", "u", "k", "a", True, 5.0)
-    tally.put("secrets", "v", "l", "a", False, 6.0)
-    tally.put("secrets", "v", "l", "a", True, 9.0)
-    assert tally.picture(10.0).rows[0].draining_for == 5.0
-    tally.put("secrets", "u", "k", "a", False, 11.0)
-    assert tally.picture(12.0).rows[0].draining_for == 7.0
-    tally.drop("secrets", "v", 13.0)
-    assert tally.picture(14.0).rows[0].draining_for == 0.0
-    assert tally.drains == 1
+    stats = stats_of("a")
+    stats.put("secrets", "u", "k", "a", True, 5.0)
+    stats.put("secrets", "v", "l", "a", False, 6.0)
+    stats.put("secrets", "v", "l", "a", True, 9.0)
+    assert stats.picture(10.0).rows[0].draining_for == 5.0
+    stats.put("secrets", "u", "k", "a", False, 11.0)
+    assert stats.picture(12.0).rows[0].draining_for == 7.0
+    stats.drop("secrets", "v", 13.0)
+    assert stats.picture(14.0).rows[0].draining_for == 0.0
+    assert stats.drains == 1
 
 
 def test_names_that_anybody_writes_into_labels_are_bounded() -> None:
-    tally = tally_of("a")
+    stats = stats_of("a")
     for number in range(MOST_NAMES + 100):
-        tally.put("secrets", f"u{number}", f"k{number}", f"made-up-{number}", False, 0.0)
-    view = tally.picture(1.0)
+        stats.put("secrets", f"u{number}", f"k{number}", f"made-up-{number}", False, 0.0)
+    view = stats.picture(1.0)
     assert len(view.rows) < MOST_NAMES + 2
     assert view.stranded == MOST_NAMES + 100
     assert "(others)" in {row.shard for row in view.rows}
@@ -148,10 +148,10 @@ def test_names_that_anybody_writes_into_labels_are_bounded() -> None:
 @pytest.mark.parametrize("count", [10_000, 40_000])
 def test_memory_for_each_object_is_that_of_a_number(count: int) -> None:
     """However long names and labels are, the data kept per object has the same size."""
-    tally = tally_of("a", "b")
+    stats = stats_of("a", "b")
     for number in range(count):
-        tally.put("secrets", f"uid-{number}", f"/Secret/team/{number}" * 50, "a", False, 0.0)
-    kept = tally._objects["secrets"]
+        stats.put("secrets", f"uid-{number}", f"/Secret/team/{number}" * 50, "a", False, 0.0)
+    kept = stats._objects["secrets"]
     size = sys.getsizeof(kept) + sum(sys.getsizeof(each) for pair in kept.items() for each in pair)
-    assert len(tally) == count
+    assert len(stats) == count
     assert size < 180 * count

@@ -31,13 +31,13 @@ CAUSE = "NamespaceTerminating"
 _log = get_logger("kubeshard.client")
 
 
-def is_leaving(error: BaseException) -> bool:
+def is_terminating(error: BaseException) -> bool:
     """Whether a create was refused because its namespace is being deleted."""
     return isinstance(error, ApiError) and any(cause.get("reason") == CAUSE for cause in error.causes)
 
 
 @dataclass(slots=True)
-class _Leaving:
+class _Terminating:
     error: ApiError
     quiet: float
     until: float
@@ -47,22 +47,23 @@ class _Leaving:
     asking: bool = False
 
 
-class LeavingNamespaces:
+class TerminatingNamespaces:
     """What the views of one client know."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: dict[str, _Leaving] = {}
+        self._known: dict[str, _Terminating] = {}
 
     def check(self, namespace: str) -> None:
         """Called before a create. Raises Forbidden instead of another refusal."""
-        if (leaving := self._known.get(namespace)) is None:
+        if (terminating := self._known.get(namespace)) is None:
             return
         now = self._clock.monotonic()
-        if now >= leaving.until:
-            leaving.until, leaving.asking = now + leaving.quiet, True  # meanwhile, the caller finds out
+        if now >= terminating.until:
+            terminating.until = now + terminating.quiet
+            terminating.asking = True  # meanwhile, the caller finds out
             return
-        error = leaving.error
+        error = terminating.error
         raise Forbidden(error.message, code=error.code, reason=error.reason, details=error.details)
 
     def refused(self, namespace: str, error: ApiError) -> None:
@@ -73,7 +74,7 @@ class LeavingNamespaces:
         known = self._known.get(namespace)
         if known is None:
             _log.info("A namespace is being deleted; nothing is created in it", namespace=namespace)
-            self._known[namespace] = _Leaving(error, QUIET, now + QUIET, wall)
+            self._known[namespace] = _Terminating(error, QUIET, now + QUIET, wall)
         elif known.asking:  # others had been sent before
             known.quiet = min(GROWTH * known.quiet, LONGEST)
             known.until, known.since, known.asking = now + known.quiet, wall, False
@@ -84,7 +85,7 @@ class LeavingNamespaces:
 
     def saw(self, meta: ObjectMeta) -> None:
         """Called with objects that exist."""
-        if (leaving := self._known.get(meta.namespace)) is not None:
+        if (terminating := self._known.get(meta.namespace)) is not None:
             created = parse_time(meta.creation_timestamp)
-            if created is not None and created > leaving.since:
+            if created is not None and created > terminating.since:
                 del self._known[meta.namespace]
