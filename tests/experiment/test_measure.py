@@ -26,7 +26,7 @@ from kubeshard.experiment.measuring.prometheus import Prometheus, Unusable
 from kubeshard.experiment.measuring.queries import Query, Window, parse_queries
 from kubeshard.experiment.openmetrics import write
 from kubeshard.experiment.recording import Request
-from kubeshard.monitoring.definitions import defined
+from kubeshard.metrics.declared import defined
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard_apiserver.front.monitoring import Metrics

@@ -18,8 +18,8 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from kubeshard.metrics.declared import METRICS
 from kubeshard.monitoring import rules
-from kubeshard.monitoring.definitions import METRICS
 from kubeshard.simulation.cluster import SimulatedCluster
 from kubeshard.simulation.processes import Process
 

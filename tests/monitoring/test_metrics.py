@@ -17,7 +17,7 @@ from scenes import begin
 from scraping import scraped
 
 from kubeshard.monitoring import ALERTS, METRICS, Definition, dashboards
-from kubeshard.monitoring.definitions import by, expression
+from kubeshard.monitoring.promql import by, expression
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import run_virtual
 

@@ -11,8 +11,8 @@ from typing import Any
 from kubeshard.experiment.measuring.queries import RANGE
 from kubeshard.experiment.measuring.standard_queries import WINDOW, load, percentile, resources
 from kubeshard.experiment.objectives import objectives
-from kubeshard.monitoring.definitions import by, expression
 from kubeshard.monitoring.grafana import Chart, dashboard
+from kubeshard.monitoring.promql import by, expression
 
 NAME = "experiments"
 

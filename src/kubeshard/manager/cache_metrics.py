@@ -16,49 +16,25 @@ from prometheus_client.registry import Collector
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.handlers import Queued
 from kubeshard.cache.informer import Informer
+from kubeshard.metrics.families import counter, gauge
 from kubeshard.runtime.clock import Clock
 
 
 class Series(NamedTuple):
     name: str
-    what: str
     count: Callable[[Informer[Any]], int]
 
 
 COUNTERS = (
-    Series(
-        "full_reads",
-        "Full lists, including the first one.",
-        lambda informer: informer.full_reads,
-    ),
-    Series(
-        "rewinds",
-        "Full lists that showed a rewritten history: the API server was restored from a backup.",
-        lambda informer: informer.rewinds,
-    ),
-    Series("failures", "Lists and watches that failed.", lambda informer: informer.failures),
-    Series(
-        "unexpected_answers",
-        "Lists and watches that failed because of an invalid response.",
-        lambda informer: informer.unexpected_answers,
-    ),
-    Series(
-        "undecodable_objects",
-        "Objects that did not fit their class, counted each time they were received.",
-        lambda informer: informer.undecodable,
-    ),
-    Series(
-        "stale_events",
-        "Old events that were received again and dropped.",
-        lambda informer: informer.stale_events,
-    ),
-    Series("index_errors", "Calls of index functions that raised.", lambda informer: informer.index_errors),
-    Series(
-        "transform_errors",
-        "Objects that cannot be read because their transform failed.",
-        lambda informer: informer.transform_errors,
-    ),
-    Series("handler_errors", "Calls of handlers that raised.", lambda informer: informer.handler_errors),
+    Series("full_reads", lambda informer: informer.full_reads),
+    Series("rewinds", lambda informer: informer.rewinds),
+    Series("failures", lambda informer: informer.failures),
+    Series("unexpected_answers", lambda informer: informer.unexpected_answers),
+    Series("undecodable_objects", lambda informer: informer.undecodable),
+    Series("stale_events", lambda informer: informer.stale_events),
+    Series("index_errors", lambda informer: informer.index_errors),
+    Series("transform_errors", lambda informer: informer.transform_errors),
+    Series("handler_errors", lambda informer: informer.handler_errors),
 )
 
 
@@ -71,16 +47,13 @@ class CacheMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         informers = [informer for cache in self._caches() for informer in cache.informers]
-        objects = GaugeMetricFamily("kubeshard_cache_objects", "Objects in memory.", labels=("kind",))
+        objects = gauge("kubeshard_cache_objects")
         yield _filled(objects, informers, lambda informer: len(informer.store))
-        synced = GaugeMetricFamily(
-            "kubeshard_cache_synced", "Informers that have read everything at least once.", labels=("kind",)
-        )
+        synced = gauge("kubeshard_cache_synced")
         yield _filled(synced, informers, lambda informer: int(informer.has_synced))
         yield self._silence(informers)
-        for name, what, count in COUNTERS:
-            family = CounterMetricFamily(f"kubeshard_cache_{name}", what, labels=("kind",))
-            yield _filled(family, informers, count)
+        for name, count in COUNTERS:
+            yield _filled(counter(f"kubeshard_cache_{name}_total"), informers, count)
         yield _errors(informers)
         yield from self._handlers(informers)
 
@@ -93,11 +66,7 @@ class CacheMetrics(Collector):
         for informer in informers:
             if (heard := informer.last_heard) is not None:
                 silence[str(informer)] = max(now - heard, silence.get(str(informer), 0.0))
-        family = GaugeMetricFamily(
-            "kubeshard_cache_silence_seconds",
-            "How long the API server has sent nothing about the kind, not even a bookmark.",
-            labels=("kind",),
-        )
+        family = gauge("kubeshard_cache_silence_seconds")
         for kind, seconds in silence.items():
             family.add_metric((kind,), seconds)
         return family
@@ -113,11 +82,8 @@ class CacheMetrics(Collector):
                     since = now if each.busy_since is None else each.busy_since
                     waiting[place] += each.waiting
                     seconds[place] = max(now - since, seconds.get(place, 0.0))
-        for name, what, values in (
-            ("waiting", "Objects that an async handler has yet to process.", waiting),
-            ("seconds", "How long the current call of an async handler has been running.", seconds),
-        ):
-            family = GaugeMetricFamily(f"kubeshard_cache_handler_{name}", what, labels=("kind", "handler"))
+        for name, values in (("waiting", waiting), ("seconds", seconds)):
+            family = gauge(f"kubeshard_cache_handler_{name}")
             for labels, value in values.items():
                 family.add_metric(labels, value)
             yield family
@@ -128,11 +94,7 @@ def _errors(informers: Iterable[Informer[Any]]) -> Metric:
     for informer in informers:
         for error, count in informer.errors.items():
             sums[str(informer), error] += count
-    family = CounterMetricFamily(
-        "kubeshard_cache_errors",
-        "Lists and watches that failed, by the class of the error.",
-        labels=("kind", "error"),
-    )
+    family = counter("kubeshard_cache_errors_total")
     for labels, number in sums.items():
         family.add_metric(labels, number)
     return family

@@ -5,11 +5,6 @@ it is back; both name the controllers that wait; an API server that does not res
 kind whose list merely takes long is not reported for PATIENCE seconds. A handler that does not return for
 HANDLER_PATIENCE seconds is reported once per call. None of this affects liveness, because a restart would not help. A
 shard also says it in events about its Lease (`KindUnreadable`, `KindReadable`; `ClusterUnreadable`, `ClusterReadable`).
-
-| metric | |
-|---|---|
-| `kubeshard_controller_waiting{controller,kind}` | 1 while the controller waits for the kind |
-| `kubeshard_informer_undecodable_objects{kind}` | objects of the kind that do not fit their class |
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NoReturn
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from kubeshard.cache.cache import Cache
@@ -41,6 +36,7 @@ from kubeshard.controller.syncing import (
 from kubeshard.core.clusters import HOME
 from kubeshard.core.errors import Forbidden, Unauthorized
 from kubeshard.manager.controllers import Controllers
+from kubeshard.metrics.families import gauge
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
@@ -312,22 +308,14 @@ class KindMetrics(Collector):
         self._kinds = kinds
 
     def collect(self) -> Iterator[Metric]:
-        waiting = GaugeMetricFamily(
-            "kubeshard_controller_waiting",
-            "Whether the controller waits for the kind.",
-            labels=("controller", "kind"),
-        )
+        waiting = gauge("kubeshard_controller_waiting")
         for kinds in self._kinds():
             for runner in kinds.runners():
                 missing = runner.waits_for()
                 for kind in dict.fromkeys(map(str, runner.informers)):
                     waiting.add_metric((runner.name, kind), float(kind in missing))
         yield waiting
-        undecodable = GaugeMetricFamily(
-            "kubeshard_informer_undecodable_objects",
-            "Cached objects that do not fit their class and so are neither read nor reconciled.",
-            labels=("kind",),
-        )
+        undecodable = gauge("kubeshard_informer_undecodable_objects")
         counts: Counter[str] = Counter()
         for informer in (each for kinds in self._kinds() for each in kinds.informers()):
             counts[str(informer)] += len(informer.store.undecodable)

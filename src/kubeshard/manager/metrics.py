@@ -26,7 +26,7 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
@@ -36,6 +36,8 @@ from kubeshard.controller.outcomes import Ending, Outcome
 from kubeshard.leases.renewer import RENEWAL_FAILURES, RenewalFailure
 from kubeshard.manager.http import Page, Request
 from kubeshard.manager.series import Counts, Durations, Levels, render
+from kubeshard.metrics.declared import declared
+from kubeshard.metrics.families import counter, gauge
 from kubeshard.version import __version__
 from kubeshard.workqueue.queue import WorkQueue
 
@@ -82,57 +84,21 @@ class Metrics:
         self._queues = _Queues(self.registry)
         self._reconciles = _Reconciles(self.registry)
         self._events = _Events(self.registry)
-        self._requests = Counter(
-            "rest_client_requests_total",
-            "Requests to the API server, by code (<error>: no response), method and host.",
-            ("code", "method", "host"),
-            registry=self.registry,
-        )
+        self._requests = Counter(*declared("rest_client_requests_total"), registry=self.registry)
         self._answered: dict[tuple[int, str, str], Counter] = {}
-        self._durations = Durations(
-            "rest_client_request_duration_seconds",
-            "How long requests to the API server took until the response, or until there was none.",
-            ("verb", "host"),
-            REQUEST_BUCKETS,
-        )
+        self._durations = Durations(*declared("rest_client_request_duration_seconds"), REQUEST_BUCKETS)
         self.registry.register(self._durations)
-        self._leading = Gauge(
-            "leader_election_master_status",
-            "Whether this process leads, by name of the Lease.",
-            ("name",),
-            registry=self.registry,
-        )
-        self._slow_path = Counter(
-            "leader_election_slowpath_total",
-            "Renewals that needed a read of the Lease first.",
-            ("name",),
-            registry=self.registry,
-        )
+        self._leading = Gauge(*declared("leader_election_master_status"), registry=self.registry)
+        self._slow_path = Counter(*declared("leader_election_slowpath_total"), registry=self.registry)
         self._renewals = Counter(
-            "kubeshard_leader_election_renewals_total",
-            "How often the Lease was acquired or renewed.",
-            ("name",),
-            registry=self.registry,
+            *declared("kubeshard_leader_election_renewals_total"), registry=self.registry
         )
         self._renewal_failures = Counter(
-            "kubeshard_leader_election_renewal_failures_total",
-            "Failed requests for the Lease, and times when the process was unfit to renew it.",
-            ("name", "reason"),
-            registry=self.registry,
+            *declared("kubeshard_leader_election_renewal_failures_total"), registry=self.registry
         )
-        self._blockages = Counter(
-            "kubeshard_event_loop_blockages_total",
-            "How often the event loop was blocked for longer than is healthy, by the task that ran then.",
-            ("task",),
-            registry=self.registry,
-        )
+        self._blockages = Counter(*declared("kubeshard_event_loop_blockages_total"), registry=self.registry)
         self._blocking_tasks: set[str] = set()
-        about_build = Gauge(
-            "kubeshard_build_info",
-            "Always 1; the labels are the version and the Python version.",
-            ("version", "python_version"),
-            registry=self.registry,
-        )
+        about_build = Gauge(*declared("kubeshard_build_info"), registry=self.registry)
         about_build.labels(__version__, platform.python_version()).set(1)
 
     def queue(self, controller: str) -> QueueObserver:
@@ -150,11 +116,7 @@ class Metrics:
 
     def watch_loop(self, longest_lag: Callable[[], float]) -> None:
         """Exposes the lag of the event loop."""
-        lag = Gauge(
-            "kubeshard_event_loop_lag_seconds",
-            "The maximum lag of the event loop within the last minute.",
-            registry=self.registry,
-        )
+        lag = Gauge(*declared("kubeshard_event_loop_lag_seconds"), registry=self.registry)
         lag.set_function(longest_lag)
 
     def blocked(self, task: str) -> None:
@@ -271,11 +233,7 @@ class _Events(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        lost = CounterMetricFamily(
-            "kubeshard_events_lost",
-            "Kubernetes events that were not sent because there were too many, or that the API server refused.",
-            labels=("reason",),
-        )
+        lost = counter("kubeshard_events_lost_total")
         recorder = self.recorder
         lost.add_metric(("too_many",), recorder.dropped if recorder else 0)
         lost.add_metric(("refused",), recorder.failed if recorder else 0)
@@ -284,43 +242,22 @@ class _Events(Collector):
 
 class _Queues(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
-        labels = ("name", "controller")
         self.computed: dict[str, WorkQueue[Any]] = {}
         self._priorities: dict[str, set[int]] = {}
         """The priorities of each queue that have a series."""
-        self.adds = Counts("workqueue_adds_total", "Keys added.", labels)
-        self.retries = Counts("workqueue_retries_total", "Keys added with a delay.", labels)
-        self.waits = Durations(
-            "workqueue_queue_duration_seconds", "How long keys waited for a worker.", labels, QUEUE_BUCKETS
-        )
-        self.work = Durations(
-            "workqueue_work_duration_seconds", "How long processing took.", labels, QUEUE_BUCKETS
-        )
+        self.adds = Counts(*declared("workqueue_adds_total"))
+        self.retries = Counts(*declared("workqueue_retries_total"))
+        self.waits = Durations(*declared("workqueue_queue_duration_seconds"), QUEUE_BUCKETS)
+        self.work = Durations(*declared("workqueue_work_duration_seconds"), QUEUE_BUCKETS)
         for metric in (self.adds, self.retries, self.waits, self.work):
             registry.register(metric)
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        unfinished = GaugeMetricFamily(
-            "workqueue_unfinished_work_seconds",
-            "Seconds of unfinished processing, over all workers.",
-            labels=("name", "controller"),
-        )
-        longest = GaugeMetricFamily(
-            "workqueue_longest_running_processor_seconds",
-            "Seconds of the longest unfinished processing.",
-            labels=("name", "controller"),
-        )
-        depth = GaugeMetricFamily(
-            "workqueue_depth",
-            "Keys that wait for a worker, by priority.",
-            labels=("name", "controller", "priority"),
-        )
-        causes = CounterMetricFamily(
-            "kubeshard_controller_reconcile_causes_total",
-            "Reconciles by reason: what happened, and to which kind.",
-            labels=("controller", "what", "kind"),
-        )
+        unfinished = gauge("workqueue_unfinished_work_seconds")
+        longest = gauge("workqueue_longest_running_processor_seconds")
+        depth = gauge("workqueue_depth")
+        causes = counter("kubeshard_controller_reconcile_causes_total")
         for name, queue in self.computed.items():
             for priority, keys in self._depths(name, queue).items():
                 depth.add_metric((name, name, priority), keys)
@@ -348,41 +285,18 @@ class _Queues(Collector):
 
 class _Reconciles:
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, what: str, *labels: str) -> Counter:
-            return Counter(f"controller_runtime_{name}", what, ("controller", *labels), registry=registry)
-
-        def gauge(name: str, what: str) -> Gauge:
-            return Gauge(f"controller_runtime_{name}", what, ("controller",), registry=registry)
-
-        self.total = Counts(
-            "controller_runtime_reconcile_total", "Reconciles, by result.", ("controller", "result")
+        self.total = Counts(*declared("controller_runtime_reconcile_total"))
+        self.errors = Counter(*declared("controller_runtime_reconcile_errors_total"), registry=registry)
+        self.terminal = Counter(
+            *declared("controller_runtime_terminal_reconcile_errors_total"), registry=registry
         )
-        self.errors = counter("reconcile_errors_total", "Reconciles that failed, for any reason.")
-        self.terminal = counter("terminal_reconcile_errors_total", "Reconciles that failed permanently.")
-        self.panics = counter("reconcile_panics_total", "Reconciles that crashed.")
-        self.timeouts = counter("reconcile_timeouts_total", "Reconciles that timed out.")
-        self.triggers = Counter(
-            "kubeshard_controller_trigger_errors_total",
-            "Predicates and map functions that raised, by the watched kind.",
-            ("controller", "source", "step"),
-            registry=registry,
-        )
-        self.overdue = Gauge(
-            "kubeshard_controller_overdue_reconciles",
-            "Reconciles, or threads of them, that have not ended after their deadline.",
-            ("controller",),
-            registry=registry,
-        )
-        self.time = Durations(
-            "controller_runtime_reconcile_time_seconds",
-            "How long reconciles took.",
-            ("controller",),
-            RECONCILE_BUCKETS,
-        )
-        self.workers = gauge("max_concurrent_reconciles", "Workers of the controller.")
-        self.active = Levels(
-            "controller_runtime_active_workers", "Workers that are reconciling.", ("controller",)
-        )
+        self.panics = Counter(*declared("controller_runtime_reconcile_panics_total"), registry=registry)
+        self.timeouts = Counter(*declared("controller_runtime_reconcile_timeouts_total"), registry=registry)
+        self.triggers = Counter(*declared("kubeshard_controller_trigger_errors_total"), registry=registry)
+        self.overdue = Gauge(*declared("kubeshard_controller_overdue_reconciles"), registry=registry)
+        self.time = Durations(*declared("controller_runtime_reconcile_time_seconds"), RECONCILE_BUCKETS)
+        self.workers = Gauge(*declared("controller_runtime_max_concurrent_reconciles"), registry=registry)
+        self.active = Levels(*declared("controller_runtime_active_workers"))
         for metric in (self.total, self.time, self.active):
             registry.register(metric)
 

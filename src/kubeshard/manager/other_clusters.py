@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from kubeshard.cache.cache import Cache
@@ -34,6 +34,7 @@ from kubeshard.manager.debug import ClusterView
 from kubeshard.manager.kinds import Kinds, Tell
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import report_failure
+from kubeshard.metrics.families import gauge
 from kubeshard.runtime.logs import error_line, get_logger
 from kubeshard.runtime.world import World
 
@@ -244,11 +245,7 @@ class OtherClusters(Collector):
         return [cluster.kinds for cluster in self._clusters.values()]
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily(
-            "kubeshard_cluster_up",
-            "Whether reads from one of the manager's other clusters succeed.",
-            labels=("cluster",),
-        )
+        up = gauge("kubeshard_cluster_up")
         for cluster in self._clusters.values():
             up.add_metric((cluster.name,), float(cluster.trouble() is None))
         yield up

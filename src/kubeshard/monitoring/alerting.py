@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from kubeshard.monitoring.definitions import by, expression
+from kubeshard.monitoring.promql import by, expression
 
 PAGE = "alerts.html"
 """Of the documentation as `make docs` builds it."""

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kubeshard.monitoring.definition import Definition
-from kubeshard.monitoring.definitions import by, defined, expression
+from kubeshard.metrics.declared import defined
+from kubeshard.metrics.definition import Definition
+from kubeshard.monitoring.promql import by, expression
 
 WINDOW = "$__rate_interval"
 COLUMNS, WIDTH, HEIGHT = 3, 8, 7

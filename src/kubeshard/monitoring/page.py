@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubeshard.monitoring.definitions import PARTS
+from kubeshard.metrics.declared import PARTS
 
 
 def tables() -> str:

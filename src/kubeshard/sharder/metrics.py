@@ -1,23 +1,7 @@
-"""The sharder's metrics. Names and labels are the Go sharder's; additions of kubeshard are marked with a star.
+"""The sharder's metrics, declared in `kubeshard.metrics.sharding`.
 
-| metric | type | labels |
-|---|---|---|
-| `controller_sharding_movements_total` | counter | controllerring, group, resource |
-| `controller_sharding_drains_total` | counter | controllerring, group, resource |
-| `controller_sharding_ring_calculations_total` | counter | controllerring |
-| `controller_sharding_late_assignments_total` * | counter | controllerring, group, resource |
-| `controller_sharding_takeovers_total` * | counter | controllerring |
-| `controller_sharding_move_failures_total` * | counter | controllerring, group, resource, reason |
-| `controller_sharding_crashes_total` * | counter | controllerring, group, resource, part |
-| `controller_sharding_drains_pending` * | gauge | controllerring, group, resource |
-| `controller_sharding_oldest_drain_seconds` * | gauge | controllerring |
-| `controller_sharding_objects_unassigned` * | gauge | controllerring, group, resource |
-| `controller_sharding_oldest_unassigned_seconds` * | gauge | controllerring |
-| `controller_sharding_resync_duration_seconds` * | histogram | scope |
-| `controller_sharding_assignments_total` | counter | controllerring, group, resource |
-| `controller_sharding_webhook_unassigned_total` * | counter | controllerring, reason |
-| `controller_sharding_webhook_restored_total` * | counter | controllerring |
-| `controller_sharding_controllerring_*`, `controller_sharding_shard_*` | gauges of the caches | `StateCollector` |
+Movements, drains, calculations of hash rings, assignments by the webhook, and the gauges of rings and shards have the
+Go sharder's names and labels; the others are additions.
 
 Reasons for objects left unassigned by the webhook: `ring`, `object`, `resource`, `key`, `generate_name`, `stale`. The
 webhook's metrics and the gauges of the caches are exported by every replica; all others are meaningful in the leader.
@@ -36,7 +20,7 @@ from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
@@ -46,6 +30,8 @@ from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
 from kubeshard.manager.series import Counts, Durations, Levels, Number, with_samples
+from kubeshard.metrics.declared import declared
+from kubeshard.metrics.families import gauge
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus
 from kubeshard.sharding.leases import ShardState
@@ -63,85 +49,29 @@ class SharderMetrics:
     """The metrics of all rings."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        ring, resource = ["controllerring"], ["controllerring", "group", "resource"]
-
-        def make(kind: type[M], name: str, text: str, labels: list[str]) -> M:
-            metric = kind(f"{PREFIX}_{name}", text, labels)
+        def make(kind: type[M], name: str) -> M:
+            metric = kind(*declared(f"{PREFIX}_{name}"))
             registry.register(metric)
             return metric
 
-        self.movements = make(
-            Counts, "movements_total", "Objects whose shard label the sharder changed.", resource
-        )
-        self.drains = make(
-            Counts, "drains_total", "Objects that the sharder asked their shard to drain.", resource
-        )
-        self.late_assignments = make(
-            Counts,
-            "late_assignments_total",
-            "Objects missed by the webhook that the sharder found unassigned and assigned to a shard.",
-            resource,
-        )
-        self.takeovers = make(
-            Counts, "takeovers_total", "Leases taken over from shards that did not renew them.", ring
-        )
-        self.calculations = make(Counts, "ring_calculations_total", "Hash rings calculated.", ring)
-        self.failures = make(
-            Counts,
-            "move_failures_total",
-            "Movements and drains that failed for one object.",
-            [*resource, "reason"],
-        )
-        self.crashes = make(
-            Counts,
-            "crashes_total",
-            "Unexpected exceptions (bugs) of a part of the sharder, which started again.",
-            [*resource, "part"],
-        )
-        self.drains_pending = make(
-            Levels, "drains_pending", "Objects with the drain label, as of the last resync.", resource
-        )
-        self.oldest_drain = make(
-            Levels, "oldest_drain_seconds", "Age of the oldest pending drain, as of the last resync.", ring
-        )
-        self.objects_unassigned = make(
-            Levels,
-            "objects_unassigned",
-            "Objects without an available shard that could not be assigned one, as of the last resync.",
-            resource,
-        )
-        self.oldest_unassigned = make(
-            Levels,
-            "oldest_unassigned_seconds",
-            "Time since the first of these objects was found unassigned, as of the last resync.",
-            ring,
-        )
-        self.resyncs = Durations(
-            f"{PREFIX}_resync_duration_seconds",
-            "Duration of resyncs of one resource of a ring.",
-            ["scope"],
-            RESYNC_BUCKETS,
-        )
+        self.movements = make(Counts, "movements_total")
+        self.drains = make(Counts, "drains_total")
+        self.late_assignments = make(Counts, "late_assignments_total")
+        self.takeovers = make(Counts, "takeovers_total")
+        self.calculations = make(Counts, "ring_calculations_total")
+        self.failures = make(Counts, "move_failures_total")
+        self.crashes = make(Counts, "crashes_total")
+        self.drains_pending = make(Levels, "drains_pending")
+        self.oldest_drain = make(Levels, "oldest_drain_seconds")
+        self.objects_unassigned = make(Levels, "objects_unassigned")
+        self.oldest_unassigned = make(Levels, "oldest_unassigned_seconds")
+        self.resyncs = Durations(*declared(f"{PREFIX}_resync_duration_seconds"), RESYNC_BUCKETS)
         registry.register(self.resyncs)
-        self.assignments = make(
-            Counts, "assignments_total", "Objects assigned to a shard by the webhook.", resource
-        )
-        self.webhook_unassigned = make(
-            Counts,
-            "webhook_unassigned_total",
-            "Objects that the webhook let through without a shard although they may need one.",
-            [*ring, "reason"],
-        )
-        self.webhook_restored = make(
-            Counts, "webhook_restored_total", "Shard labels that the webhook restored.", ring
-        )
+        self.assignments = make(Counts, "assignments_total")
+        self.webhook_unassigned = make(Counts, "webhook_unassigned_total")
+        self.webhook_restored = make(Counts, "webhook_restored_total")
 
-        self.webhook_unreached = make(
-            Levels,
-            "webhook_unreached",
-            "Whether dry runs show that the API server does not call the ring's webhook.",
-            ring,
-        )
+        self.webhook_unreached = make(Levels, "webhook_unreached")
 
     def crashed(self, part: str) -> None:
         """A part that serves all rings crashed."""
@@ -270,7 +200,7 @@ class StateCollector(Collector):
 def _ring_metrics(rings: Iterable[ControllerRing]) -> Iterator[Metric]:
     none = ControllerRingStatus()
 
-    def gauge(name: str, text: str, value: Callable[[ControllerRing], float]) -> Metric:
+    def of(name: str, value: Callable[[ControllerRing], float]) -> Metric:
         full = f"{PREFIX}_controllerring_{name}"
 
         def samples() -> Iterator[Sample]:
@@ -278,18 +208,12 @@ def _ring_metrics(rings: Iterable[ControllerRing]) -> Iterator[Metric]:
                 labels = {"controllerring": ring.metadata.name, "uid": ring.metadata.uid}
                 yield Sample(full, labels, value(ring))
 
-        return with_samples(GaugeMetricFamily(full, text), samples)
+        return with_samples(gauge(full), samples)
 
-    yield gauge("metadata_generation", "The ring's generation.", lambda ring: ring.metadata.generation)
-    yield gauge(
-        "observed_generation",
-        "Generation last reconciled.",
-        lambda ring: (ring.status or none).observed_generation,
-    )
-    yield gauge("status_shards", "Shards of the ring.", lambda ring: (ring.status or none).shards)
-    yield gauge(
-        "status_available_shards", "Available shards.", lambda ring: (ring.status or none).available_shards
-    )
+    yield of("metadata_generation", lambda ring: ring.metadata.generation)
+    yield of("observed_generation", lambda ring: (ring.status or none).observed_generation)
+    yield of("status_shards", lambda ring: (ring.status or none).shards)
+    yield of("status_available_shards", lambda ring: (ring.status or none).available_shards)
 
 
 def _shard_metrics(leases: Iterable[Lease]) -> Iterator[Metric]:
@@ -305,8 +229,8 @@ def _shard_metrics(leases: Iterable[Lease]) -> Iterator[Metric]:
             for known in ShardState:
                 yield Sample(state, {**place, "state": str(known)}, known is current)
 
-    yield with_samples(GaugeMetricFamily(info, "Information about a shard."), infos)
-    yield with_samples(GaugeMetricFamily(state, "The shard's state label."), states)
+    yield with_samples(gauge(info), infos)
+    yield with_samples(gauge(state), states)
 
 
 def _place(lease: Lease) -> dict[str, str]:

@@ -29,6 +29,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.core.times import second_time
+from kubeshard.metrics.declared import declared
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.tls import CertificatePair, load_pair, server_context
@@ -92,17 +93,9 @@ class ServingCertificate:
         self.context = server_context(self._minimum)
         """The live context. Give it to the server once; it is changed in place."""
         metrics = registry or CollectorRegistry()
-        self.reads = Counter("certwatcher_read_certificate", "Reads of a certificate.", registry=metrics)
-        self.errors = Counter(
-            "certwatcher_read_certificate_errors",
-            "Reads that did not yield a usable certificate.",
-            registry=metrics,
-        )
-        Gauge(
-            "cert_not_after",
-            "End of validity of the served certificate, seconds since the epoch.",
-            registry=metrics,
-        ).set_function(lambda: self._not_after)
+        self.reads = Counter(*declared("certwatcher_read_certificate_total"), registry=metrics)
+        self.errors = Counter(*declared("certwatcher_read_certificate_errors_total"), registry=metrics)
+        Gauge(*declared("cert_not_after"), registry=metrics).set_function(lambda: self._not_after)
 
     @property
     def not_after(self) -> float:

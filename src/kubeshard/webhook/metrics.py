@@ -1,11 +1,4 @@
-"""The metrics of a webhook server, with the names that controller-runtime uses.
-
-| name | type | labels |
-|---|---|---|
-| `controller_runtime_webhook_requests_total` | counter | webhook, code |
-| `controller_runtime_webhook_latency_seconds` | histogram | webhook |
-| `controller_runtime_webhook_requests_in_flight` | gauge | webhook |
-| `controller_runtime_webhook_panics_total` | counter | - |
+"""The metrics of a webhook server, with controller-runtime's names; declared in `kubeshard.metrics.sharding`.
 
 `webhook` is the path prefix; empty for paths outside of all.
 
@@ -19,11 +12,12 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from kubeshard.metrics.families import counter, gauge, histogram
+
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_PREFIX = "controller_runtime_webhook"
 
 
 class RouteMetrics:
@@ -59,27 +53,15 @@ class WebhookMetrics(Collector):
         return self.collect()
 
     def collect(self) -> Iterator[Metric]:
-        requests = CounterMetricFamily(
-            f"{_PREFIX}_requests",
-            "Total number of admission requests by HTTP status code.",
-            labels=["webhook", "code"],
-        )
-        latency = HistogramMetricFamily(
-            f"{_PREFIX}_latency_seconds",
-            "Histogram of the latency of processing admission requests.",
-            labels=["webhook"],
-        )
-        in_flight = GaugeMetricFamily(
-            f"{_PREFIX}_requests_in_flight",
-            "Current number of admission requests being served.",
-            labels=["webhook"],
-        )
+        requests = counter("controller_runtime_webhook_requests_total")
+        latency = histogram("controller_runtime_webhook_latency_seconds")
+        in_flight = gauge("controller_runtime_webhook_requests_in_flight")
         for webhook, numbers in self._routes.items():
             for code, count in numbers.codes.items():
                 requests.add_metric([webhook, str(code)], count)
             latency.add_metric([webhook], _cumulative(numbers.buckets), numbers.seconds)
             in_flight.add_metric([webhook], numbers.in_flight)
-        panics = CounterMetricFamily(f"{_PREFIX}_panics", "Total number of exceptions of webhook handlers.")
+        panics = counter("controller_runtime_webhook_panics_total")
         panics.add_metric([], self.panics)
         yield from (requests, latency, in_flight, panics)
 

@@ -1,35 +1,11 @@
-"""The table of metrics. Rules, dashboards and docs/metrics.md are generated from it, and a test compares it with what a
-sharder and a shard expose.
-
-The other modules refer to metrics through `expression` and `matching`, which reject unknown names and labels.
-"""
+"""Expressions over the declared metrics (`kubeshard.metrics`): unknown names and labels are rejected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kubeshard.monitoring.definition import Definition
-from kubeshard.monitoring.of_processes import CACHES, CONTROLLERS, PROCESSES, QUEUES
-from kubeshard.monitoring.of_sharding import RINGS, SHARDS, WEBHOOKS
-
-PARTS = {
-    "Rings": RINGS,
-    "Shards": SHARDS,
-    "Webhooks": WEBHOOKS,
-    "Controllers": CONTROLLERS,
-    "Work queues": QUEUES,
-    "Caches": CACHES,
-    "Processes": PROCESSES,
-}
-
-METRICS: tuple[Definition, ...] = tuple(metric for part in PARTS.values() for metric in part)
-
-_BY_SAMPLE = {sample: metric for metric in METRICS for sample in metric.samples}
-
-
-def defined(sample: str) -> Definition:
-    """The metric that a series belongs to. Raises KeyError for an unknown name."""
-    return _BY_SAMPLE[sample]
+from kubeshard.metrics.declared import defined
+from kubeshard.metrics.definition import Definition
 
 
 def expression(sample: str, **matchers: str) -> str:

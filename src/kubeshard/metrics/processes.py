@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeshard.monitoring.definition import table
+from kubeshard.metrics.definition import table
 
 CONTROLLERS = table(
     "both",
