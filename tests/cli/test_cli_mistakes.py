@@ -222,7 +222,7 @@ def test_a_folder_for_logs_that_is_in_use(home: Path) -> None:
 
 
 def test_help_needs_no_extra(home: Path) -> None:
-    missing = ("rich", "kubeshard_apiserver", "cryptography", "uvicorn", "httptools", "uvloop")
+    missing = ("rich", "kubeshard_apiserver", "cryptography", "httptools", "uvloop")
     for command in (["--help"], ["sharder", "--help"], ["demo", "--help"]):
         done = kubeshard(home, *command, missing=missing)
         assert (done.returncode, done.stderr) == (0, "")

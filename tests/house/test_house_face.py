@@ -41,7 +41,7 @@ def test_a_shard_of_a_service_loads_no_sharder_and_an_operator_that_is_its_own_n
     assert not {module for module in loaded if module.startswith("kubeshard.sharder")}
     loaded = _loaded_after("import kubeshard.sharder.in_manager")
     assert not {module for module in loaded if module.startswith("kubeshard.webhook")}
-    assert not loaded & {"uvicorn", "cryptography"}
+    assert not loaded & {"httptools", "cryptography"}
 
 
 @pytest.mark.parametrize("public", kubeshard.__all__)

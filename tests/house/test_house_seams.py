@@ -21,7 +21,7 @@ SEAMS = {
     "randomness": {"random", "uuid", "secrets", "os.urandom"},
     "the network": {
         "socket", "socketserver", "select", "selectors", "http.client", "http.server", "urllib.request",
-        "asyncio.open_connection", "asyncio.start_server", "aiohttp", "pycurl", "uvicorn",
+        "asyncio.open_connection", "asyncio.start_server", "aiohttp", "pycurl", "httptools",
     },
     "threads": {"threading", "_thread", "concurrent", "multiprocessing", "asyncio.to_thread", "os.fork"},
     "the environment": {"os.environ", "os.environb", "os.getenv"},

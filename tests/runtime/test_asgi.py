@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Limits, Receive, Scope, Send
+from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Limits, Message, Receive, Scope, Send
 from kubeshard.runtime.http_server import AsgiServer, ListenError, parse_bind_address
 
 
@@ -103,9 +103,9 @@ async def test_answers_do_not_wait_for_delayed_acknowledgements() -> None:
     async with AsgiServer(echo) as server:
         _, writer = await connect(server)
         assert server._connections is not None
-        while not server._connections.state.connections:  # noqa: ASYNC110 - accepted by the loop itself
+        while not server._connections.open:  # noqa: ASYNC110 - accepted by the loop itself
             await asyncio.sleep(0)
-        for connection in server._connections.state.connections:
+        for connection in server._connections.open:
             sock = connection.transport.get_extra_info("socket")
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()
@@ -408,6 +408,98 @@ async def test_an_exception_of_the_application_is_a_500_without_traceback() -> N
         data = await exchange(server, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
     assert data.startswith(b"HTTP/1.1 500 ")
     assert b"secret" not in data
+
+
+def responds(*messages: Message) -> AsgiApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for message in messages:
+            await send(message)
+
+    return app
+
+
+def start(*headers: tuple[bytes, bytes], status: int = 200) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": list(headers)}
+
+
+def body(data: bytes, *, more: bool = False) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+FIVE = (b"content-length", b"5")
+
+
+@pytest.mark.parametrize(
+    ("request_line", "messages", "rest"),
+    [
+        (b"GET / HTTP/1.1", [start(FIVE), body(b"hello")], b"content-length: 5\r\n\r\nhello"),
+        (b"HEAD / HTTP/1.1", [start(FIVE), body(b"hello")], b"content-length: 5\r\n\r\n"),
+        (b"GET / HTTP/1.1", [start(status=204), body(b"")], b"204 No Content\r\n\r\n"),
+        (
+            b"GET / HTTP/1.1",
+            [start(), body(b"he", more=True), body(b"", more=True), body(b"llo")],
+            b"transfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+        ),
+        (b"GET / HTTP/1.0", [start(FIVE), body(b"hello")], b"connection: close\r\n\r\nhello"),
+    ],
+    ids=["length", "HEAD", "no content", "chunked", "HTTP/1.0"],
+)
+async def test_the_end_of_a_response_is_known_to_its_client(
+    request_line: bytes, messages: list[Message], rest: bytes
+) -> None:
+    async with AsgiServer(responds(*messages), limits=Limits(keep_alive=0.05)) as server:
+        assert (await exchange(server, request_line + b"\r\nhost: x\r\n\r\n")).endswith(rest)
+
+
+@pytest.mark.parametrize(
+    ("messages", "answer"),
+    [
+        ([], b"HTTP/1.1 500 "),
+        ([start((b"location", b"/\r\nset-cookie: x"))], b"HTTP/1.1 500 "),
+        ([body(b"")], b"HTTP/1.1 500 "),
+        ([start(FIVE)], b"HTTP/1.1 200 "),
+        ([start(FIVE), body(b"hell")], b"HTTP/1.1 200 "),
+        ([start(FIVE), body(b"hello!")], b"HTTP/1.1 200 "),
+    ],
+    ids=["nothing", "a line break in a header", "no start", "no body", "too short", "too long"],
+)
+async def test_a_response_that_cannot_be_sent_ends_the_connection_and_is_logged(
+    messages: list[Message], answer: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with AsgiServer(responds(*messages)) as server:
+        data = await exchange(server, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert data.startswith(answer)
+    assert b"set-cookie" not in data
+    assert b"hell" not in data
+    assert "An HTTP handler crashed" in caplog.text
+
+
+async def test_a_client_that_waits_to_be_asked_for_its_body_is_asked_when_the_application_reads() -> None:
+    async with AsgiServer(echo) as server:
+        reader, writer = await connect(server)
+        writer.write(POST + b"expect: 100-continue\r\n\r\n")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"hello")
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
+async def test_a_request_is_told_that_its_connection_is_lost_although_another_one_waits_behind_it() -> None:
+    told = asyncio.Event()
+
+    async def waits(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        told.set()
+
+    async with AsgiServer(waits) as server:
+        _, writer = await connect(server)
+        writer.write((POST + b"\r\nhello") * 2)
+        assert server._connections is not None
+        while not server._connections.tasks:  # noqa: ASYNC110 - accepted by the loop itself
+            await asyncio.sleep(0.001)
+        writer.transport.abort()
+        await asyncio.wait_for(told.wait(), 5)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,23 @@ async def test_bodies_of_any_size_pass_both_ways(serving: ssl.SSLContext, size: 
         connection[1].close()
 
 
+def test_bodies_pass_both_ways_in_the_faster_event_loop(serving: ssl.SSLContext) -> None:
+    """It has transports of its own, with TLS and without."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def pass_both_ways() -> None:
+        for context in (None, serving):
+            async with AsgiServer(length_of, "127.0.0.1", ssl_context=context) as server:
+                connection = await (
+                    connect(server) if context else asyncio.open_connection("127.0.0.1", server.port)
+                )
+                assert await exchange(connection, b"hello") == b"hellohello"
+                connection[1].close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(pass_both_ways())
+
+
 async def test_an_idle_connection_takes_less_than_64_kib_of_our_memory(serving: ssl.SSLContext) -> None:
     async with AsgiServer(length_of, "127.0.0.1", ssl_context=serving) as server:
         (await connect(server))[1].close()

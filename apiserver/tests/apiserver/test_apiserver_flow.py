@@ -116,10 +116,10 @@ async def test_what_waits_for_a_deaf_watcher_is_bounded(served):
     """The server's own buffer stays far below the 10 MB of events that follow once the system's buffers are full."""
     async with wire(served) as deaf:
         await watching(deaf)
-        (connection,) = served._http._connections.state.connections
+        (connection,) = served._http._connections.open
         deaf.reader._transport.pause_reading()
         numbers = itertools.count()
-        while not connection.flow.write_paused:
+        while connection._writable.is_set():
             create(served, f"a-{next(numbers)}", size=50_000)
             await asyncio.sleep(0)
         for _ in range(200):
@@ -132,10 +132,10 @@ async def test_what_waits_for_a_deaf_watcher_is_bounded(served):
 async def test_a_watcher_that_comes_too_late_is_told_to_list_again():
     async with EmbeddedServer(ApiServer(window=10)) as served, wire(served) as slow:
         await watching(slow)
-        connection = next(iter(served._http._connections.state.connections))
+        connection = next(iter(served._http._connections.open))
         slow.reader._transport.pause_reading()
         number = 0
-        while not connection.flow.write_paused:
+        while connection._writable.is_set():
             create(served, f"a-{number}", size=100_000)
             number += 1
             await asyncio.sleep(0)
@@ -155,7 +155,7 @@ async def test_a_watcher_that_is_cut_leaves_nothing_behind(served):
     for _ in range(20):
         async with wire(served) as client:
             await watching(client)
-    await until(lambda: not served._http._connections.state.connections)
+    await until(lambda: not served._http._connections.open)
     await until(lambda: asyncio.all_tasks() == tasks)
     assert served.server.store.watchers(MAPS) == 0
 

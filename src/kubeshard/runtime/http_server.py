@@ -9,8 +9,7 @@ aborted (`Limits`). HTTP/1.1 only, so HTTP/2 rapid-reset attacks do not apply.
 Not guaranteed: a limit on request bodies, which only the application can reject (stop reading and
 respond with `connection: close`).
 
-HTTP is implemented by uvicorn's httptools protocol; its process runner (signals, workers, exit codes) is not used.
-Both are imported when a server starts.
+HTTP is parsed by httptools, which is imported when a server starts.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from kubeshard.runtime.asgi import AsgiApp, Limits
 
 if TYPE_CHECKING:
-    from kubeshard.runtime.http_server_protocol import BoundedHttpProtocol, Connections
+    from kubeshard.runtime.http_server_protocol import Connections, HttpConnection
 
 
 _PROTOCOL = "kubeshard.runtime.http_server_protocol"
@@ -80,7 +79,7 @@ class AsgiServer:
         return "http" if self._ssl is None else "https"
 
     async def __aenter__(self) -> AsgiServer:
-        if _PROTOCOL not in sys.modules:  # others may need the loop meanwhile: it takes 30 ms
+        if _PROTOCOL not in sys.modules:  # others may need the loop meanwhile: it takes some milliseconds
             await asyncio.to_thread(import_module, _PROTOCOL)
         from kubeshard.runtime.http_server_protocol import Connections
 
@@ -120,7 +119,7 @@ class _Tls(sslproto.SSLProtocol):
     """
 
     max_size = 16 * 1024
-    http: BoundedHttpProtocol
+    http: HttpConnection
 
     def connection_made(self, transport: Any) -> None:
         if self.http.arrived(transport):

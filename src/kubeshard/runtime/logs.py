@@ -58,8 +58,8 @@ _IN_JSON_ONLY = ("controller_group", "controller_kind")
 _LEVEL_NAMES = {"warning": "warn", "critical": "fatal"}
 """The names of levels as zap writes them."""
 
-_QUIET = ("asyncio", "uvicorn.access", "uvicorn.error")
-"""Loggers of other libraries that log every request or start at level info: warnings only, unless a level is set
+_QUIET = ("asyncio",)
+"""Loggers of other libraries that log every start at level info: warnings only, unless a level is set
 for them.
 """
 
