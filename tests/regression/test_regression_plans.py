@@ -13,7 +13,7 @@ from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.planning import Change, Plan, Seen, moves, planned, with_shards
+from kubeshard.survey.planning import MovePlan, Seen, ShardChange, moves, planned, with_shards
 from kubeshard.survey.ring import SeenRing, see
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -43,7 +43,7 @@ async def look(world: SimulatedCluster) -> SeenRing:
         return await see(client, await read_cluster(client), world.ring)
 
 
-async def plan_of(world: SimulatedCluster, change: Change, ring: SeenRing) -> tuple[Plan, Places]:
+async def plan_of(world: SimulatedCluster, change: ShardChange, ring: SeenRing) -> tuple[MovePlan, Places]:
     """Returns the plan, and the future shards of the objects that move."""
     async with world.admin() as client:
         moving = {
