@@ -185,9 +185,9 @@ class Many:
             self.events.remove(queue)
 
     async def _carry_out(self, job: Job) -> None:
-        if job.ring.name in self.hang:
+        if job.sync.ring.name in self.hang:
             await asyncio.sleep(3600.0)
-        self.moved.append((job.ring.name, job.meta.name))
+        self.moved.append((job.sync.ring.name, job.meta.name))
 
     def appears(self, namespace: str, name: str, **labels: str) -> None:
         meta = ObjectMeta(name=name, namespace=namespace, resource_version="8", labels=labels)

@@ -48,7 +48,6 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.object_locks import Known, ObjectLocks
 from kubeshard.sharder.resource_sync import AnyOwner, RingSync
-from kubeshard.sharder.ring import Ring
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.names import DRAIN_VALUE
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
@@ -90,10 +89,6 @@ class Job(NamedTuple):
     """The view that it was decided with; None if unknown."""
 
     @property
-    def ring(self) -> Ring:
-        return self.sync.ring
-
-    @property
     def key(self) -> Key:
         return Key(self.meta.namespace, self.meta.name)
 
@@ -104,7 +99,7 @@ class Job(NamedTuple):
     @property
     def who(self) -> tuple[str, type]:
         """What distinguishes it from other jobs for the object."""
-        return self.ring.name, type(self.draining)
+        return self.sync.ring.name, type(self.draining)
 
 
 class MoveResult(Enum):
@@ -162,14 +157,14 @@ class Mover:
     def _failed(self, job: Job, error: Exception) -> MoveResult:
         verb = "draining" if job.decision.action is Action.DRAIN else "moving"
         silent = job.sync.to_log(job.entry.resource, "patch", error)
-        fields = {"ring": job.ring.name, **({"failures_before": silent} if silent else {})}
+        fields = {"ring": job.sync.ring.name, **({"failures_before": silent} if silent else {})}
         if silent is not None and not isinstance(error, ApiError):
             where = {"resource": job.entry.resource, "object": str(job.key)}
             _log.crash("Moving an object crashed; it is tried again", error, **where, **fields)
         else:
             tell = _log.debug if silent is None else _log.warning
             tell(f'error {verb} {job.entry.resource} "{job.key}"', error=error, **fields)
-        job.ring.metrics.failed(job.entry.resource, type(error).__name__)
+        job.sync.ring.metrics.failed(job.entry.resource, type(error).__name__)
         job.sync.refused(job.entry.resource, job.decision)
         self._retry(job, error)
         return MoveResult.FAILED
@@ -203,13 +198,13 @@ class Mover:
         """The job for this state of the object and the current ring; None if the ring no longer has its
         resource.
         """
-        view, resource = job.ring.view, job.entry.resource
+        view, resource = job.sync.ring.view, job.entry.resource
         if view is None or resource not in view.resources:
             return None
         if meta is job.meta and _as_decided(job, view):
             return job
         entry, draining = view.resources.entry(resource), job.draining
-        if entry != job.entry and not job.ring.strict:
+        if entry != job.entry and not job.sync.ring.strict:
             draining = AnyOwner()  # its new owners have not been scanned
         type_ = TypeMeta(job.kind.api_version, job.kind.kind)
         decision = plan(view, entry, type_, meta, draining=draining)
@@ -280,7 +275,7 @@ class Mover:
                 return MoveResult.NOTHING
 
     async def _drain(self, job: Job, *, by_version: bool) -> MoveResult:
-        view = job.ring.view
+        view = job.sync.ring.view
         if view is None:
             return MoveResult.NOTHING
         await self._writes.turn()
@@ -289,12 +284,12 @@ class Mover:
             await self._patch(job, lambda job: _labels(job.meta.resource_version, labels))
         else:
             await self._patch(job, lambda job: _drain_by_label(job, view))
-        job.ring.metrics.drained(job.entry.resource)
+        job.sync.ring.metrics.drained(job.entry.resource)
         job.sync.drained(job.entry.resource, job.decision)
         return MoveResult.DRAINED
 
     async def _move(self, job: Job, *, by_version: bool) -> MoveResult | ObjectMeta:
-        view, source = job.ring.view, job.decision.source
+        view, source = job.sync.ring.view, job.decision.source
         if view is None:
             return MoveResult.NOTHING
         await self._writes.turn()
@@ -302,10 +297,10 @@ class Mover:
         # A controlled object may be moved from a live shard; only taking by force needs a proof of death.
         if source and source not in view.available:
             assert job.read is not None
-            still = await self._dead(job.ring.name, source, job.read)
+            still = await self._dead(job.sync.ring.name, source, job.read)
             if still is None:
                 return MoveResult.WAITING
-        if job.ring.strict:
+        if job.sync.ring.strict:
             shard = await self._move_as_the_reference(job, view, still)
         elif by_version:
             answer = await self._patch(job, lambda job: _move_by_version(job, view), still)
@@ -315,11 +310,11 @@ class Mover:
         else:
             answer = await self._patch(job, lambda job: _move_by_label(job, view), still)
             shard = answer.label(view.shard_label)
-        if shard != job.decision.target and not (job.ring.strict and shard):
+        if shard != job.decision.target and not (job.sync.ring.strict and shard):
             raise ApiError(f"the API server stored shard {shard!r} instead of {job.decision.target!r}")
-        job.ring.metrics.moved(job.entry.resource)
+        job.sync.ring.metrics.moved(job.entry.resource)
         if job.decision.action is Action.ASSIGN:
-            job.ring.metrics.assigned_late(job.entry.resource)
+            job.sync.ring.metrics.assigned_late(job.entry.resource)
             if self._late is not None:
                 self._late(job)
         return MoveResult.MOVED
@@ -370,7 +365,7 @@ class Mover:
 
     def _stands(self, job: Job) -> bool:
         """Whether a new decision would be the same."""
-        if _as_decided(job, job.ring.view):
+        if _as_decided(job, job.sync.ring.view):
             return True
         now = self._decided(job, job.meta)
         return now is not None and now.decision == job.decision

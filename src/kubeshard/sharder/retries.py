@@ -94,7 +94,7 @@ class _ResourceRetries:
             return
         if place not in self._jobs and len(self._jobs) >= REMEMBERED:
             self._ask_for_more(
-                ScanScope.ALL if job.decision.source in job.ring.available else ScanScope.MISPLACED
+                ScanScope.ALL if job.decision.source in job.sync.ring.available else ScanScope.MISPLACED
             )
             return
         self._jobs[place] = job

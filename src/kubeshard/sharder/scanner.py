@@ -273,7 +273,7 @@ class Scanner:
         outcome = await self._mover.carry_out(job)
         if (
             outcome in (MoveResult.FAILED, MoveResult.WAITING)
-            and job.decision.source not in job.ring.available
+            and job.decision.source not in job.sync.ring.available
         ):
             scan.unassigned.add(job.key, self._clock.monotonic())
 

@@ -46,7 +46,7 @@ class WebhookProbe:
 
     def late(self, job: Job) -> None:
         """The object of the job had to be assigned by a patch."""
-        ring, sync = job.ring, job.sync.resources.get(job.entry.resource)
+        ring, sync = job.sync.ring, job.sync.resources.get(job.entry.resource)
         if sync is not None and ring not in self._rings and ring.has_webhook_in(job.key.namespace):
             sync.start(partial(self._keep_probing, sync, job.kind, job.key), "webhook probe")
 
