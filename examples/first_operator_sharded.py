@@ -11,4 +11,4 @@ if __name__ == "__main__":
         sys.exit("give this shard a unique name: python first_operator_sharded.py NAME")
     # In a pod, Sharding("pages") is enough. Here several shards share one host, so each has a name and none has a port.
     sharding = Sharding("pages", name=sys.argv[1], namespace="default")
-    run(Manager([pages], sharding=sharding, pages=None))
+    run(Manager([pages], sharding=sharding, status_pages=None))

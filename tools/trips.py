@@ -210,7 +210,7 @@ async def reconciling() -> list[Trip]:
 
     async with cluster() as place:
         controller = Controller(name="app", reconciler=reconcile, primary=App, applies=[ConfigMap])
-        manager = Manager([controller], client=place.client(), pages=None)
+        manager = Manager([controller], client=place.client(), status_pages=None)
         async with place.running(manager):
             await place.admin.create(App(metadata=meta("a"), spec=AppSpec(text="one")))
             await asyncio.wait_for(entered.wait(), 60)

@@ -105,7 +105,7 @@ def main() -> None:
         [controller],
         client=client,
         runnables=[Runnable("drive", drive)],
-        pages=None,
+        status_pages=None,
     )
     run(manager)
 

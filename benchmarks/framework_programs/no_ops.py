@@ -56,7 +56,7 @@ def main() -> None:
         [controller],
         client=Client(ClusterConfig(server="https://example.com"), transport=wire),
         runnables=[Runnable("drive", drive)],
-        pages=None,
+        status_pages=None,
     )
     run(manager)
 

@@ -67,7 +67,7 @@ def main() -> None:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(handlers() if what == "handlers" else sync())
             return
-    run(Manager([controller], pages=None))
+    run(Manager([controller], status_pages=None))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.manager.caching import CacheSettings
     from kubeshard.manager.leader_election import LeaderElection
     from kubeshard.manager.manager import Manager
-    from kubeshard.manager.pages import Pages
+    from kubeshard.manager.pages import StatusPages
     from kubeshard.manager.running import run
     from kubeshard.shard.sharding import Sharding
     from kubeshard.version import __version__
@@ -73,13 +73,13 @@ __all__ = [
     "LeaderElection",
     "Manager",
     "ObjectMeta",
-    "Pages",
     "Plan",
     "Reconciler",
     "Result",
     "Scope",
     "Selector",
     "Sharding",
+    "StatusPages",
     "Struct",
     "Watch",
     "__version__",
@@ -126,7 +126,7 @@ _HOMES = {
     "manager.caching": ("CacheSettings",),
     "manager.leader_election": ("LeaderElection",),
     "manager.manager": ("Manager",),
-    "manager.pages": ("Pages",),
+    "manager.pages": ("StatusPages",),
     "manager.running": ("run",),
     "shard.sharding": ("Sharding",),
     "version": ("__version__",),

@@ -30,7 +30,7 @@ async def reconcile(ctx, obj):
 controller = Controller(name="maps", reconciler=reconcile, primary=ConfigMap)
 
 def manager():
-    return Manager([controller], pages=None)
+    return Manager([controller], status_pages=None)
 """
 MAP = """
 apiVersion: v1
@@ -64,7 +64,7 @@ MISTAKES = [
         r"mine\.py:3: controller name 'a b': ",
     ),
     (
-        "from kubeshard import Manager, Pages\nmanager = Manager(pages=Pages(metrics_address='no'))",
+        "from kubeshard import Manager, StatusPages\nmanager = Manager(status_pages=StatusPages(metrics_address='no'))",
         "mine:manager",
         r"mine\.py:2: metrics_address: ",
     ),

@@ -152,7 +152,7 @@ class AppCluster:
 
     @asynccontextmanager
     async def running(self, *controllers: Controller[Any]) -> AsyncIterator[None]:
-        manager = Manager(controllers, client=self.operator, pages=None)
+        manager = Manager(controllers, client=self.operator, status_pages=None)
         task = asyncio.create_task(manager.run())
         await asyncio.sleep(5)
         try:

@@ -56,7 +56,7 @@ async def reconciled(client: Client, act: Callable[[Context], Awaitable[Any]], *
         primary=Watch(Secret, scope=Scope(frozenset({"default"}))),
         **options,
     )
-    manager = Manager([controller], client=client, pages=None)
+    manager = Manager([controller], client=client, status_pages=None)
     run = asyncio.create_task(manager.run())
     await asyncio.sleep(600)
     manager.stop()

@@ -209,7 +209,7 @@ async def test_a_stop_of_the_process_waits_for_what_it_has_on_its_way_and_for_it
     async with app_cluster() as cluster:
         listening = Listening()
         await cluster.client.create(app("a"))
-        manager = Manager([listening.controller()], client=cluster.operator, pages=None)
+        manager = Manager([listening.controller()], client=cluster.operator, status_pages=None)
         task = asyncio.create_task(manager.run())
         await asyncio.sleep(5)
         manager.stop()

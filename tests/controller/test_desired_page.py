@@ -57,7 +57,7 @@ async def test_a_shop_has_what_is_desired_and_nothing_else(page: Any) -> None:
     api = MemoryApi()
     await api.install(definition(page.Shop))
     world = World(api)
-    manager = Manager([page.shops], client=api.client(), pages=None)
+    manager = Manager([page.shops], client=api.client(), status_pages=None)
     running = asyncio.create_task(manager.run())
     try:
         async with asyncio.timeout(30):

@@ -55,7 +55,7 @@ class Shop:
             primary=Watch(App, when=when.generation_changed),
             applies=[ConfigMap, Widget, Tenant],
         )
-        manager = Manager([controller], client=self.client, pages=None)
+        manager = Manager([controller], client=self.client, status_pages=None)
         task = asyncio.create_task(manager.run())
         try:
             async with asyncio.timeout(30):

@@ -74,7 +74,7 @@ def main() -> None:
                 namespace_selector=LabelSelector(match_labels={NAME_LABEL: options.namespace}),
                 timing=scaled(options.lease_seconds),
             ),
-            pages=None,
+            status_pages=None,
             graceful_timeout=options.grace,
         )
     )

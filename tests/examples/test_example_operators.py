@@ -63,7 +63,7 @@ class Place:
             self._operators.append(operator)
             scope = Scope(frozenset({self.namespace, "default"}))
             manager = Manager(
-                controllers, client=operator, cache=CacheSettings(default_scope=scope), pages=None
+                controllers, client=operator, cache=CacheSettings(default_scope=scope), status_pages=None
             )
             task = asyncio.create_task(manager.run())
             try:

@@ -25,7 +25,7 @@ def main() -> None:
             sharding=Sharding(
                 ring, name, namespace, timing=scaled(float(seconds)), takeover=Takeover.AFTER_RECORD
             ),
-            pages=None,
+            status_pages=None,
         )
     )
 

@@ -303,7 +303,7 @@ class Neighbourhood:
     def start(self, name: str, controllers: Sequence[Controller[Any]], **manager: Any) -> Process:
         """The process ends as one with `kubeshard.run` does if its shutdown takes too long."""
         process = Process(self.world, name)
-        made = Manager(controllers, client=process.client(), pages=None, **manager)
+        made = Manager(controllers, client=process.client(), status_pages=None, **manager)
 
         def bound(seconds: float | None) -> None:
             if seconds is not None:

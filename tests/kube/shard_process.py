@@ -44,7 +44,7 @@ def main() -> None:
                 resources=[RingResource(group=Widget.KIND.group, resource="widgets")],
                 timing=scaled(float(seconds)),
             ),
-            pages=None,
+            status_pages=None,
         )
     )
 

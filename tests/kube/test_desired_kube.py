@@ -133,7 +133,7 @@ class Desk:
     @asynccontextmanager
     async def working(self) -> AsyncIterator[Desk]:
         await self.client.create(Shop(metadata=ObjectMeta(name="shop", namespace=self.namespace)))
-        manager = Manager([self._controller], client=self.client, pages=None)
+        manager = Manager([self._controller], client=self.client, status_pages=None)
         task = asyncio.create_task(manager.run())
         try:
             async with asyncio.timeout(60):

@@ -77,7 +77,7 @@ async def test_it_creates_and_mends_what_its_pages_own(
         [example.pages],
         client=kube_client.config,
         cache=CacheSettings(default_scope=Scope(frozenset({namespace}))),
-        pages=None,
+        status_pages=None,
     )
     async with running(manager):
         first = await text_of(kube_client, "home", namespace)
@@ -105,7 +105,7 @@ async def test_as_a_shard_it_works_on_its_own_pages_only(
         client=kube_client.config,
         sharding=Sharding("pages", "a", namespace),
         world=dataclasses.replace(REAL_WORLD, watchdog=NoWatchdog),
-        pages=None,
+        status_pages=None,
     )
     async with running(manager):
         await text_of(kube_client, "mine", namespace)

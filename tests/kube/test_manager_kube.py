@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from kubeshard import CacheSettings, Pages, when
+from kubeshard import CacheSettings, StatusPages, when
 from kubeshard.cache import Scope
 from kubeshard.client import Client
 from kubeshard.controller import Context, Controller, Reconciler, Watch
@@ -86,7 +86,7 @@ def manager_of(
         leader_election=LeaderElection(
             name="shouting", namespace=namespace, identity=identity, watchdog=False
         ),
-        pages=Pages(metrics_address="127.0.0.1:0", health_address="127.0.0.1:0", **pages),
+        status_pages=StatusPages(metrics_address="127.0.0.1:0", health_address="127.0.0.1:0", **pages),
         graceful_timeout=graceful_timeout,
     )
 

@@ -58,7 +58,7 @@ def operator(client: Any, namespace: str) -> Manager:
         cache=CacheSettings(default_scope=Scope(frozenset({namespace}))),
         leader_election=LeaderElection(name="notes", namespace=namespace, watchdog=False),
         servers=[Webhooks(f"notes-{namespace}", [not_empty], namespace=namespace, host="127.0.0.1", port=0)],
-        pages=None,
+        status_pages=None,
     )
 
 

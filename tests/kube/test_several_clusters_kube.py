@@ -98,7 +98,7 @@ async def test_clusters_work_beside_others_that_are_down_or_refuse_us_and_each_i
             ]
             return found == [[{"words": "HELLO", "cluster": name}] for name in places]
 
-        manager = Manager([controller], client=kube_client, clusters=clusters, pages=None)
+        manager = Manager([controller], client=kube_client, clusters=clusters, status_pages=None)
         async with running(manager):
             await until(answered)
 
@@ -133,7 +133,7 @@ async def test_a_ring_has_its_leases_at_home_and_its_objects_elsewhere(
         sharding = Sharding(
             ring, name, namespace, mode="both", namespace_selector=selector, objects_in="work"
         )
-        options: dict[str, Any] = {"pages": None}
+        options: dict[str, Any] = {"status_pages": None}
         return Manager([objects], client=kube_client, clusters={"work": config}, sharding=sharding, **options)
 
     async with eu.client() as there:

@@ -120,7 +120,7 @@ class Ring:
             client=self.client.config,
             sharding=self.sharding(name, **options),
             world=WITHOUT_WATCHDOG,
-            pages=None,
+            status_pages=None,
         )
 
     @asynccontextmanager

@@ -81,7 +81,7 @@ async def running(client: Client, namespace: str, *controllers: Controller[Any])
     observing = Client(client.config, world=client.world)
     observing.observers.append(lambda method, *_: writes.append(method) if method != "GET" else None)
     scope = Scope(frozenset({namespace}))
-    options: dict[str, Any] = {"pages": None}
+    options: dict[str, Any] = {"status_pages": None}
     manager = Manager(controllers, client=observing, cache=CacheSettings(default_scope=scope), **options)
     task = asyncio.create_task(manager.run())
     try:

@@ -46,7 +46,7 @@ class MutatingWebhookConfiguration(
 @asynccontextmanager
 async def serving(client: Client, webhooks: Webhooks) -> AsyncIterator[Manager]:
     """Runs a manager that serves the webhooks; its registrations are removed at the end."""
-    manager = Manager(servers=[webhooks], client=client, pages=None)
+    manager = Manager(servers=[webhooks], client=client, status_pages=None)
     task = asyncio.create_task(manager.run())
     try:
         yield manager
@@ -273,7 +273,7 @@ async def test_outside_of_a_pod_the_place_has_to_be_said(kube_client: Client) ->
     manager = Manager(
         servers=[Webhooks("placeless", [never])],
         client=kube_client,
-        pages=None,
+        status_pages=None,
     )
     with pytest.raises(KubeshardError, match="outside a pod, set the Service's namespace="):
         await manager.run()

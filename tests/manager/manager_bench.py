@@ -197,7 +197,7 @@ class ManagerBench:
         self.order = self.cache.order
 
     def manager(self, controllers: Sequence[Controller[Any]] = (), **options: Any) -> Manager:
-        options.setdefault("pages", None)
+        options.setdefault("status_pages", None)
         manager = Manager(controllers, client=self.client, **options)
         # Sharding determines the scopes of a cache, so a manager accepts no prepared cache with it. This one has no
         # scopes.

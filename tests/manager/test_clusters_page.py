@@ -47,7 +47,7 @@ def team(page: Any, name: str) -> Any:
 
 def here(page: Any, monkeypatch: pytest.MonkeyPatch, places: Places, **contexts: str) -> None:
     """The page's managers run in the world of the test, and so do the contexts of the kubeconfig that they name."""
-    manager = partial(Manager, client=places.home.config, world=places.world, pages=None)
+    manager = partial(Manager, client=places.home.config, world=places.world, status_pages=None)
     monkeypatch.setattr(page, "Manager", manager)
     known = {context: places[name].config for context, name in contexts.items()}
     monkeypatch.setattr(other_clusters, "read_config", lambda _, context: known[context])

@@ -42,7 +42,7 @@ timing = ElectionTiming(
 )
 election = LeaderElection(name="leader", namespace="default", identity=name, timing=timing, watchdog=watchdog)
 controller = Controller(name="maps", reconciler=reconcile, primary=Watch(ConfigMap, resync=0.2))
-run(Manager([controller], leader_election=election, pages=None))
+run(Manager([controller], leader_election=election, status_pages=None))
 """
 MANIFEST = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}
 

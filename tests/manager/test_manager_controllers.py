@@ -56,7 +56,7 @@ async def cluster() -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def running(client: Client, *controllers: Any, **options: Any) -> AsyncIterator[Manager]:
-    manager = Manager(controllers, client=client, pages=None, **options)
+    manager = Manager(controllers, client=client, status_pages=None, **options)
     run = asyncio.create_task(manager.run())
     await asyncio.sleep(5)
     yield manager
@@ -68,7 +68,7 @@ async def running(client: Client, *controllers: Any, **options: Any) -> AsyncIte
 async def test_a_controller_added_before_the_start_begins_with_the_others() -> None:
     async with cluster() as client:
         seen = Seen()
-        manager = Manager(client=client, pages=None)
+        manager = Manager(client=client, status_pages=None)
         manager.add(controller("maps", seen))
         run = asyncio.create_task(manager.run())
         await asyncio.sleep(5)

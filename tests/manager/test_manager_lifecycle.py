@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from manager_bench import Act, FakeMembership, Item, ManagerBench, item
 
-from kubeshard import Pages
+from kubeshard import StatusPages
 from kubeshard.cache import Scope
 from kubeshard.controller import Context, Controller, Watch
 from kubeshard.core import ConfigurationError, KubeObject, Lease, NotOurs, ObjectMeta, metadata_only
@@ -440,7 +440,10 @@ class Unreadable(KubeObject, group="example.com", version="v1"):
             {"controllers": [controller(owns=[Unreadable])]},
             "class Unreadable: name 'NoSuchClass' is not defined",
         ),
-        ({"pages": Pages(metrics_address=8080)}, "metrics_address: 8080 is not text such as ':8080'"),
+        (
+            {"status_pages": StatusPages(metrics_address=8080)},
+            "metrics_address: 8080 is not text such as ':8080'",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_work_ends_in_one_line(wrong: dict[str, Any], says: str) -> None:
@@ -451,10 +454,13 @@ def test_a_configuration_that_cannot_work_ends_in_one_line(wrong: dict[str, Any]
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"metrics_address": None}, r"Manager has no metrics_address=: write pages=Pages\(metrics_address="),
+        (
+            {"metrics_address": None},
+            r"no metrics_address=: write status_pages=StatusPages\(metrics_address=",
+        ),
         ({"scopes": {}}, r"Manager has no scopes=: write cache=CacheSettings\(scopes="),
         ({"leader_fence": None}, r"with the fence of the LeaderElection"),
-        ({"pages": ":8080"}, r"pages takes Pages\(metrics_address=..., ...\), or None"),
+        ({"status_pages": ":8080"}, r"status_pages takes StatusPages\(metrics_address=..., ...\), or None"),
         ({"cache": Scope()}, r"cache takes CacheSettings\(scopes=..., ...\) or a Cache"),
     ],
 )
@@ -492,7 +498,7 @@ def test_controllers_that_read_one_kind_as_two_classes_are_refused_before_anythi
 @pytest.mark.parametrize("field", ["metrics_address", "health_address"])
 def test_a_wrong_address_is_refused_at_once_with_the_name_of_its_field(field: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{field}: bind address 'localhost' is not of the form"):
-        Manager(pages=Pages(**{field: "localhost"}))  # type: ignore[arg-type]
+        Manager(status_pages=StatusPages(**{field: "localhost"}))  # type: ignore[arg-type]
 
 
 @virtual_time

@@ -41,7 +41,7 @@ PROGRAM = """
         print("closed", flush=True)
 
     manager = Manager(
-        client=ClusterConfig("http://127.0.0.1:9"), pages=None,
+        client=ClusterConfig("http://127.0.0.1:9"), status_pages=None,
         runnables=[Runnable("work", {work})], graceful_timeout={grace},
     )
     runnable.CLOSING = 0.5

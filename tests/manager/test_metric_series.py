@@ -97,7 +97,7 @@ def test_with_a_given_registry_the_page_shows_no_other_and_nothing_twice(registr
 def test_a_manager_can_be_given_the_default_registry() -> None:
     before = list(REGISTRY._collector_to_names)
     try:
-        lines = scraped(Manager(registry=REGISTRY, pages=None).metrics)
+        lines = scraped(Manager(registry=REGISTRY, status_pages=None).metrics)
     finally:
         for collector in [c for c in REGISTRY._collector_to_names if c not in before]:
             REGISTRY.unregister(collector)

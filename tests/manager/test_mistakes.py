@@ -65,7 +65,7 @@ async def running(controller: Controller[Any], *, served: bool = True) -> AsyncI
     async with api.client() as client:
         if served:
             await client.create(App(metadata=ObjectMeta(name="a", namespace="default")))
-        manager = Manager([controller], client=client, pages=None)
+        manager = Manager([controller], client=client, status_pages=None)
         run = asyncio.create_task(manager.run())
         await asyncio.sleep(20)
         yield client

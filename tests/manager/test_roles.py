@@ -14,8 +14,8 @@ from kubeshard import (
     KubeObject,
     LeaderElection,
     Manager,
-    Pages,
     Sharding,
+    StatusPages,
     Struct,
     Watch,
 )
@@ -161,7 +161,9 @@ def test_where_the_manager_works_in_some_namespaces_it_needs_roles_there_only() 
 
 def test_leader_election_needs_its_own_lease() -> None:
     manager = Manager(
-        [], leader_election=LeaderElection(name="op", namespace="sys"), pages=Pages(metrics_auth=True)
+        [],
+        leader_election=LeaderElection(name="op", namespace="sys"),
+        status_pages=StatusPages(metrics_auth=True),
     )
     assert granted(manager) == {
         "Role sys leases.coordination.k8s.io": "create",

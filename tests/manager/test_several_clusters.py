@@ -31,7 +31,7 @@ from kubeshard.manager.debug_page import as_text
 from kubeshard.runtime.transport import UNDELIVERED
 from kubeshard.testing.virtual_time import virtual_time
 
-NO_PAGES: dict[str, Any] = {"pages": None}
+NO_PAGES: dict[str, Any] = {"status_pages": None}
 
 
 def controller(act: Any, primary: Any = ConfigMap, name: str = "maps", **options: Any) -> Controller[Any]:

@@ -95,7 +95,7 @@ def test_an_operator_that_takes_no_turns_runs_alone_and_never_twice() -> None:
 
 
 def test_an_operator_without_pages_has_no_probes_and_nothing_to_scrape() -> None:
-    silent = manager(pages=None)
+    silent = manager(status_pages=None)
     (container,) = made(silent)["Deployment", "pages"]["spec"]["template"]["spec"]["containers"]
     assert not {"livenessProbe", "readinessProbe"} & container.keys()
     with pytest.raises(ConfigurationError, match="metrics_address"):
@@ -103,7 +103,7 @@ def test_an_operator_without_pages_has_no_probes_and_nothing_to_scrape() -> None
 
 
 def test_an_operator_that_serves_nothing_is_reached_by_nobody() -> None:
-    found = made(manager(pages=None), "networkPolicy.enabled=true")
+    found = made(manager(status_pages=None), "networkPolicy.enabled=true")
     spec = found["NetworkPolicy", "pages"]["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert spec["ingress"] == []

@@ -40,7 +40,7 @@ def undeclared_shard(world: SimulatedCluster, ring: str = "r") -> Process:
             [controller],
             client=process.client(),
             sharding=sharding,
-            pages=None,
+            status_pages=None,
         )
     )
 

@@ -28,12 +28,12 @@ from kubeshard import (
     KubeObject,
     LeaderElection,
     Manager,
-    Pages,
     Plan,
     Reconciler,
     Result,
     Scope,
     Sharding,
+    StatusPages,
     Struct,
     Watch,
     ensure,
@@ -353,7 +353,7 @@ async def works() -> None: ...
 manager = Manager(
     [app_controller, EveryKind(labelled)],
     cache=CacheSettings(transforms={Site.KIND.group_kind: bare}),
-    pages=Pages(metrics_auth=True, readiness={"site": lambda: None}),
+    status_pages=StatusPages(metrics_auth=True, readiness={"site": lambda: None}),
     leader_election=LeaderElection(name="operator"),
     runnables=[Runnable("work", works, needs_leadership=True)],
 )

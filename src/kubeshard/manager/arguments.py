@@ -8,11 +8,11 @@ from typing import Any
 from kubeshard.cache.cache import Cache
 from kubeshard.manager.caching import CacheSettings
 from kubeshard.manager.leader_election import LeaderElection
-from kubeshard.manager.pages import Pages
+from kubeshard.manager.pages import StatusPages
 
 
 def check_arguments(
-    leader_election: Any, sharding: Any, clusters: Any, cache: Any, pages: Any, **lists: Any
+    leader_election: Any, sharding: Any, clusters: Any, cache: Any, status_pages: Any, **lists: Any
 ) -> None:
     """Raises TypeError for arguments of the wrong type, ValueError for those that exclude each other."""
     if not isinstance(cache, Cache | CacheSettings | None):
@@ -21,8 +21,8 @@ def check_arguments(
         raise ValueError(
             "a shard caches its own objects only: pass cache=CacheSettings(...) instead of a Cache"
         )
-    if not isinstance(pages, Pages | None):
-        raise TypeError("pages takes Pages(metrics_address=..., ...), or None for no pages")
+    if not isinstance(status_pages, StatusPages | None):
+        raise TypeError("status_pages takes StatusPages(metrics_address=..., ...), or None for no pages")
     if not isinstance(clusters, Mapping | None):
         raise TypeError('clusters takes clusters by name: clusters={"eu": "context of the kubeconfig"}')
     if leader_election is not None and not isinstance(leader_election, LeaderElection):
@@ -45,7 +45,7 @@ _PAGES = (
 )
 _CACHE = ("scopes", "default_scope", "transforms", "on_watch_error")
 INSTEAD = {
-    **{name: f"pages=Pages({name}=...), or pages=None for no pages" for name in _PAGES},
+    **{name: f"status_pages=StatusPages({name}=...), or status_pages=None for no pages" for name in _PAGES},
     **{name: f"cache=CacheSettings({name}=...)" for name in _CACHE},
     "leader_fence": "client.fenced(election.fence), with the fence of the LeaderElection",
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kubeshard.controller.controller import Controller
-from kubeshard.manager.pages import StatusPages
+from kubeshard.manager.pages import StatusPagesServer
 from kubeshard.manager.servers import BehindService, Converting
 
 
@@ -27,7 +27,7 @@ class DeploymentNeeds(NamedTuple):
 
 def deployment_needs(
     controllers: Sequence[Controller[Any]],
-    pages: StatusPages,
+    pages: StatusPagesServer,
     servers: Iterable[object],
     *,
     takes_turns: bool,

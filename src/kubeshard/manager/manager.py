@@ -73,7 +73,7 @@ from kubeshard.manager.leader_election import LeaderElection, LeaderElector
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.other_clusters import ClusterSource, OtherClusters
-from kubeshard.manager.pages import NO_PAGES, PAGES, Pages, StatusPages
+from kubeshard.manager.pages import NO_PAGES, STATUS_PAGES, StatusPages, StatusPagesServer
 from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.manager.rights import holding
 from kubeshard.manager.roles import manager_grants
@@ -95,7 +95,7 @@ class Manager(ArgumentHints):
 
     `leader_election`: controllers and runnables that need leadership run in one process at a time; without it, they run
     in every process. `sharding`: makes the process a shard of a ring, so that controllers of the ring's kinds reconcile
-    its share. `servers`: webhook servers and similar ones. `pages`: metrics, health and debug; None for none.
+    its share. `servers`: webhook servers and similar ones. `status_pages`: metrics, health and debug; None for none.
     `graceful_timeout`: how many seconds reconciles get to end after a stop; negative means unlimited. `registry`: for
     the manager's metrics, instead of prometheus_client's default one.
 
@@ -118,13 +118,13 @@ class Manager(ArgumentHints):
         sharding: Membership | None = None,
         runnables: Sequence[Runnable] = (),
         servers: Sequence[AnyServer] = (),
-        pages: Pages | None = PAGES,
+        status_pages: StatusPages | None = STATUS_PAGES,
         graceful_timeout: float = 30.0,
         registry: CollectorRegistry | None = None,
         world: World = REAL_WORLD,
     ) -> None:
         check_arguments(
-            leader_election, sharding, clusters, cache, pages, servers=servers, runnables=runnables
+            leader_election, sharding, clusters, cache, status_pages, servers=servers, runnables=runnables
         )
         self.metrics = Metrics(registry, lambda: registries(self._servers))
         self._given_client = client
@@ -164,8 +164,8 @@ class Manager(ArgumentHints):
             clock, self._process_health, self._caches, lambda: self._controllers.runners, others.views
         )
         election: dict[str, Check] = {"leader-election": self._hung} if leader_election or sharding else {}
-        self._pages = StatusPages(
-            pages or NO_PAGES,
+        self._pages = StatusPagesServer(
+            status_pages or NO_PAGES,
             liveness={"workers": self._process_health.hanging, **election},
             readiness={"cache-sync": self._kinds.unfilled, **unready_checks(self._servers)},
             notes=lambda: (*self._kinds.notes(), *others.notes()),

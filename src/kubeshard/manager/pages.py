@@ -17,7 +17,7 @@ from kubeshard.manager.metrics_access import MetricsAuth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pages:
+class StatusPages:
     """The pages of a manager, `/metrics` on one port, `/healthz`, `/readyz` and `/debug` on another.
 
     `metrics_address` and `health_address` are `host:port`, or `:port` for all interfaces; None or `"0"` for none.
@@ -35,12 +35,12 @@ class Pages:
     debug: DebugAccess = "loopback"
 
 
-PAGES = Pages()
-NO_PAGES = Pages(metrics_address=None, health_address=None)
+STATUS_PAGES = StatusPages()
+NO_PAGES = StatusPages(metrics_address=None, health_address=None)
 
 
-class StatusPages:
-    """Serves `Pages`, with the manager's own checks. `notes` returns lines about problems that do not count against
+class StatusPagesServer:
+    """Serves the pages, with the manager's own checks. `notes` returns lines about problems that do not count against
     readiness.
 
     Raises ConfigurationError for an invalid address, ValueError for an invalid `debug`.
@@ -48,7 +48,7 @@ class StatusPages:
 
     def __init__(
         self,
-        pages: Pages,
+        pages: StatusPages,
         *,
         liveness: Mapping[str, Check],
         readiness: Mapping[str, Check],

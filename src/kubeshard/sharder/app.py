@@ -24,7 +24,7 @@ from kubeshard.core.objects import Key
 from kubeshard.manager.connecting import connected
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.metrics_access import self_signed
-from kubeshard.manager.pages import Pages
+from kubeshard.manager.pages import StatusPages
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.running import run
 from kubeshard.runtime.world import REAL_WORLD, World
@@ -139,7 +139,7 @@ def build_sharder(
             Runnable("ring-kinds", learn_kinds),
         ],
         servers=servers,
-        pages=Pages(
+        status_pages=StatusPages(
             metrics_address=config.metrics_address,
             metrics_ssl=self_signed(client.world, certified)
             if secure and config.metrics_address != "0"

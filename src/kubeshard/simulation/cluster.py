@@ -331,7 +331,7 @@ class SimulatedCluster(Environment):
                 [thing, *controllers],
                 client=started.client(),
                 sharding=member,
-                pages=None,
+                status_pages=None,
                 **manager,
             )
         )
@@ -343,7 +343,7 @@ class SimulatedCluster(Environment):
             Manager(
                 controllers,
                 client=process.client(),
-                pages=None,
+                status_pages=None,
                 **manager,
             )
         )

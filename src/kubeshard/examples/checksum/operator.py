@@ -65,7 +65,7 @@ def build_checksum_controller(
         cache=CacheSettings(default_scope=Scope(frozenset({namespace}))),
         sharding=sharding,
         leader_election=election,
-        pages=None,
+        status_pages=None,
         graceful_timeout=GRACEFUL_TIMEOUT,
     )
 

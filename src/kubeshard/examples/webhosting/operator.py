@@ -12,7 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from kubeshard import ALL, Client, Manager, Pages, Sharding
+from kubeshard import ALL, Client, Manager, Sharding, StatusPages
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.examples.webhosting.api import OPERATOR, PHASES, PROJECT_LABEL, RING, Theme, Website
 from kubeshard.examples.webhosting.config import OperatorSettings
@@ -46,7 +46,7 @@ def build_operator(settings: OperatorSettings, client: Client) -> Manager:
         if settings.sharding
         else election.election(OPERATOR, settings.namespace, client.world.rng),
         runnables=[Runnable("state-metrics", export_state)],
-        pages=Pages(
+        status_pages=StatusPages(
             metrics_address=config.metrics_address,
             metrics_ssl=self_signed(client.world) if secure else None,
             metrics_auth=secure,
