@@ -73,7 +73,8 @@ class Address(NamedTuple):
 
 
 def address_of(obj: KubeObject) -> Address:
-    return Address(obj.KIND.group_kind, obj.key)
+    kind, meta = obj.KIND, obj.metadata
+    return Address(GroupKind(kind.group, kind.kind), Key(meta.namespace, meta.name))
 
 
 class Standing(Enum):

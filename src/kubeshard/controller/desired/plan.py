@@ -197,11 +197,13 @@ def plan_of(
         live = observed.live.get(address)
         if live is None:
             creates.append(member.to_create())
-        elif (problem := _problem(set_, live, unowned)) is not None:
+            continue
+        standing = set_.standing(live)
+        if (problem := _problem(set_, live, standing, unowned)) is not None:
             refused[address] = problem
         elif live.metadata.deleting:
             waiting.append(live)
-        elif (update := _update(set_, live, member, rewrites)) is not None:
+        elif (update := _update(live, member, rewrites, standing is Standing.MEMBER)) is not None:
             updates.append(update)
         else:
             unchanged.append(live)
@@ -216,8 +218,8 @@ def plan_of(
     )
 
 
-def _problem(set_: ApplySet, live: KubeObject, unowned: Unowned) -> NotAdopted | None:
-    match set_.standing(live):
+def _problem(set_: ApplySet, live: KubeObject, standing: Standing, unowned: Unowned) -> NotAdopted | None:
+    match standing:
         case Standing.FOREIGN:
             return NotAdopted(f"it exists already, and {set_.whose(live)}: choose another name")
         case Standing.UNOWNED if unowned == "refuse":
@@ -227,8 +229,7 @@ def _problem(set_: ApplySet, live: KubeObject, unowned: Unowned) -> NotAdopted |
     return None
 
 
-def _update(set_: ApplySet, live: KubeObject, member: Member[Any], rewrites: Rewrites) -> Update | None:
-    is_member = set_.standing(live) is Standing.MEMBER
+def _update(live: KubeObject, member: Member[Any], rewrites: Rewrites, is_member: bool) -> Update | None:
     changes = lacking(live, member.merged_into(live), rewrites)
     _, digest = read_mark(live.metadata.annotation(APPLIED))
     if is_member and digest == member.digest and not changes:
