@@ -50,7 +50,7 @@ LAST_WORDS = 1.0
 """Seconds in which a run that timed out may report it."""
 
 
-class Reporting:
+class ErrorCondition:
     """The condition of one controller."""
 
     def __init__(self, type: str, timeout: float) -> None:

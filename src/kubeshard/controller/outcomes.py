@@ -19,10 +19,10 @@ A single stale read is normal and logged at debug level: somebody else was faste
 row mean that retrying does not help. Then the likely cause is logged: the fifth time, and from then on less and less
 often (`warn_if_persistent`).
 
-`Noticing` finds coroutines that a reconcile created and never awaited: what they were to do did not happen, without
-an error. Python reports such a coroutine when it is dropped, as a RuntimeWarning, which is easily missed, and is
-shown once per line. Guaranteed: nothing is noted that was awaited, or closed on purpose. Not guaranteed: that one is
-noted that a reference cycle keeps, or an interpreter other than CPython; there, Python's warning is all. It costs
+`ForgottenAwaits` finds coroutines that a reconcile created and never awaited: what they were to do did not happen,
+without an error. Python reports such a coroutine when it is dropped, as a RuntimeWarning, which is easily missed, and
+is shown once per line. Guaranteed: nothing is noted that was awaited, or closed on purpose. Not guaranteed: that one
+is noted that a reference cycle keeps, or an interpreter other than CPython; there, Python's warning is all. It costs
 nothing while nothing is forgotten.
 """
 
@@ -265,7 +265,7 @@ class ForgottenAwait(TypeError):
     """A reconcile created a coroutine and did not await it."""
 
 
-class Noticing:
+class ForgottenAwaits:
     """A context manager: `error` is about the coroutines that were dropped inside, None if there was none."""
 
     __slots__ = ("_found", "_reset")

@@ -24,7 +24,7 @@ from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
 from kubeshard.controller.reader import ControllerReader
-from kubeshard.controller.syncing import Inputs, Trouble, until_answered
+from kubeshard.controller.syncing import Inputs, SyncProblem, until_answered
 from kubeshard.controller.triggers import Trigger, mapped_watches
 from kubeshard.controller.workers import Workers
 from kubeshard.core.clusters import HOME, located
@@ -113,9 +113,9 @@ class ControllerRunner:
     def informers(self) -> Sequence[Informer[Any]]:
         return self._inputs.informers
 
-    def waits_for(self) -> Mapping[str, Trouble]:
+    def waits_for(self) -> Mapping[str, SyncProblem]:
         """The kinds that are missing at the moment, which keep reconciles from running."""
-        return self._inputs.troubles()
+        return self._inputs.problems()
 
     async def run(self, gates: Sequence[Gate] = ()) -> None:
         """Works until cancelled or drained. Exceptions of sources are raised as an exception group."""

@@ -57,7 +57,7 @@ class KindsMissing(KubeshardError):
     """Not all kinds that the controller reads are served. The key is parked, and runs when they are."""
 
 
-class Trouble(NamedTuple):
+class SyncProblem(NamedTuple):
     """Why an informer is not live. `advice` is human-readable."""
 
     cause: Cause
@@ -65,7 +65,7 @@ class Trouble(NamedTuple):
     advice: str
 
 
-def trouble(informer: Informer[Any], now: float) -> Trouble | None:
+def sync_problem(informer: Informer[Any], now: float) -> SyncProblem | None:
     """What is wrong with the informer at `now` (monotonic seconds); None if it is live."""
     error = informer.last_error
     if informer.has_synced and not isinstance(error, NotFound):
@@ -108,26 +108,26 @@ class Inputs:
         self._clock = clock
         self._complete = False
 
-    def troubles(self) -> dict[str, Trouble]:
+    def problems(self) -> dict[str, SyncProblem]:
         """What is currently missing, by kind."""
         now = self._clock.monotonic()
-        return {str(each): found for each in self.informers if (found := trouble(each, now))}
+        return {str(each): found for each in self.informers if (found := sync_problem(each, now))}
 
     def complete(self) -> bool:
         """Whether all are live; those that were live at the last check count as live."""
         if not self._complete:
-            self._complete = not self.troubles()
+            self._complete = not self.problems()
         return self._complete
 
     def check(self) -> None:
         """Raises KindsMissing."""
         if not self.complete():
-            raise KindsMissing(f"waiting for {', '.join(self.troubles())}")
+            raise KindsMissing(f"waiting for {', '.join(self.problems())}")
 
     async def follow(self, resume: Callable[[], Awaitable[None]]) -> NoReturn:
         """Checks periodically, and calls `resume` whenever all are live."""
         while True:
-            self._complete = not self.troubles()
+            self._complete = not self.problems()
             if self._complete:
                 await resume()
                 await asyncio.sleep(CHECK_LIVE)
@@ -150,48 +150,48 @@ async def _next_look(unfilled: Iterable[Informer[Any]]) -> None:
             await first.synced()
 
 
-def explained(informer: Informer[Any], error: ApiError | None) -> Trouble:
+def explained(informer: Informer[Any], error: ApiError | None) -> SyncProblem:
     """An explanation of the error, for when it lasts."""
     kind, scope = informer.form.kind, informer.scope
     match error:
         case NotFound():
             what = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
-            return Trouble(
+            return SyncProblem(
                 "not served",
                 error,
                 f"install the CustomResourceDefinition {what} with version {kind.version}, or correct the class; "
                 "work starts when the server serves the kind",
             )
         case Forbidden(message=said) if ANONYMOUS in said:
-            return Trouble("refused", error, NO_CREDENTIALS)
+            return SyncProblem("refused", error, NO_CREDENTIALS)
         case Forbidden():
             parts = [part for part in scope.parts(kind) if part]
             where = f"a Role in {', '.join(parts)}" if parts else "a ClusterRole"
-            return Trouble(
+            return SyncProblem(
                 "forbidden",
                 error,
                 f"bind {where} with the rule apiGroups: [{kind.group!r}], resources: [{kind.plural!r}], "
                 "verbs: [list, watch]",
             )
         case Unauthorized():
-            return Trouble("refused", error, "renew the token or certificate of this process")
+            return SyncProblem("refused", error, "renew the token or certificate of this process")
         case Invalid():
-            return Trouble(
+            return SyncProblem(
                 "rejected",
                 error,
                 f"correct the scope of the watch ({scope}): as field selectors, the server supports metadata.name, "
                 "metadata.namespace and few others, which for a custom resource are its `selectableFields`",
             )
         case ReadingCrashed():
-            return Trouble("crashed", error, "a bug: the log has its stack trace; trying again")
+            return SyncProblem("crashed", error, "a bug: the log has its stack trace; trying again")
         case None if not informer.has_synced:
-            return Trouble("unanswered", None, "the server has not answered yet")
+            return SyncProblem("unanswered", None, "the server has not answered yet")
         case ApiError(code=code) if code >= 500:
-            return Trouble(
+            return SyncProblem(
                 "unavailable",
                 error,
                 "check what the API server needs for this kind: the conversion webhook of its definition, or its "
                 "aggregated API server; retrying",
             )
         case _:
-            return Trouble("unavailable", error, "check the API server and the network to it; retrying")
+            return SyncProblem("unavailable", error, "check the API server and the network to it; retrying")

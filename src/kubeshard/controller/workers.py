@@ -31,14 +31,14 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.desired.sets import DesiredSets
-from kubeshard.controller.error_condition import Reporting
+from kubeshard.controller.error_condition import ErrorCondition
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.finalizers import finalized
 from kubeshard.controller.in_flight import Activities, CurrentRun
 from kubeshard.controller.metrics import ControllerMetrics
 from kubeshard.controller.outcomes import (
     Ending,
-    Noticing,
+    ForgottenAwaits,
     Outcome,
     of_error,
     of_result,
@@ -245,7 +245,7 @@ class Workers:
 
     async def _outcome(self, key: Key, reconcile_id: str, deadline: Deadline) -> Outcome:
         try:
-            with Noticing() as forgotten:
+            with ForgottenAwaits() as forgotten:
                 result = await self._attempt(key, reconcile_id, deadline.activities)
         except (KeyboardInterrupt, GeneratorExit):
             raise
@@ -345,7 +345,7 @@ def composed(
     if controller.finalizers:
         run = finalized(controller.finalizers, run)
     if controller.error_condition:
-        run = Reporting(controller.error_condition, controller.reconcile_timeout).around(run)
+        run = ErrorCondition(controller.error_condition, controller.reconcile_timeout).around(run)
 
     def checked(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
         check()

@@ -151,7 +151,7 @@ def _controller(runner: ControllerRunner) -> ControllerView:
         name=runner.name,
         kind=str(controller.primary_watch.form),
         workers=controller.workers,
-        waits_for={kind: trouble.cause for kind, trouble in runner.waits_for().items()},
+        waits_for={kind: problem.cause for kind, problem in runner.waits_for().items()},
         timeout=controller.reconcile_timeout,
         queue=_queue(runner.queue),
     )

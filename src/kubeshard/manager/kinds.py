@@ -25,10 +25,10 @@ from kubeshard.controller.remote_watches import RemoteWatches
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import (
     CHECK,
-    Trouble,
+    SyncProblem,
     explained,
     is_served,
-    trouble,
+    sync_problem,
     until_answered,
     until_any_filled,
     until_filled,
@@ -190,25 +190,27 @@ class Kinds:
         now = self._clock.monotonic()
         self._tell_hanging(now)
         informers = self.informers()
-        troubles = {each: found for each in informers if (found := trouble(each, now))}
-        self._since = {each: self._since.get(each, now) for each in troubles}
-        self._tell_outage(troubles, now, everything=len(troubles) == len(informers))
-        for informer, found in troubles.items():
+        problems = {each: found for each in informers if (found := sync_problem(each, now))}
+        self._since = {each: self._since.get(each, now) for each in problems}
+        self._tell_outage(problems, now, everything=len(problems) == len(informers))
+        for informer, found in problems.items():
             self._tell(informer, found, now)
-        for informer in [each for each in informers if each not in troubles and _forbidden(each)]:
+        for informer in [each for each in informers if each not in problems and _forbidden(each)]:
             self._tell_forbidden(informer)
-        self._tell_back([each for each in informers if each not in troubles and not _refused(each)])
+        self._tell_back([each for each in informers if each not in problems and not _refused(each)])
         self._notices.keep(informers)
 
-    def _tell_outage(self, troubles: dict[Informer[Any], Trouble], now: float, *, everything: bool) -> None:
+    def _tell_outage(
+        self, problems: dict[Informer[Any], SyncProblem], now: float, *, everything: bool
+    ) -> None:
         outage = (
-            bool(troubles)
+            bool(problems)
             and everything
-            and all(found.cause in ("unavailable", "unanswered") for found in troubles.values())
-            and any(found.cause == "unavailable" for found in troubles.values())
+            and all(found.cause in ("unavailable", "unanswered") for found in problems.values())
+            and any(found.cause == "unavailable" for found in problems.values())
         )
         if outage and not self._outage:
-            error = next(found.error for found in troubles.values() if found.cause == "unavailable")
+            error = next(found.error for found in problems.values() if found.cause == "unavailable")
             advice = "check its address, the network, and the certificate authority of the kubeconfig; nothing is lost"
             self._log.warning("The API server does not respond; waiting for it", error=error, advice=advice)
             if self._cluster:
@@ -221,7 +223,7 @@ class Kinds:
             self._quiet_until = now + RECOVERY
         self._outage = outage
 
-    def _tell(self, informer: Informer[Any], found: Trouble, now: float) -> None:
+    def _tell(self, informer: Informer[Any], found: SyncProblem, now: float) -> None:
         if self._outage:
             return
         if found.cause in ("unanswered", "unavailable") and (

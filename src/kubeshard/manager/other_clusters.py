@@ -27,7 +27,7 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.client.loading import read_config
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
-from kubeshard.controller.syncing import Trouble, trouble
+from kubeshard.controller.syncing import SyncProblem, sync_problem
 from kubeshard.core.clusters import HOME, check_cluster_name, named
 from kubeshard.manager.controllers import Controllers
 from kubeshard.manager.debug import ClusterView
@@ -234,7 +234,7 @@ class OtherClusters(Collector):
     def notes(self) -> Iterator[str]:
         """What does not work, for the details of readiness."""
         for cluster in self._clusters.values():
-            if found := cluster.trouble():
+            if found := cluster.problem():
                 yield f"cluster {cluster.name} cannot be read ({found.cause})"
             yield from cluster.kinds.notes()
 
@@ -247,7 +247,7 @@ class OtherClusters(Collector):
     def collect(self) -> Iterator[Metric]:
         up = gauge("kubeshard_cluster_up")
         for cluster in self._clusters.values():
-            up.add_metric((cluster.name,), float(cluster.trouble() is None))
+            up.add_metric((cluster.name,), float(cluster.problem() is None))
         yield up
 
 
@@ -272,17 +272,17 @@ class _OtherCluster:
             await stack.enter_async_context(self.cache.running())
             await self.kinds.run()
 
-    def trouble(self) -> Trouble | None:
+    def problem(self) -> SyncProblem | None:
         """Why the cluster cannot be read, or None."""
         now = self._client.world.clock.monotonic()
-        found = [trouble(each, now) for each in self.cache.informers]
+        found = [sync_problem(each, now) for each in self.cache.informers]
         silent = [each for each in found if each is not None and each.cause in SILENT]
         if not silent or len(silent) < len(found):
             return None
         return max(silent, key=lambda each: each.error is not None)
 
     def view(self) -> ClusterView:
-        found = self.trouble()
+        found = self.problem()
         error = "" if found is None or found.error is None else error_line(found.error)
         return ClusterView(
             name=self.name,

@@ -35,7 +35,7 @@ from kubeshard.cache.stats import PATIENCE_FOR_LOGS
 from kubeshard.client.client import Client
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import EventSink
-from kubeshard.controller.syncing import is_served, trouble, until_filled
+from kubeshard.controller.syncing import is_served, sync_problem, until_filled
 from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, LabelSelector
@@ -233,7 +233,7 @@ class _RingSource:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PATIENCE_FOR_LOGS):
                     await until_filled([informer])
-            found = trouble(informer, now())
+            found = sync_problem(informer, now())
             if found and found.cause != "not served" and notices.due(self.name, found.cause):
                 _log.warning(
                     "Cannot read the ControllerRing; this instance does not assign objects until it can",
