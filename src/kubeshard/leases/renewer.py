@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal, Protocol, assert_never, get_args
 
 from kubeshard.client.client import Client
@@ -44,6 +44,7 @@ from kubeshard.leases.state_machine import (
 )
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import error_line, get_logger
+from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.thread import LoopRunner
 from kubeshard.runtime.watchdog import EXIT_CODE, Watchdog
@@ -278,9 +279,7 @@ class LeaseRenewer:
             self._metrics.not_renewed(self._claim.name, "unfit")
         if machine.holds:
             seconds = min(seconds, LONGEST_SLEEP)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(seconds, _SHORTEST_SLEEP)):
-                await self._news.wait()
+        await set_within(self._news, max(seconds, _SHORTEST_SLEEP))
         self._news.clear()
 
     async def _watch(self, client: Client) -> None:
@@ -404,10 +403,7 @@ class LeaseRenewer:
         stopped.
         """
         assert self._end is not None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._end - self._clock.boottime()):
-                await self._left.wait()
-        if not self._left.is_set():
+        if not await set_within(self._left, self._end - self._clock.boottime()):
             self._watchdog.bite()
 
 

@@ -18,6 +18,7 @@ from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.manager.controllers import Controllers
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import set_within
 
 DEBOUNCE = 0.5
 SETTLED = 5.0
@@ -56,7 +57,7 @@ class DynamicControllers:
                 while True:
                     self._changed.clear()
                     pause = PERIOD if await self._discover(removing) else RETRY
-                    if await _within(pause, self._changed):
+                    if await set_within(self._changed, pause):
                         await asyncio.sleep(DEBOUNCE)
                         await self._discover(removing)
                         await asyncio.sleep(SETTLED)
@@ -113,15 +114,6 @@ def is_unknown(known: Kind, served: Kind | None, silent: Collection[str]) -> boo
     if f"{known.group}/{known.version}" in silent:
         return True
     return served is None and any(place.partition("/")[0] == known.group for place in silent)
-
-
-async def _within(seconds: float, event: asyncio.Event) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
 
 
 def split(controllers: Sequence[Any]) -> tuple[list[Any], list[EveryKind]]:

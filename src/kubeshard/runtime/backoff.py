@@ -1,6 +1,6 @@
-"""Computes how long to wait before the next attempt to list or watch.
+"""Computes how long to wait before the next attempt of anything that is repeated until it succeeds.
 
-The wait grows, is jittered, and is reset after a quiet time.
+The wait grows, is jittered, and is reset after a quiet time. Retries of many keys have limiters (`workqueue.limits`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ class BackoffPolicy(NamedTuple):
 
 
 class Backoff:
-    """Counts failures of one list/watch. Not a timer: it only says how long to wait."""
+    """Counts failures of one thing. Not a timer: it only says how long to wait. Without jitter it needs no `rng`."""
 
-    def __init__(self, policy: BackoffPolicy, rng: Rng) -> None:
+    def __init__(self, policy: BackoffPolicy, rng: Rng | None = None) -> None:
+        if rng is None and policy.jitter:
+            raise ValueError(f"a jitter of {policy.jitter} needs randomness")
         self._policy = policy
         self._rng = rng
         self._base = policy.initial
@@ -39,4 +41,8 @@ class Backoff:
         self._last = now
         base = self._base
         self._base = min(base * policy.factor, policy.cap)
-        return base + self._rng.uniform(0.0, base * policy.jitter)
+        return base + (self._rng.uniform(0.0, base * policy.jitter) if self._rng else 0.0)
+
+    def reset(self) -> None:
+        """The next failure counts as the first."""
+        self._base = self._policy.initial

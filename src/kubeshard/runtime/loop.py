@@ -1,5 +1,5 @@
 """The event loop of a program - uvloop if it is installed (the extra `speed`), else asyncio's - and a
-watch that reports what blocks it; and whether a task is being cancelled.
+watch that reports what blocks it; whether a task is being cancelled; and waiting with a limit.
 
 A blocked loop cannot report that itself, and a stack trace taken later shows something else. A thread checks a few
 times a second how late the loop is, and logs one line per blockage: the running task's name and its stack. It
@@ -13,6 +13,7 @@ continues, with the task that runs at that moment).
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import threading
 import traceback
@@ -38,6 +39,18 @@ def being_cancelled() -> bool:
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Waits until the event is set, so many seconds at most (None or infinity: without a limit). Returns whether it
+    is.
+    """
+    try:
+        async with asyncio.timeout(None if seconds == math.inf else seconds):
+            await event.wait()
+    except TimeoutError:
+        return event.is_set()  # it may have been set at the same moment
+    return True
 
 
 FRAMES = 4

@@ -47,7 +47,7 @@ from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.rights import RightLost, holding
 from kubeshard.manager.runnable import Stop, WorkGroup
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import being_cancelled
+from kubeshard.runtime.loop import being_cancelled, set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import Assignments, assignments
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
@@ -293,9 +293,7 @@ class _Assigning:
                     while True:
                         self._news.clear()
                         wait = min(map(self._sync, self._rings), default=math.inf)
-                        with suppress(TimeoutError):
-                            async with asyncio.timeout(wait if wait < math.inf else None):
-                                await self._news.wait()
+                        await set_within(self._news, wait)
         finally:
             self._rings.listen(None)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupResource
+from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
@@ -184,11 +185,7 @@ class ResourceSync:
 
     async def changed(self, within: float | None = None) -> None:
         """Waits for `notify`, so many seconds at most."""
-        try:
-            async with asyncio.timeout(within):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+        await set_within(self._changed, within)
 
     def begin(self, priority: ScanPriority, now: float) -> None:
         self.began[priority] = now

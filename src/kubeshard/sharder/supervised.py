@@ -10,15 +10,16 @@ server are the work's own concern: it knows what they mean, and says so in one l
 
 from __future__ import annotations
 
+import math
 from asyncio import sleep
 from collections.abc import Awaitable, Callable
 
+from kubeshard.runtime.backoff import Backoff, BackoffPolicy
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 
-FIRST, LONGEST = 1.0, 10.0
-"""Seconds until the work starts again."""
+RESTARTS = BackoffPolicy(initial=1.0, cap=10.0, jitter=0.0, reset_after=math.inf)
 STEADY = 60.0
 """Seconds without a crash after which the next one counts as the first."""
 LOGGED_EVERY = 600.0
@@ -35,13 +36,16 @@ async def supervised(
     **fields: object,
 ) -> None:
     """Runs `work` until it returns, see the module. `crashed` counts; `part` and `fields` are for the log."""
-    pause, notices = FIRST / 2, Notices(clock, every=LOGGED_EVERY)
+    backoff, notices = Backoff(RESTARTS), Notices(clock, every=LOGGED_EVERY)
     while True:
         began = clock.monotonic()
         try:
             return await work()
         except Exception as error:
-            pause = FIRST if clock.monotonic() - began >= STEADY else min(2 * pause, LONGEST)
+            now = clock.monotonic()
+            if now - began >= STEADY:
+                backoff.reset()
+            pause = backoff.failed(now)
             crashed()
             if (before := notices.held_back(part, _place(error))) is not None:
                 tell_crash(error, part, again_in=pause, crashes_before=before, **fields)

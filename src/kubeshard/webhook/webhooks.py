@@ -31,6 +31,7 @@ from kubeshard.core.errors import ConfigurationError, Invalid, KubeshardError, N
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.webhook.app import Routes
 from kubeshard.webhook.certificates import CertificateSource
@@ -230,11 +231,7 @@ class Webhooks:
                 if notices.due("registering", str(error)):
                     _LOG.warning("Cannot register the webhooks yet; trying again", error=error)
                 pause = RETRIED_AFTER
-            try:
-                async with asyncio.timeout(pause * rng.uniform(0.9, 1.1)):
-                    await changed.wait()
-            except TimeoutError:
-                continue
+            await set_within(changed, pause * rng.uniform(0.9, 1.1))
 
     async def _registered(self, client: Client, ca_bundle: str, namespace: str | None) -> None:
         writer = client.with_field_manager(f"{self.name}-webhooks")
