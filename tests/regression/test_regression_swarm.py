@@ -1,28 +1,36 @@
 """A few minutes of the swarm: one shard at a time works on an object, and in the end every object has an owner."""
 
+from pathlib import Path
+
 import pytest
 from tiers import further
 
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.core import GroupKind, Key
-from kubeshard.simulation import swarm
+from kubeshard.core.errors import ConfigurationError
+from kubeshard.simulation.faults import KINDS
+from kubeshard.simulation.measures import MEASURES, Measure, measures_named, switched_off
+from kubeshard.simulation.running import drawn, explore, play
+from kubeshard.simulation.script import Script, shrunk
 
 pytestmark = pytest.mark.regression
+
+NOTICED = ["fence", "watchdog", "tombstone", "idle before acknowledgement"]
 
 
 @pytest.mark.parametrize("seed", [1, *further(2, 3)])
 def test_one_shard_at_a_time_works_on_an_object_and_all_are_owned_after_random_faults(seed: int) -> None:
-    outcome = swarm.run(seed, minutes=3, count=20)
-    assert outcome.counts["writes"] > 50
-    assert outcome.breaks == []
+    result = explore(seed, 3, objects=20)
+    assert result.counts["writes"] > 50
+    assert result.breaks == []
 
 
 @pytest.mark.parametrize("sharder", ["in-manager", "both"])
 @pytest.mark.parametrize("seed", [1, *further(2)])
 def test_the_same_holds_where_an_elected_shard_is_the_sharder(seed: int, sharder: str) -> None:
-    outcome = swarm.run(seed, minutes=3, count=20, sharder=sharder)
-    assert outcome.counts["writes"] > 50
-    assert outcome.breaks == []
+    result = explore(seed, 3, objects=20, sharder=sharder)
+    assert result.counts["writes"] > 50
+    assert result.breaks == []
 
 
 def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_them(
@@ -32,5 +40,56 @@ def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_
         pass
 
     monkeypatch.setattr(InFlight, "idle", at_once)
-    outcome = swarm.run(4, minutes=2, kinds=["scale", "drain", "kill"], count=20)
-    assert [line for line in outcome.breaks if "work on" in line]
+    result = explore(4, 2, ["scale", "drain", "kill"], objects=20)
+    assert [line for line in result.breaks if "work on" in line]
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.name)
+def test_every_measure_can_be_switched_off_and_is_there_again_afterwards(measure: Measure) -> None:
+    before = [vars(owner)[attribute] for owner, attribute, _ in measure.off]
+    with switched_off([measure.name]):
+        assert all(vars(owner)[attribute] is replacement for owner, attribute, replacement in measure.off)
+    assert [vars(owner)[attribute] for owner, attribute, _ in measure.off] == before
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", NOTICED)
+def test_the_absence_of_a_measure_is_noticed(name: str) -> None:
+    (measure,) = measures_named([name])
+    noticed = (
+        explore(seed, 10, measure.faults, calm=0.7, sharder=measure.sharder, without=(name,))
+        for seed in range(601, 605)
+    )
+    assert any(result.broken[measure.oracle] for result in noticed)
+
+
+def test_a_script_plays_alike_again_from_a_file(tmp_path: Path) -> None:
+    script = drawn(Script(seed=602, minutes=3, objects=15, calm=0.7, without=("watchdog",)), ["pause"])
+    result = play(script)
+    assert result.broken["overlap"]
+    script.save(tmp_path / "script.json")
+    assert play(Script.load(tmp_path / "script.json", KINDS)).breaks == result.breaks
+
+
+def test_a_script_shrinks_to_the_faults_that_matter() -> None:
+    script = drawn(Script(seed=1, minutes=10), ["kill", "pause", "cut"])
+    pauses = [fault for fault in script.faults if fault.kind == "pause"][1:3]
+
+    def fails(smaller: Script) -> bool:
+        kept = [fault for fault in smaller.faults if fault.draws in {pause.draws for pause in pauses}]
+        return len(kept) == 2 and kept[0].stretch >= 0.5 and smaller.minutes * 60 > pauses[1].after
+
+    small = shrunk(script, fails)
+    assert [fault.after for fault in small.faults] == [pause.after for pause in pauses]
+    assert [fault.stretch for fault in small.faults] == [0.5, 0.1]
+    assert small.minutes < 10
+
+
+def test_a_file_that_is_no_script_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "script.json"
+    file.write_text('{"seed": 1, "minutes": 1, "faults": [{"after": 1, "kind": "flood", "draws": "1"}]}')
+    with pytest.raises(ConfigurationError, match="faults that do not exist: flood"):
+        Script.load(file, KINDS)
+    file.write_text("{")
+    with pytest.raises(ConfigurationError, match="is no script of a simulation"):
+        Script.load(file, KINDS)

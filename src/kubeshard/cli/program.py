@@ -17,6 +17,7 @@ from kubeshard.cli.release_finalizers import release_finalizers
 from kubeshard.cli.report import report
 from kubeshard.cli.run import run
 from kubeshard.cli.sharder import sharder
+from kubeshard.cli.simulate import simulate
 from kubeshard.cli.types import types_command
 from kubeshard.commands.ending import run_program
 from kubeshard.commands.options import version_option
@@ -51,6 +52,7 @@ for _command in (
     experiment,
     measure,
     report,
+    simulate,
 ):
     cli.add_command(_command)
 

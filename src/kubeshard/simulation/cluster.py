@@ -137,8 +137,11 @@ class _Webhooks:
     def __init__(self) -> None:
         self.apps: dict[str, Any] = {}
         self.reachable = True
+        self.refused = 0
+        """How many calls did not arrive."""
 
     async def call(self, call: WebhookCall) -> WebhookReply:
+        self.refused += not self.reachable
         return await AppCaller(self.apps if self.reachable else {}).call(call)
 
     async def close(self) -> None:

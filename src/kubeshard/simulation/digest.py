@@ -19,7 +19,7 @@ import hashlib
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -27,9 +27,9 @@ from typing import NamedTuple, TextIO
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import TextFormatter
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
-from kubeshard.simulation import swarm
 from kubeshard.simulation.cluster import SimulatedCluster
 from kubeshard.simulation.processes import Network, Process, StreamAround
+from kubeshard.simulation.running import explore
 from kubeshard.simulation.workload import SHARDERS
 
 CALM = 5.0
@@ -132,16 +132,14 @@ def of(
     seed: int,
     minutes: float,
     objects: int,
-    kinds: list[str] | None = None,
+    kinds: Sequence[str] = (),
     calm: float = CALM,
     copy: TextIO | None = None,
     sharder: str = "service",
 ) -> Digest:
     recorder = Recorder(copy)
-    outcome = swarm.run(
-        seed, minutes, kinds, count=objects, calm=calm, sharder=sharder, recording=recorder.recording
-    )
-    for line in outcome.breaks:
+    result = explore(seed, minutes, kinds, recorder.recording, objects=objects, calm=calm, sharder=sharder)
+    for line in result.breaks:
         print(line, file=sys.stderr)
     return recorder.digest
 

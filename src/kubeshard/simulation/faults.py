@@ -1,5 +1,8 @@
-"""Faults, by name. Each is a coroutine that inflicts one fault and returns when it is over, at the
-latest when all faults are (`Weather.over`).
+"""Faults, by name. Each is a coroutine that inflicts one fault and returns when it is over, at the latest when all
+faults are (`Conditions.over`).
+
+A fault draws its victim and its duration from a stream of its own, so a run stays the same up to the point at which a
+fault is left out. It counts its effects: how many processes, requests or objects it really hit.
 """
 
 from __future__ import annotations
@@ -9,16 +12,18 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
 
-from kubeshard.core.builtin import ConfigMap
+from kubeshard.client.client import Client
+from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import AlreadyExists, ApiError
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
+from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import (
     HttpRequest,
     HttpResponse,
@@ -27,39 +32,35 @@ from kubeshard.runtime.transport import (
     TransportTimeout,
 )
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import drain_label
+from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing
 from kubeshard.simulation.oracles import Oracles
 from kubeshard.simulation.processes import Network, Process, StreamAround, Travelling, refusal
+from kubeshard.simulation.script import stream
 from kubeshard.simulation.workload import Workload
 
 LATEST = 40.0
 """The maximum number of seconds by which a write is delayed."""
 
 
-class Weather:
+class Conditions:
     """What the networks of all processes do to requests: the probability of each misfortune, from 0 to 1. `silent`
-    names processes whose watches are stalled; their events are delivered later.
+    names processes whose watches are stalled; their events are delivered later. Each misfortune is drawn from a stream
+    of its own.
     """
 
-    def __init__(self, world: SimulatedCluster, oracles: Oracles, rng: random.Random) -> None:
+    def __init__(self, world: SimulatedCluster, oracles: Oracles, seed: int) -> None:
         self.over = asyncio.Event()
         self.counts = Counter[str]()
         self.throttled = self.failing = self.unavailable = self.lost = self.late = 0.0
         self.silent: dict[str, asyncio.Event] = {}
         self._oracles = oracles
-        self._rng = rng
+        self._streams = {what: stream(seed, what) for what in ("429", "500", "503", "late", "lost", "lands")}
         self._landing: set[asyncio.Task[None]] = set()
         world.connected = self._connected
 
-    async def lasts(self, low: float, high: float) -> None:
-        """Returns after a while, at the latest when all faults are over."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._rng.uniform(low, high)):
-                await self.over.wait()
-
     def _happens(self, what: str, chance: float) -> bool:
-        if not chance or self._rng.random() >= chance:
+        if not chance or self._streams[what].random() >= chance:
             return False
         self.counts[f"happened: {what}"] += 1
         return True
@@ -68,7 +69,7 @@ class Weather:
         async def before(request: HttpRequest) -> HttpResponse | None:
             if self._happens("429", self.throttled):
                 answer = refusal(429, "TooManyRequests")
-                wait = str(self._rng.randint(1, 8))
+                wait = str(self._streams["429"].randint(1, 8))
                 return HttpResponse(429, {**answer.headers, "retry-after": wait}, answer.body)
             if self._happens("500", self.failing):
                 return refusal(500, "InternalError")
@@ -83,7 +84,7 @@ class Weather:
             return None
 
         async def land(request: HttpRequest) -> None:
-            await asyncio.sleep(self._rng.uniform(0.5, LATEST))
+            await asyncio.sleep(self._streams["lands"].uniform(0.5, LATEST))
             self._oracles.arriving(process, request)
             with suppress(TransportError):
                 answer = await network._inner.request(request)
@@ -95,25 +96,66 @@ class Weather:
 
         network.before, network.after = before, after
         network.leaving = self._oracles.sending
-        network.through = lambda request, stream: _Silenced(self, process, network, stream)
+        network.through = lambda request, inner: _Silenced(self, process, network, inner)
 
 
 class _Silenced(StreamAround):
     """A watch that delivers nothing while its process must not hear anything."""
 
-    def __init__(self, weather: Weather, process: Process, network: Network, inner: HttpStream) -> None:
+    def __init__(self, conditions: Conditions, process: Process, network: Network, inner: HttpStream) -> None:
         super().__init__(Travelling(network, inner))
-        self._weather = weather
+        self._conditions = conditions
         self._process = process
 
     async def chunks(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner.chunks():
-            if silence := self._weather.silent.get(self._process.name):
+            if silence := self._conditions.silent.get(self._process.name):
+                self._conditions.counts["happened: silent"] += 1
                 await silence.wait()
             yield chunk
 
 
-Fault = Callable[[Workload, Weather], Coroutine[Any, Any, None]]
+class Injection:
+    """One fault at work: what it may touch, and where it draws from. `stretch`: the factor by which it lasts longer
+    than it draws.
+    """
+
+    def __init__(
+        self, workload: Workload, conditions: Conditions, rng: random.Random, stretch: float = 1.0
+    ) -> None:
+        self.workload = workload
+        self.world = workload.world
+        self.admin = workload.admin
+        self.conditions = conditions
+        self.rng = rng
+        self.effects = 0
+        self._stretch = stretch
+
+    async def lasts(self, low: float, high: float) -> None:
+        """Returns after a while, at the latest when all faults are over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.rng.uniform(low, high) * self._stretch):
+                await self.conditions.over.wait()
+
+    def one(self, prefix: str) -> Process | None:
+        """Returns a live process whose name begins so, if there is one, and counts it as hit."""
+        live = self.workload.live(prefix)
+        self.effects += bool(live)
+        return self.rng.choice(live) if live else None
+
+    def object(self) -> str:
+        """Returns the name of an object."""
+        return f"t{self.rng.randrange(self.workload.count)}"
+
+    @asynccontextmanager
+    async def happening(self, *what: str) -> AsyncIterator[None]:
+        """Counts as effects how often this happened to requests during the block."""
+        before = sum(self.conditions.counts[f"happened: {each}"] for each in what)
+        yield
+        self.effects += sum(self.conditions.counts[f"happened: {each}"] for each in what) - before
+
+
+Fault = Callable[[Injection], Coroutine[Any, Any, None]]
 KINDS: dict[str, Fault] = {}
 
 
@@ -122,260 +164,310 @@ def fault(function: Fault) -> Fault:
     return function
 
 
-def one(workload: Workload, prefix: str) -> Process | None:
-    live = workload.live(prefix)
-    return workload.rng.choice(live) if live else None
-
-
 def name_of(process: Process) -> str:
     return process.name.split("~")[0]
 
 
 @fault
-async def kill(workload: Workload, weather: Weather) -> None:
-    if process := one(workload, "s"):
+async def kill(on: Injection) -> None:
+    if process := on.one("s"):
         process.kill()
 
 
 @fault
-async def replace(workload: Workload, weather: Weather) -> None:
+async def replace(on: Injection) -> None:
     """A shard dies, and one with another name takes its place."""
-    if process := one(workload, "s"):
+    if process := on.one("s"):
         name = name_of(process)
         process.kill()
-        if name in workload.names:
-            workload.names[workload.names.index(name)] = f"s{int(name[1:]) + 10}"
+        if name in on.workload.names:
+            on.workload.names[on.workload.names.index(name)] = f"s{int(name[1:]) + 10}"
 
 
 @fault
-async def restart(workload: Workload, weather: Weather) -> None:
+async def restart(on: Injection) -> None:
     """A shard dies and is restarted at once."""
-    if process := one(workload, "s"):
+    if process := on.one("s"):
         process.kill()
-        workload.start(name_of(process))
+        on.workload.start(name_of(process))
 
 
 @fault
-async def twin(workload: Workload, weather: Weather) -> None:
+async def twin(on: Injection) -> None:
     """A second process starts under the name of a running one."""
-    if process := one(workload, "s"):
-        workload.start(name_of(process))
+    if process := on.one("s"):
+        on.workload.start(name_of(process))
 
 
 @fault
-async def terminate(workload: Workload, weather: Weather) -> None:
-    if process := one(workload, "s"):
+async def terminate(on: Injection) -> None:
+    if process := on.one("s"):
         assert process.manager is not None
         process.manager.stop()
 
 
 @fault
-async def scale(workload: Workload, weather: Weather) -> None:
+async def scale(on: Injection) -> None:
     """The number of shards is increased by one, and decreased the next time."""
-    if "s9" in workload.names:
-        workload.names.remove("s9")
-        for process in workload.live("s9~"):
+    if "s9" in on.workload.names:
+        on.workload.names.remove("s9")
+        for process in on.workload.live("s9~"):
             assert process.manager is not None
             process.manager.stop()
     else:
-        workload.names.append("s9")
+        on.workload.names.append("s9")
+    on.effects += 1
 
 
-async def _paused(process: Process | None, weather: Weather, longest: float) -> None:
+async def _paused(on: Injection, process: Process | None) -> None:
     if process:
         process.pause()
-        await weather.lasts(0.1, longest)
+        await on.lasts(0.1, 60)
         process.resume()
 
 
 @fault
-async def pause(workload: Workload, weather: Weather) -> None:
-    await _paused(one(workload, "s"), weather, 25)
+async def pause(on: Injection) -> None:
+    await _paused(on, on.one("s"))
 
 
 @fault
-async def sharder_pause(workload: Workload, weather: Weather) -> None:
-    await _paused(one(workload, "x"), weather, 60)
+async def sharder_pause(on: Injection) -> None:
+    await _paused(on, on.one("x"))
 
 
-async def _cut(process: Process | None, weather: Weather) -> None:
+@fault
+async def block(on: Injection) -> None:
+    """The main loop of a shard is blocked; the thread that renews its Lease goes on."""
+    if process := on.one("s"):
+        process.block()
+        await on.lasts(0.1, 60)
+        process.resume()
+
+
+async def _cut(on: Injection, process: Process | None) -> None:
     if process:
         process.cut_off()
-        await weather.lasts(3, 50)
+        await on.lasts(3, 50)
         process.cut_off(down=False)
 
 
 @fault
-async def cut(workload: Workload, weather: Weather) -> None:
-    await _cut(one(workload, "s"), weather)
+async def cut(on: Injection) -> None:
+    await _cut(on, on.one("s"))
 
 
 @fault
-async def sharder_cut(workload: Workload, weather: Weather) -> None:
-    await _cut(one(workload, "x"), weather)
+async def sharder_cut(on: Injection) -> None:
+    await _cut(on, on.one("x"))
 
 
 @fault
-async def sharder_kill(workload: Workload, weather: Weather) -> None:
-    if process := one(workload, "x"):
+async def sharder_kill(on: Injection) -> None:
+    if process := on.one("x"):
         process.kill()
 
 
 @fault
-async def throttled(workload: Workload, weather: Weather) -> None:
-    weather.throttled = 0.5
-    await weather.lasts(5, 40)
-    weather.throttled = 0.0
+async def throttled(on: Injection) -> None:
+    on.conditions.throttled = 0.5
+    async with on.happening("429"):
+        await on.lasts(5, 40)
+    on.conditions.throttled = 0.0
 
 
 @fault
-async def failing(workload: Workload, weather: Weather) -> None:
-    weather.failing = weather.unavailable = 0.2
-    await weather.lasts(5, 40)
-    weather.failing = weather.unavailable = 0.0
+async def failing(on: Injection) -> None:
+    on.conditions.failing = on.conditions.unavailable = 0.2
+    async with on.happening("500", "503"):
+        await on.lasts(5, 40)
+    on.conditions.failing = on.conditions.unavailable = 0.0
 
 
 @fault
-async def lost(workload: Workload, weather: Weather) -> None:
+async def lost(on: Injection) -> None:
     """Writes take effect, but their responses are lost."""
-    weather.lost = 0.3
-    await weather.lasts(5, 40)
-    weather.lost = 0.0
+    on.conditions.lost = 0.3
+    async with on.happening("lost"):
+        await on.lasts(5, 40)
+    on.conditions.lost = 0.0
 
 
 @fault
-async def late(workload: Workload, weather: Weather) -> None:
+async def late(on: Injection) -> None:
     """Writes get no response, and take effect later."""
-    weather.late = 0.2
-    await weather.lasts(5, 40)
-    weather.late = 0.0
+    on.conditions.late = 0.2
+    async with on.happening("late"):
+        await on.lasts(5, 40)
+    on.conditions.late = 0.0
 
 
 @fault
-async def watches_cut(workload: Workload, weather: Weather) -> None:
-    for process in workload.live(""):
+async def watches_cut(on: Injection) -> None:
+    for process in on.workload.live(""):
         for network in process.networks:
             network.abort()
+        on.effects += 1
 
 
 @fault
-async def watches_silent(workload: Workload, weather: Weather) -> None:
-    if process := one(workload, workload.rng.choice("ssx")):
-        silence = weather.silent[process.name] = asyncio.Event()
-        await weather.lasts(3, 80)
+async def watches_silent(on: Injection) -> None:
+    live = on.workload.live(on.rng.choice("ssx"))
+    if process := on.rng.choice(live) if live else None:
+        silence = on.conditions.silent[process.name] = asyncio.Event()
+        async with on.happening("silent"):
+            await on.lasts(3, 80)
         silence.set()
-        weather.silent.pop(process.name, None)
+        on.conditions.silent.pop(process.name, None)
 
 
 @fault
-async def compaction(workload: Workload, weather: Weather) -> None:
-    workload.world.server.store.compact()
+async def compaction(on: Injection) -> None:
+    on.world.server.store.compact()
+    on.effects += 1
 
 
 @fault
-async def restore(workload: Workload, weather: Weather) -> None:
+async def restore(on: Injection) -> None:
     """etcd is restored to an earlier state."""
-    back = workload.world.backup()
-    await weather.lasts(5, 60)
-    workload.oracles.restored()
+    store, back = on.world.server.store, on.world.backup()
+    revision = store.revision
+    await on.lasts(5, 60)
+    on.effects += store.revision - revision
+    on.workload.oracles.restored()
     back()
 
 
 @fault
-async def webhook(workload: Workload, weather: Weather) -> None:
+async def webhook(on: Injection) -> None:
     """The API server cannot reach the webhook."""
-    workload.world.caller.reachable = False
-    await weather.lasts(1, 40)
-    workload.world.caller.reachable = True
+    caller = on.world.caller
+    caller.reachable, before = False, caller.refused
+    await on.lasts(1, 40)
+    caller.reachable = True
+    on.effects += caller.refused - before
 
 
 @fault
-async def lease(workload: Workload, weather: Weather) -> None:
+async def lease(on: Injection) -> None:
     """A user deletes a shard's Lease."""
-    if process := one(workload, "s"):
+    if process := on.one("s"):
         target = f"/apis/coordination.k8s.io/v1/namespaces/ops/leases/{name_of(process)}"
-        with suppress(Exception):
-            await workload.admin.raw("DELETE", target)
+        with suppress(ApiError):
+            await on.admin.raw("DELETE", target)
 
 
 @fault
-async def skew(workload: Workload, weather: Weather) -> None:
-    for process in workload.rng.sample(workload.live(""), min(2, len(workload.live("")))):
-        process.clock.skew = workload.rng.uniform(-7200, 7200)
+async def phantom(on: Injection) -> None:
+    """A user creates a Lease of a shard that does not exist, and deletes it after a while."""
+    name = f"ghost{on.rng.randrange(3)}"
+    spec = LeaseSpec(
+        holder_identity=name, lease_duration_seconds=15, renew_time=micro_time(on.world.clock.wall())
+    )
+    labels = {RING_LABEL: on.world.ring}
+    with suppress(ApiError):
+        await on.admin.create(
+            Lease(metadata=ObjectMeta(name=name, namespace="ops", labels=labels), spec=spec)
+        )
+        on.effects += 1
+    await on.lasts(1, 60)
+    with suppress(ApiError):
+        await on.admin.delete(Lease, name, "ops")
 
 
 @fault
-async def put_without_labels(workload: Workload, weather: Weather) -> None:
+async def label(on: Injection) -> None:
+    """A user writes the name of another shard, live or not, into the shard label, or takes it away."""
+    key = shard_label(on.world.ring)
+    value = on.rng.choice([*sorted(on.workload.living("s")), "nobody", None])
+    with suppress(ApiError):
+        await on.admin.patch(Thing, on.object(), "team", MergePatch({"metadata": {"labels": {key: value}}}))
+        on.effects += 1
+
+
+@fault
+async def skew(on: Injection) -> None:
+    for process in on.rng.sample(on.workload.live(""), min(2, len(on.workload.live("")))):
+        process.clock.skew = on.rng.uniform(-7200, 7200)
+        on.effects += 1
+
+
+@fault
+async def put_without_labels(on: Injection) -> None:
     """A user replaces objects by versions without labels: up to three that are being drained, or else any one."""
-    for name in sorted(workload.world.draining())[:3] or [f"t{workload.rng.randrange(workload.count)}"]:
+    for name in sorted(on.world.draining())[:3] or [on.object()]:
         path = f"/apis/sim.example/v1/namespaces/team/things/{name}"
         with suppress(ApiError):
-            thing = json.loads((await workload.admin.raw("GET", path)).body)
+            thing = json.loads((await on.admin.raw("GET", path)).body)
             thing["metadata"]["labels"] = {"app": "x"}
-            await workload.admin.raw("PUT", path, json.dumps(thing).encode())
-            workload.outcome.counts["objects put without labels"] += 1
+            await on.admin.raw("PUT", path, json.dumps(thing).encode())
+            on.effects += 1
 
 
 @fault
-async def drain(workload: Workload, weather: Weather) -> None:
+async def drain(on: Injection) -> None:
     """A user sets the drain label."""
-    patch = MergePatch({"metadata": {"labels": {drain_label(workload.world.ring): "true"}}})
-    with suppress(Exception):
-        await workload.admin.patch(Thing, f"t{workload.rng.randrange(workload.count)}", "team", patch)
+    patch = MergePatch({"metadata": {"labels": {drain_label(on.world.ring): "true"}}})
+    with suppress(ApiError):
+        await on.admin.patch(Thing, on.object(), "team", patch)
+        on.effects += 1
 
 
 @fault
-async def recreate(workload: Workload, weather: Weather) -> None:
+async def recreate(on: Injection) -> None:
     """A user deletes objects with their children, and re-creates some of them."""
     for _ in range(3):
-        name = f"t{workload.rng.randrange(workload.count)}"
-        with suppress(Exception):
-            await workload.admin.delete(ConfigMap, f"c-{name}", "team")
-        if workload.rng.random() < 0.5:
-            with suppress(Exception):
-                await workload.admin.delete(Thing, name, "team")
-                await asyncio.sleep(workload.rng.choice((0.0, 2.0)))
-                await workload.admin.create(
-                    Thing(metadata=ObjectMeta(name=name, namespace="team"), spec={"v": 0})
-                )
+        name = on.object()
+        with suppress(ApiError):
+            await on.admin.delete(ConfigMap, f"c-{name}", "team")
+            on.effects += 1
+        if on.rng.random() < 0.5:
+            with suppress(ApiError):
+                await on.admin.delete(Thing, name, "team")
+                await asyncio.sleep(on.rng.choice((0.0, 2.0)))
+                await on.admin.create(Thing(metadata=ObjectMeta(name=name, namespace="team"), spec={"v": 0}))
 
 
-async def _ring(workload: Workload, **spec: object) -> None:
-    with suppress(Exception):
-        ring = await workload.admin.get(ControllerRing, workload.world.ring)
-        await workload.admin.replace(
-            msgspec.structs.replace(ring, spec=msgspec.structs.replace(ring.spec, **spec))
-        )
+async def _ring(admin: Client, name: str, **spec: object) -> bool:
+    """Changes the ring; returns whether that worked."""
+    with suppress(ApiError):
+        ring = await admin.get(ControllerRing, name)
+        await admin.replace(msgspec.structs.replace(ring, spec=msgspec.structs.replace(ring.spec, **spec)))
+        return True
+    return False
 
 
 @fault
-async def ring_without_children(workload: Workload, weather: Weather) -> None:
+async def ring_without_children(on: Injection) -> None:
     """The controlled resources are removed from the ring, and added again."""
-    await _ring(workload, resources=(msgspec.structs.replace(MAIN, controlled_resources=()),))
-    await weather.lasts(1, 30)
-    await _ring(workload, resources=(MAIN,))
+    alone = msgspec.structs.replace(MAIN, controlled_resources=())
+    on.effects += await _ring(on.admin, on.world.ring, resources=(alone,))
+    await on.lasts(1, 30)
+    await _ring(on.admin, on.world.ring, resources=(MAIN,))
 
 
 @fault
-async def ring_without_namespace(workload: Workload, weather: Weather) -> None:
+async def ring_without_namespace(on: Injection) -> None:
     """The ring's selector no longer selects the namespace, for a while."""
-    await _ring(workload, namespace_selector=LabelSelector(match_labels={"nobody": "has"}))
-    await weather.lasts(1, 30)
-    await _ring(workload, namespace_selector=None)
+    nowhere = LabelSelector(match_labels={"nobody": "has"})
+    on.effects += await _ring(on.admin, on.world.ring, namespace_selector=nowhere)
+    await on.lasts(1, 30)
+    await _ring(on.admin, on.world.ring, namespace_selector=None)
 
 
 @fault
-async def ring_anew(workload: Workload, weather: Weather) -> None:
+async def ring_anew(on: Injection) -> None:
     """The ring is deleted and re-created."""
-    with suppress(Exception):
-        await workload.admin.delete(ControllerRing, workload.world.ring)
-    await weather.lasts(0.1, 30)
-    with suppress(Exception):
-        await workload.world.make_ring()
+    with suppress(ApiError):
+        await on.admin.delete(ControllerRing, on.world.ring)
+        on.effects += 1
+    await on.lasts(0.1, 30)
+    with suppress(ApiError):
+        await on.world.make_ring()
 
 
-async def ring_as_it_was(workload: Workload) -> None:
+async def ring_as_it_was(world: SimulatedCluster, admin: Client) -> None:
     """The ring is put back to its proper state, whatever a restore did to it."""
     with suppress(AlreadyExists):
-        await workload.world.make_ring()
-    await _ring(workload, resources=(MAIN,), namespace_selector=None)
+        await world.make_ring()
+    await _ring(admin, world.ring, resources=(MAIN,), namespace_selector=None)

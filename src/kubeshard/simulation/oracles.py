@@ -13,6 +13,7 @@ was deleted and created again a moment ago.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter, deque
 from contextvars import ContextVar
@@ -37,10 +38,13 @@ LANDS_WITHIN = 9.0
 
 
 @dataclass
-class Outcome:
-    """The result of a seed."""
+class SimulationResult:
+    """What happened in a run."""
 
     breaks: list[str] = field(default_factory=list)
+    """When, by which oracle, and what."""
+    broken: Counter[str] = field(default_factory=Counter)
+    """How often which oracle noticed something."""
     counts: Counter[str] = field(default_factory=Counter)
     events: deque[str] = field(default_factory=lambda: deque(maxlen=4000))
     owned_after: float = 0.0
@@ -49,45 +53,61 @@ class Outcome:
 class Oracles:
     """Checks a world for violations of the invariants."""
 
-    def __init__(self, world: SimulatedCluster, outcome: Outcome) -> None:
+    def __init__(self, world: SimulatedCluster, result: SimulationResult) -> None:
         self._world = world
-        self._outcome = outcome
+        self._result = result
         self._sender: ContextVar[tuple[Process, HttpRequest] | None] = ContextVar("sender", default=None)
         self._sent: dict[int, tuple[HttpRequest, float]] = {}
         self._at_work: dict[str, list[str]] = {}
         self._taken: dict[str, float] = {}
         """Objects whose label a user removed, and when."""
+        self._assigned: dict[str, int] = {}
+        """The resourceVersion at which each object got its shard from another one, until a reconcile has begun."""
+        self._last_owner: dict[str, str] = {}
+        self._worked: dict[str, tuple[str, float]] = {}
+        """Which process began to work on each object last, and when."""
         self._restored = -AMNESTY
         self._label = shard_label(world.ring)
         world.observers.append(self._arriving)
         world.server.store.subscribe(self._stored)
 
-    def broken(self, what: str) -> None:
-        self.event(f"BROKEN: {what}")
-        self._outcome.breaks.append(f"{self._world.loop.time():.2f} {what}")
+    def broken(self, oracle: str, what: str) -> None:
+        """Called when something that must hold did not; `oracle` names it."""
+        self.event(f"BROKEN: {oracle}: {what}")
+        self._result.broken[oracle] += 1
+        self._result.breaks.append(f"{self._world.loop.time():.2f} {oracle}: {what}")
 
     def event(self, what: str) -> None:
-        self._outcome.events.append(f"{self._world.loop.time():9.2f} {what}")
+        self._result.events.append(f"{self._world.loop.time():9.2f} {what}")
 
     def restored(self) -> None:
         """Called when etcd has just been restored."""
+        self._assigned.clear()
         self._restored = self._world.loop.time()
 
     def sending(self, request: HttpRequest) -> None:
         self._sent[id(request)] = request, self._world.loop.time()
 
-    def begins(self, process: str, name: str) -> None:
-        """Called when a reconcile of the object begins."""
+    def begins(self, process: str, name: str, version: str) -> None:
+        """Called when a reconcile of the object, as it was at this resourceVersion, begins."""
+        now = self._world.loop.time()
+        assigned = self._assigned.pop(name, 0)
+        if int(version) < assigned and not self._excused(name) and not self._dead(process):
+            self.broken("stale read", f"{process} begins with {name} at {version}, assigned at {assigned}")
+        self._worked[name] = process, now
         at_work = self._at_work.setdefault(name, [])
         self.event(f"{process} begins {name}")
         others = [other for other in at_work if other != process and not self._world.processes[other].dead]
-        if others and not self._world.processes[process].dead and not self._excused(name):
-            self.broken(f"{process} begins with {name}, which {others} work on")
+        if others and not self._dead(process) and not self._excused(name):
+            self.broken("overlap", f"{process} begins with {name}, which {others} work on")
         at_work.append(process)
 
     def ends(self, process: str, name: str) -> None:
         self.event(f"{process} ends {name}")
         self._at_work[name].remove(process)
+
+    def _dead(self, process: str) -> bool:
+        return bool(self._world.processes[process].dead)
 
     def _excused(self, name: str) -> bool:
         since = max(self._restored, self._taken.get(name, -AMNESTY))
@@ -99,6 +119,22 @@ class Oracles:
 
     def _arriving(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         self._sender.set(None if answer else (process, request))
+        if (
+            answer is None
+            and request.method == "POST"
+            and request.target.partition("?")[0].endswith("/configmaps")
+        ):
+            self._judge_create(process, json.loads(request.body or b"{}")["metadata"]["name"])
+
+    def _judge_create(self, process: Process, name: str) -> None:
+        """No shard works on an object without seeing the children that it has already."""
+        store, thing = self._world.server.store, name.removeprefix("c-")
+        main, child = (store.get(THINGS, Key("team", thing)), store.get(CHILDREN, Key("team", name)))
+        if main is None or child is None or self._owner_uid(child) != main["metadata"]["uid"]:
+            return
+        shard = process.name.split("~")[0]
+        if self._owner(main) == shard != self._owner(child) and not self._excused(thing):
+            self.broken("missed child", f"{process.name} creates {name}, which is {self._owner(child)}'s")
 
     def _stored(self, resource: GroupResource) -> None:
         store = self._world.server.store
@@ -109,9 +145,13 @@ class Oracles:
         before, after = self._owner(event.old), self._owner(event.new)
         if resource == THINGS and before != after:
             self.event(f"{event.key.name}: {before or None} -> {after or None}")
-            self._outcome.counts["changes of owners"] += bool(event.old and event.new)
+            if after and after != self._last_owner.get(event.key.name):
+                self._assigned[event.key.name] = store.revision
+            if after:
+                self._last_owner[event.key.name] = after
+            self._result.counts["changes of owners"] += bool(event.old and event.new)
             if sender is None and event.old is not None:
-                self._outcome.counts["taken by users"] += bool(event.new)
+                self._result.counts["taken by users"] += bool(event.new)
                 if after:
                     self._taken[event.key.name] = self._world.loop.time()
         if resource == THINGS and (asked := self._asked(event.new)) != self._asked(event.old):
@@ -122,27 +162,40 @@ class Oracles:
         shard, name = process.name.split("~")[0], event.key.name.removeprefix("c-")
         main = store.get(THINGS, Key("team", name))
         owner = before if resource == THINGS else self._owner(main)
-        self._outcome.counts["writes"] += 1
+        self._result.counts["writes"] += 1
         exchanged = resource == THINGS and before != shard == after and event.old is not None
         if exchanged and self._but_labels(event.old) == self._but_labels(event.new):
-            self._outcome.counts["taken back"] += 1
+            self._result.counts["taken back"] += 1
             return
         if before == after == shard and self._but_drain(event.old) == self._but_drain(event.new):
-            self._outcome.counts["reclaimed"] += 1
+            self._result.counts["reclaimed"] += 1
             return
+        self._judge_sender(process, request, resource, name)
         if owner == shard or (main is None and event.old is None) or self._excused(name):
             return
         if main is not None and event.old is None and self._owner_uid(event.new) != main["metadata"]["uid"]:
-            self._outcome.counts["children of deleted objects"] += 1
+            self._result.counts["children of deleted objects"] += 1
             return
         _, sent = self._sent.get(id(request), (request, self._world.loop.time()))
         late = self._world.loop.time() - sent > (request.timeout or 0.0) + LANDS_WITHIN
         if resource == CHILDREN and late:
-            self._outcome.counts["late creates" if event.old is None else "late updates of children"] += 1
+            self._result.counts["late creates" if event.old is None else "late updates of children"] += 1
         elif main is not None:
             self.broken(
-                f"{process.name} wrote {resource} {event.key.name} of {owner or None}: {request.method}"
+                "stale write",
+                f"{process.name} wrote {resource} {event.key.name} of {owner or None}: {request.method}",
             )
+
+    def _judge_sender(
+        self, process: Process, request: HttpRequest, resource: GroupResource, name: str
+    ) -> None:
+        """No write of a dead process to an object lands after its successor of the same name has begun with it."""
+        latest, began = self._worked.get(name, (process.name, 0.0))
+        _, sent = self._sent.get(id(request), (request, self._world.loop.time()))
+        same_shard = latest.split("~")[0] == process.name.split("~")[0]
+        late = resource == THINGS and latest != process.name and same_shard and sent < began
+        if late and not self._excused(name):
+            self.broken("former process", f"{process.name} wrote {name} after {latest} began with it")
 
     def _owner_uid(self, child: Any) -> str:
         return next((each["uid"] for each in child["metadata"].get("ownerReferences", ())), "")
@@ -178,4 +231,4 @@ class Crashes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info:
-            self._oracles.broken(f"{record.getMessage()}: {record.exc_info[1]!r}")
+            self._oracles.broken("crash", f"{record.getMessage()}: {record.exc_info[1]!r}")

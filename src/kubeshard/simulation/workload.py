@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from contextlib import suppress
 
@@ -17,8 +16,9 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing
-from kubeshard.simulation.oracles import Oracles, Outcome
+from kubeshard.simulation.oracles import Oracles, SimulationResult
 from kubeshard.simulation.processes import Process
+from kubeshard.simulation.script import Script, stream
 
 OWNED_WITHIN = 60.0
 SETTLED_WITHIN = 120.0
@@ -36,7 +36,7 @@ class Work(Reconciler[Thing]):
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
         name, value = obj.metadata.name, str(obj.spec.get("v", 0))
-        self._oracles.begins(self._process, name)
+        self._oracles.begins(self._process, name, obj.metadata.resource_version)
         try:
             if self._world.rng.uniform(0, 1) < 0.3:
                 await asyncio.sleep(self._world.rng.uniform(0.01, 4.0))
@@ -51,7 +51,7 @@ class Work(Reconciler[Thing]):
         return None
 
 
-class Look(Reconciler[Thing]):
+class Watching(Reconciler[Thing]):
     """A second controller of the kind, which works on objects at the same time as the first."""
 
     def __init__(self, world: SimulatedCluster, oracles: Oracles, process: str) -> None:
@@ -60,7 +60,7 @@ class Look(Reconciler[Thing]):
         self._process = process
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
-        self._oracles.begins(self._process, obj.metadata.name)
+        self._oracles.begins(self._process, obj.metadata.name, obj.metadata.resource_version)
         try:
             await asyncio.sleep(self._world.rng.uniform(0.0, 2.0))
         finally:
@@ -74,24 +74,18 @@ class Workload:
     """
 
     def __init__(
-        self,
-        world: SimulatedCluster,
-        oracles: Oracles,
-        outcome: Outcome,
-        rng: random.Random,
-        count: int,
-        calm: float,
-        sharder: str,
+        self, world: SimulatedCluster, oracles: Oracles, result: SimulationResult, script: Script
     ) -> None:
         self.world = world
         self.oracles = oracles
-        self.outcome = outcome
-        self.rng = rng
-        self.count = count
-        self.calm = calm
+        self.result = result
+        self.count = script.objects
+        self._calm = script.calm
+        self._respawns = stream(script.seed, "respawn")
+        self._changes = stream(script.seed, "changes")
         self.names = ["s0", "s1", "s2"]
-        self.sharders = SHARDERS[sharder]
-        self.mode = "shard" if sharder == "service" else "both"
+        self.sharders = SHARDERS[script.sharder]
+        self.mode = "shard" if script.sharder == "service" else "both"
         self.admin = world.admin()
         self._started = Counter[str]()
         self._judged: set[str] = set()
@@ -105,8 +99,8 @@ class Workload:
             self.world.sharder(process)
         else:
             work = Work(self.world, self.oracles, process)
-            look = Look(self.world, self.oracles, process)
-            second = Controller(name="look", reconciler=look, primary=Thing, workers=4)
+            second_reconciler = Watching(self.world, self.oracles, process)
+            second = Controller(name="second", reconciler=second_reconciler, primary=Thing, workers=4)
             sharding = {"mode": self.mode}
             self.world.shard(name, work, process=process, workers=8, controllers=[second], sharding=sharding)
 
@@ -121,18 +115,18 @@ class Workload:
             await asyncio.sleep(1)
             living = self.living("")
             for name in [*self.names, *self.sharders]:
-                if name not in living and self.rng.random() < 0.3:
+                if name not in living and self._respawns.random() < 0.3:
                     self.start(name)
             for process in self.world.processes.values():
                 if process.dead and process.name not in self._judged:
                     self._judged.add(process.name)
                     self.oracles.event(f"{process.name} {process.dead}")
-                    self.outcome.counts[f"ends: {process.dead.split('(')[0]}"] += 1
+                    self.result.counts[f"ends: {process.dead.split('(')[0]}"] += 1
 
     async def churn(self) -> None:
         for value in range(1, 1_000_000):
-            await asyncio.sleep(self.calm * self.rng.uniform(0.2, 3))
-            name = f"t{self.rng.randrange(self.count)}"
+            await asyncio.sleep(self._calm * self._changes.uniform(0.2, 3))
+            name = f"t{self._changes.randrange(self.count)}"
             with suppress(Exception):
                 await self.admin.patch(Thing, name, "team", MergePatch({"spec": {"v": value}}))
 
@@ -173,12 +167,14 @@ class Workload:
         began = self.world.loop.time()
         while self.unowned() or self.world.draining() or (self.sharders and not self.living("x")):
             if self.world.loop.time() - began > OWNED_WITHIN:
-                self.oracles.broken(f"not owned: {self.unowned()}, draining: {sorted(self.world.draining())}")
+                self.oracles.broken(
+                    "not owned", f"{self.unowned()}, draining: {sorted(self.world.draining())}"
+                )
                 break
             await asyncio.sleep(0.5)
-        self.outcome.owned_after = self.world.loop.time() - began
+        self.result.owned_after = self.world.loop.time() - began
         while self.unsettled():
             if self.world.loop.time() - began > SETTLED_WITHIN:
-                self.oracles.broken(f"not settled: {self.unsettled()[:5]}")
+                self.oracles.broken("not settled", f"{self.unsettled()[:5]}")
                 break
             await asyncio.sleep(1)

@@ -1,0 +1,94 @@
+"""Plays a script: shards and sharders work while everything around them fails, and the oracles watch.
+
+60 s after the last fault every object must be owned by a live shard, and none may be being drained; soon after, each
+object and its child must be on the shard that the ring chooses, and the last change of its spec must have been seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import msgspec
+
+from kubeshard.simulation.cluster import SimulatedCluster, simulate
+from kubeshard.simulation.faults import KINDS, Conditions, Injection, ring_as_it_was
+from kubeshard.simulation.measures import switched_off
+from kubeshard.simulation.oracles import Crashes, Oracles, SimulationResult
+from kubeshard.simulation.script import Script, TimedFault, stream
+from kubeshard.simulation.workload import Workload
+
+Recording = Callable[[SimulatedCluster], AbstractContextManager[None]]
+
+
+def drawn(script: Script, kinds: Sequence[str] = ()) -> Script:
+    """Returns the script with faults of these kinds, by default of all, at random times."""
+    times, choices = stream(script.seed, "times"), stream(script.seed, "kinds")
+    names, after, faults = sorted(kinds or KINDS), 0.0, list[TimedFault]()
+    while (after := round(after + script.calm * times.uniform(1, 20), 3)) < script.minutes * 60:
+        faults.append(TimedFault(after, choices.choice(names), f"{script.seed}/{len(faults)}"))
+    return msgspec.structs.replace(script, faults=tuple(faults))
+
+
+def play(script: Script, recording: Recording = lambda cluster: nullcontext()) -> SimulationResult:
+    """Runs the script on virtual time."""
+    result = SimulationResult()
+
+    async def scene() -> None:
+        async with SimulatedCluster(seed=script.seed, latency=(0.001, 0.03)) as cluster:
+            oracles = Oracles(cluster, result)
+            workload = Workload(cluster, oracles, result, script)
+            with recording(cluster):
+                await _play(script, workload, Conditions(cluster, oracles, script.seed))
+
+    with switched_off(script.without):
+        simulate(scene)
+    return result
+
+
+def explore(
+    seed: int,
+    minutes: float,
+    kinds: Sequence[str] = (),
+    recording: Recording = lambda cluster: nullcontext(),
+    **options: object,
+) -> SimulationResult:
+    """Plays a script of random faults; `options` are those of `Script`."""
+    script = msgspec.convert({"seed": seed, "minutes": minutes, **options}, Script)
+    return play(drawn(script, kinds), recording)
+
+
+async def _play(script: Script, workload: Workload, conditions: Conditions) -> None:
+    loop, oracles, counts = workload.world.loop, workload.oracles, workload.result.counts
+    crashes = Crashes(oracles)
+    logging.getLogger().addHandler(crashes)
+    await workload.begin()
+    began = loop.time()
+    respawning = asyncio.create_task(workload.respawn(), name="respawn")
+    churning = asyncio.create_task(workload.churn(), name="churn")
+
+    async def inflict(fault: TimedFault) -> None:
+        injection = Injection(workload, conditions, stream(fault.draws), fault.stretch)
+        await KINDS[fault.kind](injection)
+        counts[f"effects: {fault.kind}"] += injection.effects
+
+    inflicted: list[asyncio.Task[None]] = []
+    try:
+        for fault in script.faults:
+            await asyncio.sleep(began + fault.after - loop.time())
+            counts[f"fault: {fault.kind}"] += 1
+            oracles.event(f"fault: {fault.kind}")
+            inflicted.append(asyncio.create_task(inflict(fault), name=fault.kind))
+        await asyncio.sleep(began + script.minutes * 60 - loop.time())
+        conditions.over.set()
+        await asyncio.gather(*inflicted)
+        churning.cancel()
+        await ring_as_it_was(workload.world, workload.admin)
+        await workload.end()
+    finally:
+        respawning.cancel()
+        churning.cancel()
+        logging.getLogger().removeHandler(crashes)
+        counts.update(conditions.counts)

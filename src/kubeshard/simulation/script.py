@@ -1,0 +1,102 @@
+"""What goes wrong in a simulation, as data: it can be written to a file, replayed and shrunk."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from kubeshard.core.errors import ConfigurationError
+
+Sharder = Literal["service", "in-manager", "both"]
+
+
+def stream(*of: object) -> random.Random:
+    """Returns a stream of random numbers of its own for each purpose."""
+    return random.Random("/".join(map(str, of)))  # noqa: S311 - repeatable, not secret
+
+
+class TimedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`after`: seconds after the first objects were there. `draws`: where it draws its victim and its duration from.
+    `stretch`: the factor by which it lasts longer than it draws.
+    """
+
+    after: float
+    kind: str
+    draws: str
+    stretch: float = 1.0
+
+
+class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A run: the same script gives the same run, event by event, with the same version of kubeshard. `calm`: the factor
+    by which changes of an object are further apart than usual. `without`: measures that are switched off.
+    """
+
+    seed: int
+    minutes: float
+    objects: int = 30
+    calm: float = 1.0
+    sharder: Sharder = "service"
+    without: tuple[str, ...] = ()
+    faults: tuple[TimedFault, ...] = ()
+
+    def save(self, file: Path) -> None:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+
+    @classmethod
+    def load(cls, file: Path, kinds: Collection[str]) -> Script:
+        """`kinds`: the faults that there are. Raises ConfigurationError if the file cannot be read or is no script."""
+        try:
+            script = msgspec.json.decode(file.read_bytes(), type=cls)
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigurationError(f"{file} is no script of a simulation: {error}") from error
+        if unknown := {fault.kind for fault in script.faults} - {*kinds}:
+            raise ConfigurationError(f"{file} names faults that do not exist: {', '.join(sorted(unknown))}")
+        return script
+
+
+def shrunk(
+    script: Script, fails: Callable[[Script], bool], *, tell: Callable[[str], None] = lambda line: None
+) -> Script:
+    """Returns the smallest script found that still fails in the same way, which `fails` decides: with fewer faults,
+    then with shorter ones, then without what comes after them. Each attempt is a run.
+    """
+    replace = msgspec.structs.replace
+
+    def attempt(faults: Sequence[TimedFault], minutes: float = script.minutes) -> Script | None:
+        smaller = replace(script, faults=tuple(faults), minutes=minutes)
+        return smaller if fails(smaller) else None
+
+    part = 2
+    while len(script.faults) > 1:
+        size = math.ceil(len(script.faults) / part)
+        found = None
+        for begin in range(0, len(script.faults), size):
+            found = attempt(script.faults[:begin] + script.faults[begin + size :], script.minutes)
+            if found is not None:
+                break
+        if found is not None:
+            script, part = found, max(2, part - 1)
+            tell(f"{len(script.faults)} faults are enough")
+        elif size == 1:
+            break
+        else:
+            part = min(2 * part, len(script.faults))
+    for number, fault in enumerate(script.faults):
+        for stretch in (0.1, 0.5):
+            faults = [*script.faults]
+            faults[number] = replace(fault, stretch=stretch)
+            if (found := attempt(faults, script.minutes)) is not None:
+                script = found
+                tell(f"{fault.kind} lasts {stretch:g} times as long")
+                break
+    last = max((fault.after for fault in script.faults), default=0.0)
+    for minutes in (last / 60 + 0.2, last / 60 + 1.5):
+        if minutes < script.minutes and (found := attempt(script.faults, round(minutes, 2))) is not None:
+            tell(f"{found.minutes:g} minutes are enough")
+            return found
+    return script
