@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from kubeshard.core.namespaces import WrongNamespace
     from kubeshard.core.owners import AlreadyControlled, IllegalOwner
     from kubeshard.core.selectors import InvalidSelector
-    from kubeshard.manager.rights import RightLost
+    from kubeshard.manager.membership import RightLost
 
 __all__ = [
     "AlreadyControlled",
@@ -101,7 +101,7 @@ _HOMES = {
     "core.namespaces": ("WrongNamespace",),
     "core.owners": ("AlreadyControlled", "IllegalOwner"),
     "core.selectors": ("InvalidSelector",),
-    "manager.rights": ("RightLost",),
+    "manager.membership": ("RightLost",),
 }
 
 if not TYPE_CHECKING:  # as in `kubeshard` itself

@@ -7,8 +7,8 @@ Guaranteed: see `manager`. Sharding itself is not here; it is passed in as a `Me
 
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.manager.manager import Manager
+from kubeshard.manager.membership import RightLost
 from kubeshard.manager.process_health import ProcessHealth
-from kubeshard.manager.rights import RightLost
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.running import run
 from kubeshard.manager.servers import ClientServer, Server

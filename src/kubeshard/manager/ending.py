@@ -29,7 +29,7 @@ from kubeshard.core.errors import (
     Unavailable,
     Unprepared,
 )
-from kubeshard.manager.rights import RightLost
+from kubeshard.manager.membership import RightLost
 from kubeshard.manager.runnable import Stop
 from kubeshard.runtime.logs import error_line, get_logger, one_line
 

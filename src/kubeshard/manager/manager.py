@@ -70,12 +70,11 @@ from kubeshard.manager.every_kind import DynamicControllers, split
 from kubeshard.manager.health import Check
 from kubeshard.manager.kinds import KindMetrics, Kinds, until_known, until_shared
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector
-from kubeshard.manager.membership import Membership
+from kubeshard.manager.membership import Membership, holding
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.other_clusters import ClusterSource, OtherClusters
 from kubeshard.manager.pages import NO_PAGES, STATUS_PAGES, StatusPages, StatusPagesServer
 from kubeshard.manager.process_health import ProcessHealth
-from kubeshard.manager.rights import holding
 from kubeshard.manager.roles import manager_grants
 from kubeshard.manager.runnable import Runnable, Stop, beside
 from kubeshard.manager.servers import AnyServer, registries, serving, unready_checks

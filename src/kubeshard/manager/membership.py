@@ -8,13 +8,16 @@ work is a context manager that is entered when it is acquired, and left in one o
 | graceful stop | drains the workers, calls `stopped_cleanly`, leaves | is released at once |
 | graceful stop, but work hangs | cancels the workers, leaves | is not released, and expires |
 | `lost` returns | cancels all work at once, leaves; exit code 1 | is already gone |
+
+`holding` is the last line: it cancels the work when the right ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol, TypeVar
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.scope import Scope
@@ -22,6 +25,7 @@ from kubeshard.client.client import Client
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.event_series import ObjectReference
+from kubeshard.core.errors import KubeshardError
 from kubeshard.core.kinds import GroupKind
 from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.leader_election import LeaderElection
@@ -111,3 +115,32 @@ class Membership(Protocol):
         the work reads. The Lease is only renewed while `health` returns None.
         """
         ...
+
+
+T = TypeVar("T", bound=Right)
+
+LOSS_GRACE = 3.0
+"""Seconds within which a process that lost its right must end. Others may act a little later."""
+
+
+class RightLost(KubeshardError):
+    """The right to work ended: leadership or the shard's Lease was lost. The process must end."""
+
+
+@asynccontextmanager
+async def holding(
+    held: AbstractAsyncContextManager[T], what: str, ending: Callable[[float | None], None]
+) -> AsyncIterator[T]:
+    """Runs the block with a right. When the right is lost the block is cancelled at once, `ending` is called with the
+    seconds that are left, and RightLost is raised (in an exception group).
+    """
+    async with held as right, asyncio.TaskGroup() as tasks:
+        watcher = tasks.create_task(_raise_when_lost(right, what, ending), name=f"{what} watcher")
+        yield right
+        watcher.cancel()
+
+
+async def _raise_when_lost(right: Right, what: str, ending: Callable[[float | None], None]) -> None:
+    reason = await right.lost()
+    ending(LOSS_GRACE)
+    raise RightLost(f"lost {what}: {reason}")

@@ -42,9 +42,8 @@ from kubeshard.core.selectors import FieldSelector, LabelSelector
 from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.controllers import measured
 from kubeshard.manager.leader_election import LeaderElection, LeaderElector, LeaderFence
-from kubeshard.manager.membership import HealthGate
+from kubeshard.manager.membership import HealthGate, RightLost, holding
 from kubeshard.manager.metrics import Metrics
-from kubeshard.manager.rights import RightLost, holding
 from kubeshard.manager.runnable import Stop, WorkGroup
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.loop import being_cancelled, set_within
