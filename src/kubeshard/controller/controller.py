@@ -97,7 +97,7 @@ class Controller(ArgumentHints, Generic[T]):
     process at a time; has no effect on controllers of a sharding ring, because one shard reconciles each object anyway.
     `finalizers`: what to clean up before an object is deleted, in this order; with finalizers, `reconcile` is not
     called for objects that are being deleted. `error_condition`: the type of a condition, such as `Ready`, that shows
-    whether and why the last run of an object failed (`reporting`). `daemons`: background tasks, one per object for as
+    whether and why the last run of an object failed. `daemons`: background tasks, one per object for as
     long as it exists. `clusters`: the names of the manager's clusters in which it works, or `EVERY_CLUSTER` or
     `OTHER_CLUSTERS`; default: the home cluster. It has a separate queue, workers and informers in each. `sources` run
     only for the home cluster. `wrappers`: wrap every run, the first one outermost; `guards` wrap those.
