@@ -50,7 +50,7 @@ def sync_of(args: tuple[Any, ...]) -> str:
     [
         (Scanner, "scan", "scan"),
         (Assignments, "_wait_for_others", "scan"),
-        (UnassignedWatches, "_watch", "watch"),
+        (UnassignedWatches, "_dispatch", "watch"),
         (UnassignedWatches, "_scan_namespace", "scan new namespaces"),
         (Mover, "_attempt", ""),
         (LeaseObserver, "relist", "lease observer"),

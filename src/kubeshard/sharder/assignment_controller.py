@@ -335,7 +335,7 @@ class Assignments(Reconciler[ControllerRing]):
             sync.schedule.done(priority, work, outcome, started, ended)
             sync.end(priority)
         _log.info(
-            "Checked the objects of the ring",
+            "Scanned the objects of the ring",
             ring=sync.ring.name,
             resource=sync.entry.resource,
             scope=work.scope.name.lower(),
