@@ -38,8 +38,11 @@ _P99 = SHARES.index(0.99)
 
 
 class Planned(NamedTuple):
+    """A run. `share`: which part of the load of its part it gets."""
+
     name: str
     arguments: tuple[str, ...]
+    share: float = 1.0
 
 
 class Part(NamedTuple):
@@ -58,15 +61,21 @@ _SETUPS = (
     Planned("go-external", ("--setup", "external", "--program", "go")),
     Planned("in-manager", ("--setup", "in-manager")),
 )
-# With 10 ms for each request, as in a cluster, five workers are what limits an instance, and not the machine.
+# With 10 ms for each request, as in a cluster, the workers are what limits an instance, and not the machine. Five
+# instances of one worker are as many as two cores carry. The load grows with the instances, so that each reaches its
+# limit after the same time.
 _SCALE_OUT = tuple(
-    Planned(f"instances-{number}", ("--instances", str(number), "--workers", "5", "--latency", "10ms"))
+    Planned(
+        f"instances-{number}",
+        ("--instances", str(number), "--workers", "1", "--latency", "10ms"),
+        number / 5,
+    )
     for number in range(1, 6)
 )
 _EXTERNAL = (_SETUPS[1], _SETUPS[3])
 PARTS = (
     Part("basic", 1.0, "3m", _SETUPS),
-    Part("scale-out", 1.0, "4m", _SCALE_OUT),
+    Part("scale-out", 2.0, "2m", _SCALE_OUT),
     Part("chaos", 0.5, "4m", _EXTERNAL),
     Part("rolling-update", 0.5, "4m", _EXTERNAL),
 )
@@ -107,7 +116,8 @@ def _run(part: Part, full: bool, again: bool) -> None:
             continue
         if folder.exists():
             shutil.rmtree(folder)
-        size = ("--scale", "1") if full else ("--scale", str(part.scale), "--duration", part.duration)
+        scale, duration = (1.0, ()) if full else (part.scale, ("--duration", part.duration))
+        size = ("--scale", f"{scale * planned.share:g}", *duration)
         command = ["experiment", part.name, *size, *planned.arguments, "--output", str(folder)]
         print("$ kubeshard", *command, flush=True)
         ended = subprocess.run([sys.executable, "-m", "kubeshard", *command], check=False).returncode  # noqa: S603

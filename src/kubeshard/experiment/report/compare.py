@@ -97,7 +97,7 @@ def _group(group: Group, name: str, beside: Path) -> Iterator[Markup]:
     drawn = save(shown, beside)
     yield element(
         "h2",
-        f"{group.scenario} at {digits(group.scale)} of its rates, {seconds(group.duration)}, on "
+        f"{group.scenario} at {' to '.join(map(digits, group.scales))} of its rates, {seconds(group.duration)}, on "
         f"{SERVERS.get(group.server, group.server)}",
         "group",
     )

@@ -1,7 +1,8 @@
 """Runs in relation to each other: to the singleton, and with the number of instances.
 
-Only runs of one scenario at the same scale, for the same time and on the same kind of server are compared. A run is
-compared with the singleton of its own program or, if there is none, with another singleton.
+Only runs of one scenario at the same scale, for the same time and on the same kind of server are compared; where the
+load grows until the instances are too few, the scale is how fast it grows, and may differ. A run is compared with the
+singleton of its own program or, if there is none, with another singleton.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from kubeshard.experiment.report.series import (
 from kubeshard.experiment.report.words import setup
 
 SINGLETON = "singleton"
+SCALE_OUT = "scale-out"
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,14 @@ class Group:
     """Runs that may be compared."""
 
     scenario: str
-    scale: float
     duration: float
     server: str
     runs: list[Compared]
+
+    @property
+    def scales(self) -> list[float]:
+        """In their order; one, unless the load grows until the instances are too few."""
+        return sorted({each.run.scale for each in self.runs})
 
     def baseline(self, of: Compared) -> Compared | None:
         """The singleton that a run is compared with."""
@@ -114,8 +120,12 @@ def groups(runs: Iterable[Recorded]) -> list[Group]:
     found: dict[tuple[str, float, float, str], list[Recorded]] = defaultdict(list)
     for each in runs:
         run = each.run
-        found[run.scenario, run.scale, run.duration, run.server].append(each)
-    return [Group(*key, runs=_named(members)) for key, members in found.items()]
+        scale = math.inf if run.scenario == SCALE_OUT else run.scale
+        found[run.scenario, scale, run.duration, run.server].append(each)
+    return [
+        Group(scenario, duration, server, _named(members))
+        for (scenario, _, duration, server), members in found.items()
+    ]
 
 
 def _named(runs: Sequence[Recorded]) -> list[Compared]:
