@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 from kubeshard.experiment.recording import read_run
 from kubeshard.experiment.report.compare import compare
-from kubeshard.experiment.report.comparison import Compared, Group, capacity, groups, scaled_out
+from kubeshard.experiment.report.comparison import Compared, Group, groups, scaled_out
 from kubeshard.experiment.report.figures import SHARES
 from kubeshard.experiment.report.recorded import Recorded
-from kubeshard.experiment.report.words import clock, digits, percent, seconds, size
+from kubeshard.experiment.report.words import digits, percent, seconds, size
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = ROOT / "build" / "evaluation"
@@ -156,21 +156,26 @@ def _cells(group: Group, each: Compared) -> Sequence[str]:
 
 
 def _capacities(group: Group) -> Iterator[str]:
+    """What the instances carry: what becomes ready in the last quarter of the load, which is more than they can do."""
     for runs in scaled_out(group):
-        found = [capacity(each) for each in runs]
-        first = found[0].changes
-        yield "\n| instances | levels kept until | objects | changes/s | against one instance | first missed |\n"
-        yield "|---|---|---|---|---|---|\n"
-        for each in found:
-            cells = (
-                str(each.run.run.instances),
-                clock(each.held),
-                f"{each.objects:.0f}",
-                digits(each.changes),
-                f"{each.changes / first:.2f}" if first else "-",
-                each.missed or "none: the load ended first",
+        rates = [_rates(each) for each in runs]
+        _, first = rates[0]
+        yield "\n| instances | asked for | became ready | against one instance |\n|---|---|---|---|\n"
+        for each, (asked, ready) in zip(runs, rates, strict=True):
+            found = digits(ready) if ready < asked else f"at least {digits(ready)}"
+            yield (
+                f"| {each.run.instances} | {digits(asked)}/s | {found}/s "
+                f"| {f'{ready / first:.2f}' if first else '-'} |\n"
             )
-            yield f"| {' | '.join(cells)} |\n"
+
+
+def _rates(each: Compared) -> tuple[float, float]:
+    """Generations per second in the last quarter of the load: that were due, and that became ready."""
+    end = each.recorded.end
+    length = (end - each.recorded.begin) / 4
+    asked = sum(end - length <= one.due < end for one in each.recorded.generations)
+    ready = sum(end - length <= one.ready < end for one in each.recorded.generations)
+    return asked / length, ready / length
 
 
 def _write(name: str, lines: Sequence[str]) -> None:
