@@ -1,10 +1,15 @@
 """What must hold in a simulation, checked while it runs.
 
-- A write by a shard to a main object or to a child takes effect only while the main object's label names that shard.
-  Writes to children that the network delayed for longer than a request may take are counted separately: the API server
-  has nothing to compare them with (docs/design/fencing-by-label.md).
-- No two processes reconcile the same object at once, unless the kernel ended one of them.
-- No process ends with an error, and nothing is logged with a traceback.
+- stale write: a write by a shard to a main object or to a child takes effect only while the main object's label names
+  that shard. Writes to children that the network delayed for longer than a request may take are counted separately: the
+  API server has nothing to compare them with (docs/design/fencing-by-label.md).
+- former process: no write of a dead process to a main object takes effect after another process of the same name has
+  begun to work on it.
+- overlap: no two processes reconcile the same object at once, unless the kernel ended one of them.
+- stale read: the first reconcile of an object that came from another shard sees it as it was when it came, or later.
+- missed child: no shard creates a child that exists already and is another shard's.
+- crash: no process ends with an error, and nothing is logged with a traceback.
+- not owned, not settled: see `kubeshard.simulation.running`.
 
 Three exceptions cannot be avoided: for a minute after etcd was restored, labels may name former owners; where no
 webhook is called, a user may write another shard's name into a label; and a child may be created for an object that
