@@ -54,6 +54,7 @@ class Conditions:
         self.counts = Counter[str]()
         self.throttled = self.failing = self.unavailable = self.lost = self.late = 0.0
         self.silent: dict[str, asyncio.Event] = {}
+        self.children_late: asyncio.Event | None = None
         self._oracles = oracles
         self._streams = {what: stream(seed, what) for what in ("429", "500", "503", "late", "lost", "lands")}
         self._landing: set[asyncio.Task[None]] = set()
@@ -96,22 +97,30 @@ class Conditions:
 
         network.before, network.after = before, after
         network.leaving = self._oracles.sending
-        network.through = lambda request, inner: _Silenced(self, process, network, inner)
+        network.through = lambda request, inner: _Silenced(
+            self, process, network, inner, children="/configmaps?" in request.target
+        )
 
 
 class _Silenced(StreamAround):
     """A watch that delivers nothing while its process must not hear anything."""
 
-    def __init__(self, conditions: Conditions, process: Process, network: Network, inner: HttpStream) -> None:
+    def __init__(
+        self, conditions: Conditions, process: Process, network: Network, inner: HttpStream, *, children: bool
+    ) -> None:
         super().__init__(Travelling(network, inner))
         self._conditions = conditions
         self._process = process
+        self._children = children
 
     async def chunks(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner.chunks():
             if silence := self._conditions.silent.get(self._process.name):
                 self._conditions.counts["happened: silent"] += 1
                 await silence.wait()
+            if self._children and (late := self._conditions.children_late):
+                self._conditions.counts["happened: children late"] += 1
+                await late.wait()
             yield chunk
 
 
@@ -319,6 +328,18 @@ async def watches_silent(on: Injection) -> None:
             await on.lasts(3, 80)
         silence.set()
         on.conditions.silent.pop(process.name, None)
+
+
+@fault
+async def children_late(on: Injection) -> None:
+    """The watches of children deliver nothing for a while."""
+    conditions, late = on.conditions, asyncio.Event()
+    conditions.children_late = late
+    async with on.happening("children late"):
+        await on.lasts(3, 80)
+    late.set()
+    if conditions.children_late is late:
+        conditions.children_late = None
 
 
 @fault

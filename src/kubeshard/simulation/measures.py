@@ -104,8 +104,8 @@ MEASURES = (
     Measure(
         "first run",
         "the first reconcile after an assignment reads from the API server",
-        "stale read",
-        ("watches_silent", "scale"),
+        "missed child",
+        ("children_late", "scale"),
         ((handover.FirstRuns, "pending", lambda *_: None),),
     ),
     Measure(
@@ -119,7 +119,7 @@ MEASURES = (
         "children wait",
         "controlled objects move after their owner",
         "missed child",
-        ("scale", "watches_silent", "block"),
+        ("children_late", "scale", "block"),
         ((waiting.PendingDrains, "unsure", lambda *_: False),),
     ),
     Measure(
