@@ -117,7 +117,7 @@ def test_a_run_that_loses_its_server_keeps_what_was_measured_and_says_so(start: 
 def test_an_instance_that_is_killed_is_started_again_and_the_run_is_not_valid(start: Start) -> None:
     tool = start("basic", "--duration", "40s")
     tool.wait_for_load()
-    tool.process("webhosting-operator", "operator-2").kill()
+    tool.process("kubeshard.examples.webhosting", "operator-2").kill()
     wait_until(lambda: tool.happened("restarted", "operator-2"), WITHIN, "operator-2: restarted")
     assert tool.ended() == 3
     run = read_run(tool.folder)

@@ -139,7 +139,8 @@ def test_a_shard_refuses_to_be_process_1_and_says_what_to_do() -> None:
     code, out = ended(
         "import asyncio\n"
         "from kubeshard.client import Client, ClusterConfig\n"
-        "from kubeshard.shard import Incarnation, ShardIdentity, ShardLease\n"
+        "from kubeshard.shard.identity import Incarnation, ShardIdentity\n"
+        "from kubeshard.shard.shard_lease import ShardLease\n"
         "async def main():\n"
         "    me = ShardIdentity('r', 's', 'ns', Incarnation('', '', ''))\n"
         "    async with ShardLease(me, Client(ClusterConfig('http://127.0.0.1:1'))).held():\n"

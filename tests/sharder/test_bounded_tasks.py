@@ -119,6 +119,21 @@ async def test_a_cancellation_that_arrives_while_jobs_end_because_the_producer_f
 
 
 @virtual_time
+async def test_a_cancellation_that_was_dealt_with_before_the_block_is_not_taken_for_a_new_one() -> None:
+    async def once_cancelled() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        async with BoundedTaskGroup(3):
+            raise ValueError("the producer")
+
+    working = asyncio.create_task(once_cancelled())
+    await asyncio.sleep(1)
+    working.cancel()
+    with pytest.raises(ValueError, match="the producer"):
+        await working
+
+
+@virtual_time
 async def test_what_a_job_raises_ends_the_producer() -> None:
     async def work() -> None:
         raise ValueError("wrong")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.system
 PARENT = """
 import sys
 from pathlib import Path
-from kubeshard.testing import Child
+from kubeshard.testing.child import Child
 print(Child("sleeper", ["sleep", "60"], Path(sys.argv[1])).pid, flush=True)
 input()
 """

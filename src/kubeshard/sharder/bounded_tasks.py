@@ -18,13 +18,12 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any
 
-from kubeshard.runtime.loop import being_cancelled
-
 
 class BoundedTaskGroup:
     def __init__(self, size: int) -> None:
         self._free = asyncio.Semaphore(size)
         self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> BoundedTaskGroup:
         await self._group.__aenter__()
@@ -33,13 +32,30 @@ class BoundedTaskGroup:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            await self._cancel()
         try:
             await self._group.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
-            if being_cancelled() and error is not None:  # before Python 3.13 a group that fails loses it
-                raise asyncio.CancelledError from error
             if group.exceptions != (error,):
                 raise
+
+    async def _cancel(self) -> None:
+        """Cancels the jobs and waits for them. A task group that does this itself loses a cancellation that arrives
+        meanwhile (before Python 3.13).
+        """
+        cancelled, failed = False, False
+        for task in self._tasks:
+            task.cancel()
+        while self._tasks:
+            tasks = list(self._tasks)
+            try:
+                await asyncio.wait(tasks)
+            except asyncio.CancelledError:
+                cancelled = True
+            failed |= any(task.done() and not task.cancelled() and task.exception() for task in tasks)
+        if cancelled and not failed:  # a job that fails cancels this task
+            raise asyncio.CancelledError
 
     @property
     def full(self) -> bool:
@@ -53,7 +69,13 @@ class BoundedTaskGroup:
         except BaseException:
             work.close()
             raise
-        self._group.create_task(work, name="moves").add_done_callback(lambda _: self._free.release())
+        task = self._group.create_task(work, name="moves")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        self._free.release()
 
 
 class StartLimit:
