@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import click
 from kubeshard.commands.options import Command
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.clock import SystemClock
+from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
     from kubeshard.simulation.oracles import SimulationResult
@@ -99,6 +101,7 @@ def run(
     Exits with 1 if an oracle noticed something, or if a kind of fault that was asked for never had an effect. The
     script of the first failure is shrunk, and written to a file that `kubeshard simulate replay` plays again.
     """
+    _require_apiserver()
     from kubeshard.simulation.running import drawn, play
     from kubeshard.simulation.script import Script
 
@@ -150,6 +153,7 @@ def run(
 )
 def replay(file: Path, events: int) -> None:
     """Plays the script in the file, and shows what went wrong. Exits with 1 if anything did."""
+    _require_apiserver()
     from kubeshard.simulation.faults import KINDS
     from kubeshard.simulation.running import play
     from kubeshard.simulation.script import Script
@@ -174,6 +178,7 @@ def measures(only: str, seeds: str | None) -> None:
 
     Exits with 1 if the absence of a measure was not noticed.
     """
+    _require_apiserver()
     from kubeshard.simulation.measures import MEASURES, measures_named
     from kubeshard.simulation.running import explore
 
@@ -200,6 +205,11 @@ def measures(only: str, seeds: str | None) -> None:
     if missed:
         click.echo(f"not noticed: {', '.join(missed)}", err=True)
         raise SystemExit(1)
+
+
+def _require_apiserver() -> None:
+    if find_spec("kubeshard_apiserver") is None:
+        raise ConfigurationError(f"simulations need the embedded API server: {how_to_install('apiserver')}")
 
 
 def _listed(text: str) -> tuple[str, ...]:

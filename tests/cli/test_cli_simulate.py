@@ -1,0 +1,77 @@
+"""`kubeshard simulate`: what it says of a run, of a failure, and of mistakes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kubeshard.cli import simulate as module
+from kubeshard.cli.program import cli
+from kubeshard.core.errors import ConfigurationError
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    before = logging.root.manager.disable
+    yield
+    logging.disable(before)
+
+
+def simulate(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["simulate", *map(str, arguments)])
+
+
+def test_a_run_says_what_was_inflicted_and_that_all_holds(tmp_path: Path) -> None:
+    result = simulate(
+        "run", "--seeds", 3, "--minutes", 1, "--objects", 5, "--faults", "kill,drain", "-o", tmp_path
+    )
+    assert result.exit_code == 0, result.output
+    assert "seed 3: all hold" in result.stdout
+    assert "effects: kill" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fault_that_was_asked_for_and_had_no_effect_fails_the_run() -> None:
+    result = simulate("run", "--seeds", 1, "--minutes", 0.5, "--objects", 5, "--faults", "webhook,kill")
+    assert result.exit_code == 1
+    assert "these faults had no effect: webhook" in result.stderr
+
+
+def test_a_failure_can_be_replayed_from_its_script(tmp_path: Path) -> None:
+    found = simulate(
+        "run", "--seeds", 602, "--minutes", 3, "--objects", 15, "--calm", 0.7, "--faults", "pause",
+        "--without", "watchdog", "--no-shrink", "-o", tmp_path,
+    )  # fmt: skip
+    assert found.exit_code == 1
+    assert "BROKEN: overlap" in found.stdout
+    again = simulate("replay", tmp_path / "seed-602.json")
+    assert again.exit_code == 1
+    assert "BROKEN: overlap" in again.stdout
+    assert "last events:" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "--faults", "flood"), "there is no fault flood; there are: block, "),
+        (("run", "--seeds", "many"), "seeds must be as 1-20 or 7, not many"),
+        (("run", "--without", "luck"), "there is no measure luck; there are: fence, "),
+        (("measures", "--only", "luck"), "there is no measure luck"),
+        (("replay", "missing.json"), "missing.json is no script of a simulation"),
+    ],
+)
+def test_a_mistake_is_named(arguments: tuple[str, ...], message: str) -> None:
+    error = simulate(*arguments).exception
+    assert isinstance(error, ConfigurationError)
+    assert message in str(error)
+
+
+def test_a_missing_api_server_is_named_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    error = simulate("run").exception
+    assert isinstance(error, ConfigurationError)
+    assert "simulations need the embedded API server" in str(error)
