@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from kubectl_manifests import config_map, gizmo
 
-from kubeshard.cli.program import cli
+from kubeshard.examples.webhosting.__main__ import webhosting
 
 
 def test_create(kubectl):
@@ -249,7 +249,7 @@ def test_a_kind_that_nobody_knows(kubectl, command, version):
 @pytest.mark.regression
 def test_the_samples_are_applied_at_once(kubectl):
     for arguments in (["--crds"], []):
-        printed = CliRunner().invoke(cli, ["samples", "show", *arguments]).output
+        printed = CliRunner().invoke(webhosting, ["samples", "show", *arguments]).output
         assert "created" in kubectl("apply -n project-foo -f -", given=printed)
     kubectl("delete themes,websites -A --all")
     kubectl("delete namespace project-foo --wait=false")
