@@ -22,7 +22,7 @@ def main() -> None:
         # With controllers in any case: without one for namespaces, `kubectl delete` of one never ends.
         with ControlPlane(controller_manager=True, pods=options.pods) as kube:
             print(f"export KUBECONFIG={kube.kubeconfig}")
-            print(f"alias kubectl={kube.kubectl_path}")
+            print(f"alias kubectl={kube.kubectl_path}", flush=True)
             print(
                 "the cluster runs until Ctrl-C; paste these lines into another shell",
                 file=sys.stderr,
