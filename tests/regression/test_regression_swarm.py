@@ -10,7 +10,7 @@ from kubeshard.core import GroupKind, Key
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.simulation.faults import KINDS
 from kubeshard.simulation.measures import MEASURES, Measure, measures_named, switched_off
-from kubeshard.simulation.running import drawn, explore, play
+from kubeshard.simulation.running import ablated, drawn, explore, play
 from kubeshard.simulation.script import Script, shrunk
 
 pytestmark = pytest.mark.regression
@@ -65,10 +65,7 @@ def test_every_measure_can_be_switched_off_and_is_there_again_afterwards(measure
 @pytest.mark.parametrize("name", NOTICED)
 def test_the_absence_of_a_measure_is_noticed(name: str) -> None:
     (measure,) = measures_named([name])
-    noticed = (
-        explore(seed, 10, measure.faults, calm=0.7, sharder=measure.sharder, without=(name,))
-        for seed in range(601, 605)
-    )
+    noticed = (ablated(measure, seed) for seed in range(601, 605))
     assert any(result.broken[measure.oracle] for result in noticed)
 
 

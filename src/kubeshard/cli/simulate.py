@@ -17,13 +17,11 @@ from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
     from kubeshard.simulation.oracles import SimulationResult
-    from kubeshard.simulation.script import Script
+    from kubeshard.simulation.script import Script, Sharder
 
 EVENTS = 40
 """How many of the last events before a failure are shown."""
 
-ABLATION_MINUTES = 10.0
-ABLATION_CALM = 0.7
 ABLATION_SEEDS = "601-606"
 
 
@@ -36,26 +34,6 @@ def simulate() -> None:
     """
 
 
-_seeds = click.option("--seeds", metavar="FROM-TO", default="1-5", show_default=True, help="Seeds, or one.")
-_minutes = click.option(
-    "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="Virtual minutes of faults for each seed.",
-)
-_sharder = click.option(
-    "--sharder",
-    type=click.Choice(("service", "in-manager", "both")),
-    default="service",
-    show_default=True,
-    help="Where the sharder runs: in processes of its own, in the elected shard, or both.",
-)
-_faults = click.option(
-    "--faults", metavar="KINDS", default="", help="Only these kinds of faults (default: all)."
-)
-
-
 @simulate.command(
     cls=Command,
     short_help="Explore random faults, and shrink what fails.",
@@ -65,10 +43,22 @@ _faults = click.option(
         "kubeshard simulate run --without watchdog --faults pause",
     ),
 )
-@_seeds
-@_minutes
-@_faults
-@_sharder
+@click.option("--seeds", metavar="FROM-TO", default="1-5", show_default=True, help="Seeds, or one.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Virtual minutes of faults for each seed.",
+)
+@click.option("--faults", metavar="KINDS", default="", help="Only these kinds of faults (default: all).")
+@click.option(
+    "--sharder",
+    type=click.Choice(("service", "in-manager", "both")),
+    default="service",
+    show_default=True,
+    help="Where the sharder runs: in processes of its own, in the elected shard, or both.",
+)
 @click.option(
     "--objects", type=click.IntRange(min=1), default=30, show_default=True, help="Number of objects."
 )
@@ -89,7 +79,7 @@ def run(
     seeds: str,
     minutes: float,
     faults: str,
-    sharder: str,
+    sharder: Sharder,
     objects: int,
     calm: float,
     without: str,
@@ -115,7 +105,7 @@ def run(
                 minutes=minutes,
                 objects=objects,
                 calm=calm,
-                sharder=sharder,  # type: ignore[arg-type]
+                sharder=sharder,
                 without=_listed(without),
             ),
             kinds,
@@ -180,21 +170,14 @@ def measures(only: str, seeds: str | None) -> None:
     """
     _require_apiserver()
     from kubeshard.simulation.measures import MEASURES, measures_named
-    from kubeshard.simulation.running import explore
+    from kubeshard.simulation.running import ablated
 
     logging.disable()
     clock, missed = SystemClock(), []
     for measure in measures_named(_listed(only)) if only else MEASURES:
         began, noticed = clock.monotonic(), "NOT NOTICED"
         for seed in _numbers(seeds or ABLATION_SEEDS):
-            result = explore(
-                seed,
-                ABLATION_MINUTES,
-                measure.faults,
-                calm=ABLATION_CALM,
-                sharder=measure.sharder,
-                without=(*measure.beside, measure.name),
-            )
+            result = ablated(measure, seed)
             if count := result.broken[measure.oracle]:
                 noticed = f"{measure.oracle}, {count} times with seed {seed}"
                 break

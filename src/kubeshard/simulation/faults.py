@@ -52,15 +52,16 @@ class Conditions:
     def __init__(self, world: SimulatedCluster, oracles: Oracles, seed: int) -> None:
         self.over = asyncio.Event()
         self.counts = Counter[str]()
-        self.throttled = self.failing = self.unavailable = self.lost = self.late = 0.0
+        self.chances = dict.fromkeys(("429", "500", "503", "late", "lost"), 0.0)
         self.silent: dict[str, asyncio.Event] = {}
         self.children_late: asyncio.Event | None = None
         self._oracles = oracles
-        self._streams = {what: stream(seed, what) for what in ("429", "500", "503", "late", "lost", "lands")}
+        self._streams = {what: stream(seed, what) for what in (*self.chances, "lands")}
         self._landing: set[asyncio.Task[None]] = set()
         world.connected = self._connected
 
-    def _happens(self, what: str, chance: float) -> bool:
+    def _happens(self, what: str) -> bool:
+        chance = self.chances[what]
         if not chance or self._streams[what].random() >= chance:
             return False
         self.counts[f"happened: {what}"] += 1
@@ -68,15 +69,15 @@ class Conditions:
 
     def _connected(self, process: Process, network: Network) -> None:
         async def before(request: HttpRequest) -> HttpResponse | None:
-            if self._happens("429", self.throttled):
+            if self._happens("429"):
                 answer = refusal(429, "TooManyRequests")
                 wait = str(self._streams["429"].randint(1, 8))
                 return HttpResponse(429, {**answer.headers, "retry-after": wait}, answer.body)
-            if self._happens("500", self.failing):
+            if self._happens("500"):
                 return refusal(500, "InternalError")
-            if self._happens("503", self.unavailable):
+            if self._happens("503"):
                 return refusal(503, "ServiceUnavailable")
-            if request.method != "GET" and self._happens("late", self.late):
+            if request.method != "GET" and self._happens("late"):
                 landing = asyncio.create_task(land(request), name="late write")
                 self._landing.add(landing)
                 landing.add_done_callback(self._landing.discard)
@@ -92,7 +93,7 @@ class Conditions:
                 self.counts["happened: late, and landed"] += answer.status < 300
 
         async def after(request: HttpRequest, answer: HttpResponse) -> None:
-            if request.method != "GET" and self._happens("lost", self.lost):
+            if request.method != "GET" and self._happens("lost"):
                 raise TransportError("connection reset", sent=True)
 
         network.before, network.after = before, after
@@ -228,30 +229,27 @@ async def scale(on: Injection) -> None:
     on.effects += 1
 
 
-async def _paused(on: Injection, process: Process | None) -> None:
+async def _halted(on: Injection, process: Process | None, halt: Callable[[Process], None]) -> None:
     if process:
-        process.pause()
+        halt(process)
         await on.lasts(0.1, 60)
         process.resume()
 
 
 @fault
 async def pause(on: Injection) -> None:
-    await _paused(on, on.one("s"))
+    await _halted(on, on.one("s"), Process.pause)
 
 
 @fault
 async def sharder_pause(on: Injection) -> None:
-    await _paused(on, on.one("x"))
+    await _halted(on, on.one("x"), Process.pause)
 
 
 @fault
 async def block(on: Injection) -> None:
     """The main loop of a shard is blocked; the thread that renews its Lease goes on."""
-    if process := on.one("s"):
-        process.block()
-        await on.lasts(0.1, 60)
-        process.resume()
+    await _halted(on, on.one("s"), Process.block)
 
 
 async def _cut(on: Injection, process: Process | None) -> None:
@@ -277,38 +275,34 @@ async def sharder_kill(on: Injection) -> None:
         process.kill()
 
 
+async def _befalls(on: Injection, chance: float, *what: str) -> None:
+    """For a while this happens to requests."""
+    on.conditions.chances.update(dict.fromkeys(what, chance))
+    async with on.happening(*what):
+        await on.lasts(5, 40)
+    on.conditions.chances.update(dict.fromkeys(what, 0.0))
+
+
 @fault
 async def throttled(on: Injection) -> None:
-    on.conditions.throttled = 0.5
-    async with on.happening("429"):
-        await on.lasts(5, 40)
-    on.conditions.throttled = 0.0
+    await _befalls(on, 0.5, "429")
 
 
 @fault
 async def failing(on: Injection) -> None:
-    on.conditions.failing = on.conditions.unavailable = 0.2
-    async with on.happening("500", "503"):
-        await on.lasts(5, 40)
-    on.conditions.failing = on.conditions.unavailable = 0.0
+    await _befalls(on, 0.2, "500", "503")
 
 
 @fault
 async def lost(on: Injection) -> None:
     """Writes take effect, but their responses are lost."""
-    on.conditions.lost = 0.3
-    async with on.happening("lost"):
-        await on.lasts(5, 40)
-    on.conditions.lost = 0.0
+    await _befalls(on, 0.3, "lost")
 
 
 @fault
 async def late(on: Injection) -> None:
     """Writes get no response, and take effect later."""
-    on.conditions.late = 0.2
-    async with on.happening("late"):
-        await on.lasts(5, 40)
-    on.conditions.late = 0.0
+    await _befalls(on, 0.2, "late")
 
 
 @fault

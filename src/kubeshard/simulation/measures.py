@@ -20,17 +20,13 @@ from kubeshard.simulation import processes
 
 
 class Measure(NamedTuple):
-    """`faults`: those under which `oracle` notices that it is missing. `off`: what is replaced to switch it off.
-    `sharder`: where the sharder runs then. `beside`: other measures that would cover for it, and are missing as well.
-    """
+    """`faults`: those under which `oracle` notices that it is missing. `off`: what is replaced to switch it off."""
 
     name: str
     summary: str
     oracle: str
     faults: tuple[str, ...]
     off: tuple[tuple[Any, str, Any], ...]
-    sharder: str = "service"
-    beside: tuple[str, ...] = ()
 
 
 async def _at_once(*_: object, **__: object) -> bool:

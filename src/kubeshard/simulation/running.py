@@ -15,7 +15,7 @@ import msgspec
 
 from kubeshard.simulation.cluster import SimulatedCluster, simulate
 from kubeshard.simulation.faults import KINDS, Conditions, Injection, ring_as_it_was
-from kubeshard.simulation.measures import switched_off
+from kubeshard.simulation.measures import Measure, switched_off
 from kubeshard.simulation.oracles import Crashes, Oracles, SimulationResult
 from kubeshard.simulation.script import Script, TimedFault, stream
 from kubeshard.simulation.workload import Workload
@@ -58,6 +58,11 @@ def explore(
     """Plays a script of random faults; `options` are those of `Script`."""
     script = msgspec.convert({"seed": seed, "minutes": minutes, **options}, Script)
     return play(drawn(script, kinds), recording)
+
+
+def ablated(measure: Measure, seed: int) -> SimulationResult:
+    """Ten minutes without the measure, under the faults that it is there for."""
+    return explore(seed, 10.0, measure.faults, calm=0.7, without=(measure.name,))
 
 
 async def _play(script: Script, workload: Workload, conditions: Conditions) -> None:

@@ -76,7 +76,7 @@ def shrunk(
         size = math.ceil(len(script.faults) / part)
         found = None
         for begin in range(0, len(script.faults), size):
-            found = attempt(script.faults[:begin] + script.faults[begin + size :], script.minutes)
+            found = attempt(script.faults[:begin] + script.faults[begin + size :])
             if found is not None:
                 break
         if found is not None:
@@ -90,7 +90,7 @@ def shrunk(
         for stretch in (0.1, 0.5):
             faults = [*script.faults]
             faults[number] = replace(fault, stretch=stretch)
-            if (found := attempt(faults, script.minutes)) is not None:
+            if (found := attempt(faults)) is not None:
                 script = found
                 tell(f"{fault.kind} lasts {stretch:g} times as long")
                 break
