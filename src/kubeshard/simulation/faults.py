@@ -35,7 +35,7 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing
 from kubeshard.simulation.oracles import Oracles
-from kubeshard.simulation.processes import Network, Process, StreamAround, Travelling, refusal
+from kubeshard.simulation.processes import Network, Process, StreamAround, Travelling, name_of, refusal
 from kubeshard.simulation.script import stream
 from kubeshard.simulation.workload import Workload
 
@@ -174,10 +174,6 @@ def fault(function: Fault) -> Fault:
     return function
 
 
-def name_of(process: Process) -> str:
-    return process.name.split("~")[0]
-
-
 @fault
 async def kill(on: Injection) -> None:
     if process := on.one("s"):
@@ -188,7 +184,7 @@ async def kill(on: Injection) -> None:
 async def replace(on: Injection) -> None:
     """A shard dies, and one with another name takes its place."""
     if process := on.one("s"):
-        name = name_of(process)
+        name = name_of(process.name)
         process.kill()
         if name in on.workload.names:
             on.workload.names[on.workload.names.index(name)] = f"s{int(name[1:]) + 10}"
@@ -199,14 +195,14 @@ async def restart(on: Injection) -> None:
     """A shard dies and is restarted at once."""
     if process := on.one("s"):
         process.kill()
-        on.workload.start(name_of(process))
+        on.workload.start(name_of(process.name))
 
 
 @fault
 async def twin(on: Injection) -> None:
     """A second process starts under the name of a running one."""
     if process := on.one("s"):
-        on.workload.start(name_of(process))
+        on.workload.start(name_of(process.name))
 
 
 @fault
@@ -367,7 +363,7 @@ async def webhook(on: Injection) -> None:
 async def lease(on: Injection) -> None:
     """A user deletes a shard's Lease."""
     if process := on.one("s"):
-        target = f"/apis/coordination.k8s.io/v1/namespaces/ops/leases/{name_of(process)}"
+        target = f"/apis/coordination.k8s.io/v1/namespaces/ops/leases/{name_of(process.name)}"
         with suppress(ApiError):
             await on.admin.raw("DELETE", target)
 

@@ -30,7 +30,7 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster
-from kubeshard.simulation.processes import Process
+from kubeshard.simulation.processes import Process, name_of
 
 THINGS = GroupResource("sim.example", "things")
 CHILDREN = GroupResource("", "configmaps")
@@ -137,7 +137,7 @@ class Oracles:
         main, child = (store.get(THINGS, Key("team", thing)), store.get(CHILDREN, Key("team", name)))
         if main is None or child is None or self._owner_uid(child) != main["metadata"]["uid"]:
             return
-        shard = process.name.split("~")[0]
+        shard = name_of(process.name)
         # A shard that made the child itself may not have got the answer.
         if self._owner(main) == shard != child["data"].get("by") and not self._excused(thing):
             self.broken(
@@ -167,7 +167,7 @@ class Oracles:
         if sender is None or is_sharders(*sender):
             return
         process, request = sender
-        shard, name = process.name.split("~")[0], event.key.name.removeprefix("c-")
+        shard, name = name_of(process.name), event.key.name.removeprefix("c-")
         main = store.get(THINGS, Key("team", name))
         owner = before if resource == THINGS else self._owner(main)
         self._result.counts["writes"] += 1
@@ -200,7 +200,7 @@ class Oracles:
         """No write of a dead process to an object lands after its successor of the same name has begun with it."""
         latest, began = self._worked.get(name, (process.name, 0.0))
         _, sent = self._sent.get(id(request), (request, self._world.loop.time()))
-        same_shard = latest.split("~")[0] == process.name.split("~")[0]
+        same_shard = name_of(latest) == name_of(process.name)
         late = resource == THINGS and latest != process.name and same_shard and sent < began
         if late and not self._excused(name):
             self.broken("former process", f"{process.name} wrote {name} after {latest} began with it")

@@ -223,6 +223,11 @@ class Environment:
             observer(process, request, answer)
 
 
+def name_of(process: str) -> str:
+    """Returns the name under which a process was started: of `s0~2`, the second that was, `s0`."""
+    return process.partition("~")[0]
+
+
 class Process:
     """A manager's task with its own networks and clock. `dead` says why it ended, once it has."""
 

@@ -17,7 +17,7 @@ from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing
 from kubeshard.simulation.oracles import Oracles, SimulationResult
-from kubeshard.simulation.processes import Process
+from kubeshard.simulation.processes import Process, name_of
 from kubeshard.simulation.script import Script, stream
 
 OWNED_WITHIN = 60.0
@@ -41,7 +41,7 @@ class Work(Reconciler[Thing]):
             if self._world.rng.uniform(0, 1) < 0.3:
                 await asyncio.sleep(self._world.rng.uniform(0.01, 4.0))
             metadata = ObjectMeta(name=f"c-{name}", namespace="team")
-            data = {"v": value, "by": self._process.split("~")[0]}
+            data = {"v": value, "by": name_of(self._process)}
             await ensure(ctx, ConfigMap(metadata=metadata, data=data), owner=obj)
             if obj.metadata.annotation("seen") != value:
                 patch = MergePatch({"metadata": {"annotations": {"seen": value}}})
@@ -108,7 +108,7 @@ class Workload:
         return [p for p in self.world.processes.values() if p.name.startswith(prefix) and not p.dead]
 
     def living(self, prefix: str) -> set[str]:
-        return {process.name.split("~")[0] for process in self.live(prefix)}
+        return {name_of(process.name) for process in self.live(prefix)}
 
     async def respawn(self) -> None:
         while True:
