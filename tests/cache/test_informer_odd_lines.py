@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,6 +15,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.runtime.transport import HttpRequest, HttpStream
+from kubeshard.simulation.processes import StreamAround
 from kubeshard.testing.virtual_time import run_virtual, virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
@@ -56,21 +57,10 @@ class Nonsense:
             yield _Mixed(stream, self.pieces)
 
 
-class _Mixed:
+class _Mixed(StreamAround):
     def __init__(self, inner: HttpStream, pieces: list[bytes]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._pieces = pieces
-
-    @property
-    def status(self) -> int:
-        return self._inner.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._inner.headers
-
-    async def read(self) -> bytes:
-        return await self._inner.read()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner.chunks():
