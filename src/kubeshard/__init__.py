@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.core.objects import Key, KubeObject, ObjectMeta, Struct, field, metadata_only
     from kubeshard.core.readiness import is_ready
     from kubeshard.core.selectors import FieldSelector, Selector
-    from kubeshard.manager.caching import CacheSettings
+    from kubeshard.manager.declaration import CacheSettings
     from kubeshard.manager.leader_election import LeaderElection
     from kubeshard.manager.manager import Manager
     from kubeshard.manager.pages import StatusPages
@@ -123,7 +123,7 @@ _HOMES = {
     "core.objects": ("Key", "KubeObject", "ObjectMeta", "Struct", "field", "metadata_only"),
     "core.readiness": ("is_ready",),
     "core.selectors": ("FieldSelector", "Selector"),
-    "manager.caching": ("CacheSettings",),
+    "manager.declaration": ("CacheSettings",),
     "manager.leader_election": ("LeaderElection",),
     "manager.manager": ("Manager",),
     "manager.pages": ("StatusPages",),

@@ -130,7 +130,9 @@ async def test_a_manager_transforms(page: Any) -> None:
         await put(client, "default/a", password="secret")
         controller = Controller(name="note", reconciler=note, primary=ConfigMap)
         manager = page.manager(controller, client)
-        manager._pages.metrics = manager._pages.health = Listener("pages", None)  # no sockets here
+        manager._process.pages.metrics = manager._process.pages.health = Listener(
+            "pages", None
+        )  # no sockets here
         running = asyncio.create_task(manager.run())
         await asyncio.sleep(5)
         assert {"password": ""} in seen

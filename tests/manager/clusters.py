@@ -137,7 +137,7 @@ class Places:
         """Runs a manager until the block ends, without waiting for it to start."""
         options = {"client": self.home.config, "clusters": self.others} | options
         manager = Manager(controllers, world=self.world, status_pages=None, **options)
-        manager._pages.health = health = Opened()  # type: ignore[assignment]
+        manager._process.pages.health = health = Opened()  # type: ignore[assignment]
         task = asyncio.create_task(manager.run())
         try:
             yield Running(manager, health, task)

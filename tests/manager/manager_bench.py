@@ -201,5 +201,5 @@ class ManagerBench:
         manager = Manager(controllers, client=self.client, **options)
         # Sharding determines the scopes of a cache, so a manager accepts no prepared cache with it. This one has no
         # scopes.
-        manager._given_cache = self.cache
+        manager._declared.cache = self.cache
         return manager

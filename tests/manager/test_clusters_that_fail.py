@@ -40,7 +40,7 @@ async def test_a_cluster_that_cannot_be_reached_at_the_start_delays_nobody_and_w
             metrics = await process.metrics()
             assert 'kubeshard_cluster_up{cluster="eu"} 0.0' in metrics
             assert 'kubeshard_cluster_up{cluster="us"} 1.0' in metrics
-            assert [(each.name, each.state) for each in process.manager._debug.picture().clusters] == [
+            assert [(each.name, each.state) for each in process.manager.picture().clusters] == [
                 ("eu", "unavailable"),
                 ("us", "up"),
             ]

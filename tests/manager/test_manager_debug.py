@@ -27,7 +27,7 @@ async def picture_of(manager: Manager, seconds: float = 0.0) -> Picture:
     running = asyncio.create_task(manager.run())
     await settle()
     await asyncio.sleep(seconds)
-    picture = manager._debug.picture()
+    picture = manager.picture()
     manager.stop()
     await asyncio.wait([running])
     return picture
@@ -73,7 +73,7 @@ async def test_informers_tell_how_much_they_hold_and_tasks_where_they_wait() -> 
 @virtual_time
 async def test_before_there_is_anything_the_picture_is_empty() -> None:
     manager = ManagerBench().manager([controller(Act())])
-    picture = manager._debug.picture()
+    picture = manager.picture()
     assert (picture.controllers, picture.informers) == ([], [])
     assert as_text(picture)
 
@@ -127,10 +127,10 @@ async def test_a_picture_of_a_large_queue_costs_no_more_than_what_it_shows_of_ea
     manager = bench.manager([controller(Act(50.0))], graceful_timeout=0)
     running = asyncio.create_task(manager.run())
     await settle()
-    (runner,) = manager._controllers.runners
+    (runner,) = manager._process.controllers.runners
     for number in range(1000):
         runner.queue.add_after(Key("ns", f"b{number}"), 100.0 + number)
-    view = manager._debug.picture().controllers[0].queue
+    view = manager.picture().controllers[0].queue
     assert (view.delayed, len(view.delays)) == (1000, SHOWN)
     assert [each.object for each in view.delays[:2]] == ["ns/b0", "ns/b1"]
     manager.stop()

@@ -83,7 +83,7 @@ class Running:
 @asynccontextmanager
 async def running(client: Client, *controllers: Controller[Any], **options: Any) -> AsyncIterator[Running]:
     manager = Manager(controllers, client=client, status_pages=None, **options)
-    manager._pages.health = health = Opened()  # type: ignore[assignment]
+    manager._process.pages.health = health = Opened()  # type: ignore[assignment]
     task = asyncio.create_task(manager.run())
     await asyncio.sleep(1)
     yield Running(manager, health)

@@ -188,7 +188,7 @@ async def test_a_server_that_is_given_the_client_says_whether_it_can_be_called_a
 ):
     bench, server = ManagerBench(), Telling()
     manager = bench.manager(servers=[server])
-    manager._pages.health = pages = Opened()  # type: ignore[assignment]
+    manager._process.pages.health = pages = Opened()  # type: ignore[assignment]
     run = asyncio.create_task(manager.run())
     await settle()
     assert server.client is bench.client
@@ -204,7 +204,7 @@ async def test_a_server_that_is_given_the_client_says_whether_it_can_be_called_a
 async def test_an_api_server_that_is_silent_for_ten_minutes_is_no_matter_of_liveness_or_readiness() -> None:
     bench = ManagerBench(item())
     manager = bench.manager([Controller(name="items", reconciler=Act(), primary=Item)])
-    manager._pages.health = pages = Opened()  # type: ignore[assignment]
+    manager._process.pages.health = pages = Opened()  # type: ignore[assignment]
     run = asyncio.create_task(manager.run())
     await settle()
     bench.cache.informer(Item)._reflectors[""].last_heard = bench.clock.monotonic()

@@ -244,7 +244,7 @@ async def test_a_cluster_comes_and_goes_while_the_manager_runs() -> None:
                 tries = places["eu"].line.tries
                 await asyncio.sleep(60)
                 assert places["eu"].line.tries == tries, "nobody asks the cluster for anything any more"
-                assert [each.name for each in manager._debug.picture().controllers] == ["maps"]
+                assert [each.name for each in manager.picture().controllers] == ["maps"]
             manager.add_cluster("eu", places["eu"].config)
         assert places["eu"].line.closed == 4, "at the end, too"
 
@@ -332,7 +332,7 @@ async def test_a_cluster_that_leaves_before_the_manager_has_begun_there_is_close
         places.home.line.hangs = ["GET", "WATCH"]
         async with places.manager(controller(Seen())) as process:
             for _ in range(100):
-                if process.manager._other_clusters.clients:
+                if process.manager._process.other_clusters.clients:
                     break
                 await asyncio.sleep(0)
             await process.manager.remove_cluster("eu")
@@ -354,8 +354,8 @@ async def test_a_controller_that_comes_and_goes_does_so_in_every_cluster() -> No
             await asyncio.sleep(5)
             assert sorted(seen.ended) == [key("one"), key("one", "eu")]
             await process.manager.remove("maps")
-            assert not process.manager._debug.picture().controllers
-            assert not process.manager._debug.picture().informers, (
+            assert not process.manager.picture().controllers
+            assert not process.manager.picture().informers, (
                 "those of watches in other clusters have ended, too"
             )
 
@@ -374,7 +374,7 @@ async def test_a_controller_that_is_leaving_does_not_begin_in_a_cluster_that_com
             await removing
             await asyncio.sleep(20)
             assert seen.began == [key("one")]
-            assert not process.manager._debug.picture().controllers
+            assert not process.manager.picture().controllers
 
 
 @virtual_time
@@ -390,7 +390,7 @@ async def test_a_controller_that_is_leaving_hears_of_no_cluster_that_comes() -> 
             process.manager.add_cluster("eu", places["eu"].config)
             await removing
             await asyncio.sleep(5)
-            assert not process.manager._debug.picture().informers
+            assert not process.manager.picture().informers
 
 
 class Gadget(KubeObject, group="example.com", version="v1"):
@@ -452,10 +452,10 @@ async def test_a_controller_that_cannot_work_in_one_of_the_clusters_changes_noth
         there = controller(Seen(), name="there", indexes=[by_name], clusters=["eu"])
         async with places.manager(there) as process:
             await asyncio.sleep(5)
-            before = process.manager._debug.picture()
+            before = process.manager.picture()
             with pytest.raises(ValueError, match="index 'name' exists"):
                 process.manager.add(controller(Seen(), indexes=[other]))
-            after = process.manager._debug.picture()
+            after = process.manager.picture()
             assert [each.kind for each in before.informers] == [each.kind for each in after.informers]
             assert [each.name for each in after.controllers] == ["there@eu"]
 
@@ -515,7 +515,7 @@ async def test_logs_metrics_and_the_debug_page_tell_clusters_apart() -> None:
             assert 'kubeshard_controller_waiting{controller="maps@eu",kind="ConfigMap.v1@eu"} 0.0' in lines
             assert 'kubeshard_cache_objects{kind="ConfigMap.v1@eu"}' in lines
             assert 'kubeshard_cache_objects{kind="ConfigMap.v1"}' in lines
-            text = as_text(process.manager._debug.picture())
+            text = as_text(process.manager.picture())
             assert "controller maps@eu (ConfigMap.v1)" in text
             assert f"    {DEFAULT}/one@eu  for" in text
             assert "  eu    http://eu  up\n" in text

@@ -69,7 +69,7 @@ async def test_a_process_that_is_unfit_counts_so_once_until_it_is_fit_again() ->
         await begin(world)
         shard = world.processes["s0"]
         assert shard.manager is not None
-        health = shard.manager._process_health
+        health = shard.manager._process.health
         health._hanging = lambda: ["all workers of controller thing hang"]
         await asyncio.sleep(5)
         health._hanging = list

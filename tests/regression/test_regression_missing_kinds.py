@@ -507,7 +507,7 @@ def test_an_outage_of_ten_minutes_restarts_nobody_who_need_not_and_who_starts_in
                 process.cut_off()
             await asyncio.sleep(600)
             assert operator.manager is not None
-            assert operator.manager._process_health.unfit() is None
+            assert operator.manager._process.health.unfit() is None
             assert [process.dead for process in (operator, *late)] == [""] * 4
             for process in (operator, *late):
                 process.cut_off(False)

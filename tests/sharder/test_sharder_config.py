@@ -115,7 +115,7 @@ async def test_the_debug_page_can_be_switched_off(tmp_path: Path, text: str, ser
     config, unknown = load(tmp_path, f"{text}\nwebhook: {{server: {{bindAddress: '0'}}}}\n")
     assert not unknown
     async with MemoryApi().client() as client:
-        page = build_sharder(config, client)._pages._debug(Request("/debug", "", "127.0.0.1"))
+        page = build_sharder(config, client)._process.pages._debug(Request("/debug", "", "127.0.0.1"))
     assert (page is not None) is served
 
 

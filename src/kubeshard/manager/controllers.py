@@ -32,7 +32,8 @@ class _Entry(NamedTuple):
 
 
 class Controllers:
-    """`sharding`: the process is a shard; `election` is set before `begin` if there is an election.
+    """`controllers`: those that are declared, in a list that follows what is added and removed. `sharding`: the process
+    is a shard.
 
     Raises ValueError for duplicate controller names, ConfigurationError for controllers that read one kind as two
     classes.
@@ -40,14 +41,14 @@ class Controllers:
 
     def __init__(
         self,
-        controllers: Sequence[Controller[Any]],
+        controllers: list[Controller[Any]],
         *,
         sharding: Membership | None,
         metrics: Metrics,
         stop: Stop,
     ) -> None:
         _check(controllers)
-        self.declared = list(controllers)
+        self.declared = controllers
         self.runners: list[ControllerRunner] = []
         self.main: list[ControllerRunner] = []
         """The controllers of kinds that the ring shards."""

@@ -1,4 +1,4 @@
-"""How a program ends after a fatal error: a human-readable line and an exit code; and the end of its main task.
+"""How a program ends after a fatal error: a human-readable line and an exit code.
 
 | error | code | the line |
 |---|---|---|
@@ -13,9 +13,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from kubeshard.core.errors import (
     ANONYMOUS,
@@ -30,16 +28,7 @@ from kubeshard.core.errors import (
     Unprepared,
 )
 from kubeshard.manager.membership import RightLost
-from kubeshard.manager.runnable import Stop
-from kubeshard.runtime.logs import error_line, get_logger, one_line
-
-_log = get_logger("kubeshard.manager")
-
-
-TELL_AFTER = 3.0
-"""Seconds after which a waiting stop logs what it waits for."""
-
-TELL_AGAIN = 10.0
+from kubeshard.runtime.logs import error_line, one_line
 
 
 class Ending(NamedTuple):
@@ -77,34 +66,3 @@ def _explained(error: KubeshardError) -> str:
             return f"the cluster is in trouble ({error_line(error)}): try again later"
         case _:
             return error_line(error)
-
-
-async def end_of(task: asyncio.Task[None]) -> None:
-    """Waits for the task. If this is cancelled, cancels the task."""
-    try:
-        await asyncio.wait([task])
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled() and (error := task.exception()):
-            _log.error("Failed while stopping", error=error)
-
-
-async def tell_what_lasts(stop: Stop, lasting: Callable[[], Iterable[str]]) -> NoReturn:
-    """Logs what a stop waits for, as `lasting` reports it, until cancelled."""
-    await stop.wait()
-    seconds = TELL_AFTER
-    await asyncio.sleep(TELL_AFTER)
-    while True:
-        waits_for = "; ".join(lasting()) or "Leases, servers and connections to close"
-        _log.info("Still stopping", waits_for=waits_for, seconds=seconds, grace=stop.grace)
-        await asyncio.sleep(TELL_AGAIN)
-        seconds += TELL_AGAIN
-
-
-def single(error: BaseException | None) -> BaseException:
-    """The error itself, without the groups that task groups put around it."""
-    assert error is not None
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

@@ -51,7 +51,7 @@ RECOVERY = 60.0
 START_PATIENCE = 30.0
 """Seconds for which work waits for a kind about which the server has not responded."""
 
-Tell = Callable[[Literal["Normal", "Warning"], str, str], None]
+RecordEvent = Callable[[Literal["Normal", "Warning"], str, str], None]
 """Called with the type, the reason and the message of a Kubernetes event."""
 
 _log = get_logger("kubeshard.manager")
@@ -104,8 +104,8 @@ def _check_credentials(informers: Sequence[Informer[Any]]) -> None:
 
 
 class Kinds:
-    """The kinds of one cluster. `cache` returns the current one; there may be none yet. `run` writes the log, and calls
-    `tell` for what people should see in the cluster, too.
+    """The kinds of one cluster. `cache` returns the current one; there may be none yet. `run` writes the log, and
+    calls `record` for what people should see in the cluster, too.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class Kinds:
         clock: Clock,
         cluster: str = HOME,
         *,
-        tell: Tell = lambda type, reason, message: None,
+        record: RecordEvent = lambda type, reason, message: None,
     ) -> None:
-        self._tell_cluster = tell
+        self._record = record
         self._cache = cache
         self._cluster = cluster
         self._controllers = controllers
@@ -138,7 +138,7 @@ class Kinds:
         if (cache := self._cache()) is not None:
             cache.leave_reporting()
         while True:
-            self._look()
+            self._check()
             await asyncio.sleep(CHECK)
 
     # For the pages.
@@ -186,21 +186,21 @@ class Kinds:
         cache = self._cache()
         return cache.informers if cache else ()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._clock.monotonic()
-        self._tell_hanging(now)
+        self._report_hanging(now)
         informers = self.informers()
         problems = {each: found for each in informers if (found := sync_problem(each, now))}
         self._since = {each: self._since.get(each, now) for each in problems}
-        self._tell_outage(problems, now, everything=len(problems) == len(informers))
+        self._report_outage(problems, now, everything=len(problems) == len(informers))
         for informer, found in problems.items():
-            self._tell(informer, found, now)
+            self._report(informer, found, now)
         for informer in [each for each in informers if each not in problems and _forbidden(each)]:
-            self._tell_forbidden(informer)
-        self._tell_back([each for each in informers if each not in problems and not _refused(each)])
+            self._report_forbidden(informer)
+        self._report_recovered([each for each in informers if each not in problems and not _refused(each)])
         self._notices.keep(informers)
 
-    def _tell_outage(
+    def _report_outage(
         self, problems: dict[Informer[Any], SyncProblem], now: float, *, everything: bool
     ) -> None:
         outage = (
@@ -215,15 +215,15 @@ class Kinds:
             self._log.warning("The API server does not respond; waiting for it", error=error, advice=advice)
             if self._cluster:
                 message = f"cluster {self._cluster} does not respond: its objects wait; {advice}"
-                self._tell_cluster("Warning", "ClusterUnreadable", message)
+                self._record("Warning", "ClusterUnreadable", message)
         if self._outage and not outage:
             self._log.info("The API server responds again")
             if self._cluster:
-                self._tell_cluster("Normal", "ClusterReadable", f"cluster {self._cluster} responds again")
+                self._record("Normal", "ClusterReadable", f"cluster {self._cluster} responds again")
             self._quiet_until = now + RECOVERY
         self._outage = outage
 
-    def _tell(self, informer: Informer[Any], found: SyncProblem, now: float) -> None:
+    def _report(self, informer: Informer[Any], found: SyncProblem, now: float) -> None:
         if self._outage:
             return
         if found.cause in ("unanswered", "unavailable") and (
@@ -232,7 +232,7 @@ class Kinds:
             return
         if not self._notices.due(informer, found.cause):
             return
-        self._tell_cluster(
+        self._record(
             "Warning",
             "KindUnreadable",
             f"{informer} cannot be read ({found.cause}): its objects wait; {found.advice}",
@@ -246,19 +246,19 @@ class Kinds:
             advice=found.advice,
         )
 
-    def _tell_back(self, well: Sequence[Informer[Any]]) -> None:
+    def _report_recovered(self, well: Sequence[Informer[Any]]) -> None:
         """Reports recovery at the second check: if only watches are rejected, every successful list looks fine until
         the next watch.
         """
         for informer in well:
             if informer in self._well and self._notices.resolved(informer) and not self._outage:
-                self._tell_cluster("Normal", "KindReadable", f"{informer} can be read again")
+                self._record("Normal", "KindReadable", f"{informer} can be read again")
                 self._log.info(
                     "A kind can be read again", kind=str(informer), controllers=self._users(informer)
                 )
         self._well = set(well)
 
-    def _tell_forbidden(self, informer: Informer[Any]) -> None:
+    def _report_forbidden(self, informer: Informer[Any]) -> None:
         """Reports a missing right on a filled informer, for example if lists succeed and watches are rejected. Its
         controllers do not wait yet.
         """
@@ -280,7 +280,7 @@ class Kinds:
                 if handler.busy_since is not None and now - handler.busy_since >= HANDLER_PATIENCE:
                     yield informer, handler, handler.busy_since
 
-    def _tell_hanging(self, now: float) -> None:
+    def _report_hanging(self, now: float) -> None:
         hanging = set()
         for informer, handler, since in self._overdue(now):
             hanging.add((handler, since))

@@ -31,7 +31,7 @@ from kubeshard.controller.syncing import SyncProblem, sync_problem
 from kubeshard.core.clusters import HOME, check_cluster_name, named
 from kubeshard.manager.controllers import Controllers
 from kubeshard.manager.debug import ClusterView
-from kubeshard.manager.kinds import Kinds, Tell
+from kubeshard.manager.kinds import Kinds, RecordEvent
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import report_failure
 from kubeshard.metrics.families import gauge
@@ -54,7 +54,7 @@ _log = get_logger("kubeshard.manager")
 
 class OtherClusters(Collector):
     """Raises ValueError for an invalid name, TypeError for anything other than a `ClusterSource`. `failed` is called
-    with unexpected errors, `tell` with what happens to clusters and their kinds.
+    with unexpected errors, `record` with what happens to clusters and their kinds.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class OtherClusters(Collector):
         make_cache: Callable[[Client, str], Cache],
         assemble: Assemble,
         failed: Callable[[BaseException | None], None],
-        tell: Tell,
+        record: RecordEvent,
         kept: str = HOME,
     ) -> None:
         self._waiting: dict[str, ClusterSource] = {}
@@ -84,7 +84,7 @@ class OtherClusters(Collector):
         self._make_cache = make_cache
         self._assemble = assemble
         self._failed = failed
-        self._tell = tell
+        self._record = record
         self._kept = kept
         """The cluster with the objects of a ring, which cannot be removed."""
         self._runs = False
@@ -176,7 +176,7 @@ class OtherClusters(Collector):
         client = self._connect(name)
         cache = self._make_cache(client, name)
         events = EventRecorder(client.sparing(), "manager", self._world.host.name(), clock=client.world.clock)
-        kinds = Kinds(lambda: cache, self._controllers, client.world.clock, name, tell=self._tell)
+        kinds = Kinds(lambda: cache, self._controllers, client.world.clock, name, record=self._record)
         cluster = _OtherCluster(name, client, cache, events, kinds)
         self._controllers.engage(*self._assemble(client, cache, events))
         self._clusters[name] = cluster

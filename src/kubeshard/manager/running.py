@@ -115,7 +115,7 @@ def _handle_signals(manager: Manager) -> None:
     manager.on_ending(bound)
 
     def show() -> None:
-        sys.stderr.write(as_text(manager._debug.picture()))
+        sys.stderr.write(as_text(manager.picture()))
         sys.stderr.flush()
 
     with suppress(NotImplementedError):  # Windows

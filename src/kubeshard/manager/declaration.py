@@ -1,0 +1,143 @@
+"""What a manager is declared to run, checked, and what that needs of a cluster: RBAC rules, Services, a Deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry
+
+from kubeshard.cache.cache import Cache
+from kubeshard.cache.informer import OnError
+from kubeshard.cache.scope import Scope
+from kubeshard.cache.transforms import Transform
+from kubeshard.client.client import Client
+from kubeshard.client.config import ClusterConfig
+from kubeshard.controller.controller import Controller
+from kubeshard.controller.every_kind import EveryKind
+from kubeshard.controller.watch import narrowed
+from kubeshard.core.grants import Grant
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.manager.leader_election import LeaderElection
+from kubeshard.manager.membership import Membership
+from kubeshard.manager.other_clusters import ClusterSource
+from kubeshard.manager.pages import StatusPages, StatusPagesServer
+from kubeshard.manager.roles import manager_grants
+from kubeshard.manager.runnable import Runnable
+from kubeshard.manager.servers import AnyServer, BehindService, Converting
+from kubeshard.runtime.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSettings:
+    """What a manager's caches keep, the same in each of its clusters; a watch's own scope goes before.
+
+    `scopes`: the objects that are read and cached, by kind. `default_scope`: those of kinds that are not in `scopes`;
+    by default all. `transforms`: called with each object before it is cached, by kind. `on_watch_error`: called when a
+    list or a watch fails. See `kubeshard.cache.Cache`.
+    """
+
+    scopes: Mapping[GroupKind | Kind, Scope] = field(default_factory=dict)
+    default_scope: Scope | None = None
+    transforms: Mapping[GroupKind | Kind, Transform[Any]] = field(default_factory=dict)
+    on_watch_error: OnError | None = None
+
+    def scope_of(self, kind: Kind) -> Scope | None:
+        """The scope in which a kind is cached, unless a watch has its own."""
+        return self.scopes.get(kind) or self.scopes.get(kind.group_kind) or self.default_scope
+
+    def new_cache(self, client: Client, cluster: str, shares: Mapping[GroupKind, Scope]) -> Cache:
+        """A cache for a cluster. `shares` contains the kinds of which this process only sees a part."""
+        scopes = dict(self.scopes)
+        for kind, share in shares.items():
+            scopes[kind] = narrowed(scopes.get(kind) or self.default_scope or Scope(), share)
+        return Cache(
+            client,
+            scopes=scopes,
+            default_scope=self.default_scope,
+            transforms=self.transforms,
+            on_watch_error=self.on_watch_error,
+            cluster=cluster,
+        )
+
+
+class DeploymentNeeds(NamedTuple):
+    controllers: Sequence[Controller[Any]]
+    takes_turns: bool
+    """Whether it may have several replicas: they share the work, or one of them does it."""
+    health: int
+    """A port; 0 for none."""
+    metrics: int
+    metrics_secure: bool
+    """Whether metrics are served over HTTPS."""
+    services: Sequence[tuple[str, int, str | None]]
+    """The required Services, each with the process's port behind its port 443, and its namespace if that is decided."""
+    conversions: Mapping[str, Converting]
+    """The servers that convert between the versions of a kind, by the name of its definition."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Declaration:
+    """The arguments of a `Manager`, which explains them; `world` is that of the client, if there is one.
+
+    Raises TypeError for arguments of the wrong type, ValueError for those that exclude each other.
+    """
+
+    controllers: list[Controller[Any]]
+    """Contains those that were added while the manager runs."""
+    every: Sequence[EveryKind]
+    client: Client | ClusterConfig | None
+    clusters: Mapping[str, ClusterSource] | None
+    cache: CacheSettings | Cache | None
+    leader_election: LeaderElection | None
+    sharding: Membership | None
+    runnables: Sequence[Runnable]
+    servers: Sequence[AnyServer]
+    status_pages: StatusPages | None
+    graceful_timeout: float
+    registry: CollectorRegistry | None
+    world: World
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.cache, Cache | CacheSettings | None):
+            raise TypeError("cache takes CacheSettings(scopes=..., ...) or a Cache")
+        if isinstance(self.cache, Cache) and self.sharding is not None:
+            raise ValueError(
+                "a shard caches its own objects only: pass cache=CacheSettings(...) instead of a Cache"
+            )
+        if not isinstance(self.status_pages, StatusPages | None):
+            raise TypeError("status_pages takes StatusPages(metrics_address=..., ...), or None for no pages")
+        if not isinstance(self.clusters, Mapping | None):
+            raise TypeError('clusters takes clusters by name: clusters={"eu": "context of the kubeconfig"}')
+        if self.leader_election is not None and not isinstance(self.leader_election, LeaderElection):
+            raise TypeError("leader_election takes a LeaderElection(name=..., namespace=...)")
+        if isinstance(self.sharding, str):
+            raise TypeError(f"sharding takes a Sharding: Sharding({self.sharding!r})")
+        for name, parts in (("servers", self.servers), ("runnables", self.runnables)):
+            if not isinstance(parts, Iterable):
+                raise TypeError(f"{name} takes a list: {name}=[{type(parts).__name__}(...)]")
+
+    @property
+    def cache_settings(self) -> CacheSettings:
+        return self.cache if isinstance(self.cache, CacheSettings) else CacheSettings()
+
+    def grants(self) -> Iterator[Grant]:
+        parts = (self.leader_election, self.sharding, *self.servers, *self.every)
+        auth = self.status_pages is not None and self.status_pages.metrics_auth
+        return manager_grants(self.controllers, parts, self.cache_settings.scope_of, metrics_auth=auth)
+
+    def deployment_needs(self, pages: StatusPagesServer) -> DeploymentNeeds:
+        return DeploymentNeeds(
+            controllers=self.controllers,
+            takes_turns=self.leader_election is not None or self.sharding is not None,
+            health=pages.health.wanted,
+            metrics=pages.metrics.wanted,
+            metrics_secure=pages.metrics.secure,
+            services=[
+                each.behind for each in self.servers if isinstance(each, BehindService) and each.behind
+            ],
+            conversions={
+                name: each for each in self.servers if isinstance(each, Converting) for name in each.converted
+            },
+        )
