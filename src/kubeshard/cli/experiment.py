@@ -430,10 +430,10 @@ async def _conducted_here(
 async def _conducted_on_cluster(
     settings: Settings, output: Path | None, ring: str | None, kubeconfig: str | None, context: str | None
 ) -> tuple[RunRecord, bool]:
+    from kubeshard.client.connecting import connected
     from kubeshard.examples.webhosting.api import RING
     from kubeshard.experiment.cluster import OnCluster, found
     from kubeshard.experiment.websites import Websites
-    from kubeshard.manager.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
 
     ring, scenario = ring or RING, settings.scenario

@@ -61,11 +61,11 @@ def release_finalizers(
     and patch these objects; kinds that cannot be listed are reported.
     """
     from kubeshard.client import orphans
+    from kubeshard.client.connecting import connected
     from kubeshard.core.errors import ApiError
     from kubeshard.core.finalizers import deletion_age, spoken
     from kubeshard.core.kinds import GroupResource
     from kubeshard.core.namespaces import ALL
-    from kubeshard.manager.connecting import connected
     from kubeshard.runtime.logs import one_line
     from kubeshard.runtime.world import REAL_WORLD
 

@@ -108,9 +108,9 @@ async def _prepared(
     manager: Manager, kubeconfig: str | None, context: str | None, objects: list[dict[str, Any]]
 ) -> AsyncIterator[Manager]:
     """Connects the manager to the chosen cluster and applies the objects there first."""
+    from kubeshard.client.connecting import connected
     from kubeshard.client.installing import install
     from kubeshard.client.loading import load_config
-    from kubeshard.manager.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
 
     if kubeconfig or context or objects:

@@ -85,9 +85,9 @@ async def _of_cluster(
 ) -> tuple[Kind, Schema, Any]:
     import msgspec
 
+    from kubeshard.client.connecting import connected
     from kubeshard.core.errors import NotFound, UnexpectedResponse
     from kubeshard.crd.manifests import described, referred
-    from kubeshard.manager.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
 
     async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:

@@ -19,9 +19,9 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.cache.cache import Cache
 from kubeshard.client.client import Client
+from kubeshard.client.connecting import connected
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import Key
-from kubeshard.manager.connecting import connected
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.metrics_access import self_signed
 from kubeshard.manager.pages import StatusPages

@@ -82,7 +82,7 @@ def access_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def ask(access: Access, question: Callable[[Client], Awaitable[T]]) -> T:
     """Answers a question with a client for the cluster. Raises KubeshardError."""
-    from kubeshard.manager.connecting import connected
+    from kubeshard.client.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
 
     async def answer() -> T:

@@ -29,10 +29,10 @@ from kubeshard import (
     ensure,
     when,
 )
+from kubeshard.client.connecting import connected
 from kubeshard.core.builtin import Secret
 from kubeshard.core.names import is_label_value
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.manager.connecting import connected
 from kubeshard.runtime.world import World
 from kubeshard.shard.sharding import Mode
 

@@ -141,9 +141,9 @@ def show(crds: bool) -> None:
 @cluster_options
 def apply(kubeconfig: str | None, context: str | None) -> None:
     """Create or update the objects that `show --crds` and `show` print in a cluster."""
+    from kubeshard.client.connecting import connected
     from kubeshard.client.installing import install
     from kubeshard.examples.webhosting import manifests
-    from kubeshard.manager.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
 
     async def do() -> None:
@@ -190,8 +190,8 @@ def generate(
 
     A project is a namespace with the label webhosting.timebertt.dev/project=true.
     """
+    from kubeshard.client.connecting import connected
     from kubeshard.examples.webhosting import generator
-    from kubeshard.manager.connecting import connected
     from kubeshard.runtime.world import REAL_WORLD
 
     chosen = {name for given in namespaces for name in given.split(",") if name}

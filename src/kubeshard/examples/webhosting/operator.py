@@ -13,11 +13,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kubeshard import ALL, Client, Manager, Sharding, StatusPages
+from kubeshard.client.connecting import connected
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.examples.webhosting.api import OPERATOR, PHASES, PROJECT_LABEL, RING, Theme, Website
 from kubeshard.examples.webhosting.config import OperatorSettings
 from kubeshard.examples.webhosting.controller import website_controller
-from kubeshard.manager.connecting import connected
 from kubeshard.manager.metrics_access import self_signed
 from kubeshard.manager.runnable import Runnable
 from kubeshard.runtime.world import World

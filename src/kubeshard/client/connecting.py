@@ -14,7 +14,7 @@ from kubeshard.core.errors import ApiError, Unauthorized
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import World
 
-_log = get_logger("kubeshard.manager")
+_log = get_logger("kubeshard.client")
 
 
 @asynccontextmanager
