@@ -8,13 +8,14 @@ previous shard wrote (`reading_live`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
 
 from kubeshard.cache.cache import Cache
+from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.client.client import Client
 from kubeshard.controller.in_flight import Activities
@@ -24,7 +25,8 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import AllNamespaces, namespace_of, namespaces_of
-from kubeshard.core.objects import Form, Key, KubeObject, form_of
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
+from kubeshard.core.owners import controller_of
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.workqueue.reasons import Cause, Wanted
@@ -57,6 +59,8 @@ class Run:
 
     fresh: Callable[[Kind], bool] = staticmethod(from_cache)
     """The kinds that `get` and `list` read from the API server instead of the cache."""
+    found_live: list[tuple[Informer[Any], ObjectMeta]] | None = None
+    """What was read from the API server instead of the cache, and the cache that would have had it."""
     unfinished = ""
     """A human-readable note of which part of the object's deletion is in progress; set by finalizers."""
     report: Report | None = None
@@ -106,9 +110,11 @@ class Run:
         place = namespace_of(form.kind, name, namespace, self.key.namespace)
         if self.fresh is not from_cache and self.fresh(form.kind):
             try:
-                return await self.client.get(form, name, place)
+                obj = await self.client.get(form, name, place)
             except NotFound:
                 return None
+            self._found(informer, (obj,))
+            return obj
         if not informer.has_synced:
             await self.reader.filled(form)
         if self.writes:
@@ -127,8 +133,10 @@ class Run:
         form = form_of(target)
         place = namespaces_of(form.kind, namespace, own=self.key.namespace)
         if self.fresh(form.kind):
-            self.reader.informer(form)
-            return await self.reader.list_live(self.client, form, place, index=index, labels=labels)
+            informer = self.reader.informer(form)
+            found = await self.reader.list_live(self.client, form, place, index=index, labels=labels)
+            self._found(informer, found)
+            return found
         if not self.reader.informer(form).has_synced:
             await self.reader.filled(form)
         if self.writes:
@@ -140,8 +148,21 @@ class Run:
         when the cache may not yet show what its previous shard wrote.
         """
         live = copy.copy(self)
-        live.fresh = kinds
+        live.fresh, live.found_live = kinds, []
         return live
+
+    def cache_lacks(self, owner: KubeObject) -> bool:
+        """Whether a cache lacks an object that was read live and is controlled by this one."""
+        return any(
+            (reference := controller_of(metadata)) is not None
+            and reference.uid == owner.metadata.uid
+            and informer.store.get(Key(metadata.namespace, metadata.name)) is None
+            for informer, metadata in self.found_live or ()
+        )
+
+    def _found(self, informer: Informer[Any], objects: Iterable[KubeObject]) -> None:
+        if self.found_live is not None:
+            self.found_live += ((informer, obj.metadata) for obj in objects)
 
     def for_a_task(self) -> Run:
         """What a task that outlives this run has instead: its activities, threads and own writes are not the run's."""
@@ -150,6 +171,7 @@ class Run:
         lasting.writes = OwnWrites(self.clock)
         lasting.lasting = True
         lasting.fresh, lasting.report, lasting.wanted = from_cache, None, None
+        lasting.found_live = None
         return lasting
 
     @contextmanager

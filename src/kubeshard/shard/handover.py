@@ -6,7 +6,8 @@ Two records, both based on resourceVersions of the object itself, one process-wi
   released. So no controller of the process can start a reconcile between seeing a drain label and the next
   assignment, however far its cache lags behind.
 - `FirstRuns`: since the object was assigned to us at version *v*, no run with live reads has succeeded. Until one has,
-  the cache may lack the previous owner's latest writes.
+  the cache may lack the previous owner's latest writes; and its children, which follow later, so a run that read one
+  that the cache lacks does not count.
 
 Guaranteed: entries are kept for as long as a lagging cache can matter. Where a kind's cache has not followed the server
 for 90 s, no run of its objects starts (`controller.syncing`); and when runs start again, the cache has been listed

@@ -6,7 +6,7 @@
 | older than a hand-over seen in this process | nothing (`handover.StaleGuard`), unless everything was listed since |
 | another shard's label, or none | nothing: a backed-off key ran after the object left |
 | drain label | wait until no controller of the process works on the object, then remove both labels |
-| ours | passed on; after an arrival with live reads, until a run succeeds (`handover.FirstRuns`) |
+| ours | passed on; after an arrival with live reads, until a run succeeds and the children are ours too (`FirstRuns`) |
 
 All of this only needs the object's metadata, so an object that does not fit the controller's class is handed over
 like any other. It is never reconciled.
@@ -204,8 +204,10 @@ class _Sharded:
             raise _explained("error retrieving object for determining responsibility", error) from error
         if not self._handovers.ours(live.metadata) or self._handovers.draining(live.metadata):
             return None
-        result = await self._inner(run.reading_live(self._handovers.sharded_kind), live)
-        self._first_runs.settle(run.key, arrival)
+        reading = run.reading_live(self._handovers.sharded_kind)
+        result = await self._inner(reading, live)
+        if not reading.cache_lacks(live):  # children follow later: until then, only live reads show them
+            self._first_runs.settle(run.key, arrival)
         return result
 
     async def _acknowledge(self, run: Run, obj: KubeObject) -> Result | None:
