@@ -218,6 +218,7 @@ async def test_a_process_that_is_no_shard_refuses_controllers_that_would_see_a_s
         ({"sync_period": 0}, "sync_period: 0: give a positive"),
         ({"sync_period": float("nan")}, "sync_period: nan: give a positive"),
         ({"concurrent_moves": 0}, "concurrent_moves: 0: must be positive"),
+        ({"mass_failure_grace": -1}, "mass_failure_grace: -1: give a number of seconds"),
     ],
 )
 def test_a_sharder_that_could_do_nothing_is_refused_at_once(options: Any, message: str) -> None:

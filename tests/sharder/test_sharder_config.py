@@ -132,6 +132,7 @@ def test_unknown_fields_are_told_and_never_fatal(tmp_path: Path) -> None:
     [
         ("controller: {sharder: {concurrentMoves: none}}", "controller.sharder.concurrentMoves"),
         ("controller: {sharder: {concurrentMoves: 0}}", "controller.sharder.concurrentMoves"),
+        ("controller: {sharder: {massFailureGrace: -1s}}", "controller.sharder.massFailureGrace"),
         ("controller: {sharder: {syncPeriod: 5x}}", "controller.sharder.syncPeriod"),
         ("leaderElection: {resourceLock: endpoints}", "leaderElection.resourceLock"),
         ("metrics: {bindAddress: localhost}", "metrics.bindAddress"),

@@ -98,6 +98,12 @@ RINGS = table(
         "Whether dry runs show that the API server does not call the ring's webhook.",
     ),
     (
+        "controller_sharding_shards_failing_together",
+        "gauge",
+        "controllerring",
+        "Shards that failed at about the same time, while their Leases are not taken over because of that.",
+    ),
+    (
         "controller_sharding_controllerring_metadata_generation",
         "gauge",
         "controllerring uid",

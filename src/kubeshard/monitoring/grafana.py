@@ -46,6 +46,7 @@ SHARDER = (
             "controller_sharding_movements_total",
             "controller_sharding_drains_total",
             "controller_sharding_takeovers_total",
+            "controller_sharding_shards_failing_together",
             "controller_sharding_move_failures_total",
             "controller_sharding_resync_duration_seconds_bucket",
         ),

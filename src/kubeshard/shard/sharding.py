@@ -63,7 +63,7 @@ from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, 
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.shard.wrapper import shard_predicate
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
-from kubeshard.sharding.names import CONCURRENT_MOVES, SYNC_PERIOD
+from kubeshard.sharding.names import CONCURRENT_MOVES, MASS_FAILURE_GRACE, SYNC_PERIOD
 
 Mode = Literal["shard", "sharder", "both"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -82,8 +82,9 @@ class Sharding:
     Lease that a sharder took. `keep_lease_on_stop`: do not release the Lease, so that a restart under the same name
     within the lease duration still has its objects (StatefulSets). `pod_name_required`: the ring has admission
     policies. `objects_in`: which of the manager's other clusters has the ring's objects; the Leases and the
-    ControllerRing are always in the home cluster. `sync_period` (seconds) and `concurrent_moves`: settings of the
-    ring's sharder while this process is the sharder, as in the configuration of a sharder service.
+    ControllerRing are always in the home cluster. `sync_period` (seconds), `concurrent_moves` and `mass_failure_grace`
+    (seconds): settings of the ring's sharder while this process is the sharder, as in the configuration of a sharder
+    service.
 
     Raises ConfigurationError for names that cannot work, here or in `prepare`.
     """
@@ -104,6 +105,7 @@ class Sharding:
         objects_in: str = HOME,
         sync_period: float = SYNC_PERIOD,
         concurrent_moves: int = CONCURRENT_MOVES,
+        mass_failure_grace: float = MASS_FAILURE_GRACE,
     ) -> None:
         check_ring_name(ring)
         if name is not None:
@@ -119,6 +121,8 @@ class Sharding:
             raise ConfigurationError(f"sync_period: {sync_period}: give a positive number of seconds")
         if concurrent_moves < 1:
             raise ConfigurationError(f"concurrent_moves: {concurrent_moves}: must be positive")
+        if not 0 <= mass_failure_grace < math.inf:
+            raise ConfigurationError(f"mass_failure_grace: {mass_failure_grace}: give a number of seconds")
         self.ring = ring
         self.mode: Mode = mode
         self._name = name
@@ -132,6 +136,7 @@ class Sharding:
         self.objects_in = objects_in
         self._sync_period = sync_period
         self._concurrent_moves = concurrent_moves
+        self._mass_failure_grace = mass_failure_grace
         self._prepared: Prepared | None = None
         self._held: HeldShardLease | None = None
 
@@ -265,7 +270,9 @@ class Sharding:
                 health=health,
                 looks_for_ring=self._given is None,
                 config=SharderControllerConfig(
-                    sync_period=Duration(self._sync_period), concurrent_moves=self._concurrent_moves
+                    sync_period=Duration(self._sync_period),
+                    concurrent_moves=self._concurrent_moves,
+                    mass_failure_grace=Duration(self._mass_failure_grace),
                 ),
             ),
         )

@@ -124,7 +124,7 @@ def build_sharder(
     leader = sharder.fenced(election.fence) if election else sharder
     return Manager(
         [
-            lease_controller(rings, observer, clock),
+            lease_controller(rings, observer, clock, config.controller.sharder.mass_failure_grace),
             ring_controller(rings, observer, config.webhook.config, drift, ca, clock, config.sharders),
             assignment_controller(
                 assignments(rings, observer, kinds, leader, cache, config.controller.sharder, webhook=True),

@@ -33,6 +33,7 @@ from kubeshard.runtime import environ
 from kubeshard.runtime.http_server import parse_bind_address
 from kubeshard.sharding.names import (
     CONCURRENT_MOVES,
+    MASS_FAILURE_GRACE,
     NAMESPACE_NAME_LABEL,
     SYNC_PERIOD,
     SYSTEM_NAMESPACE,
@@ -50,6 +51,8 @@ class SharderControllerConfig(Struct):
     """The interval between full resyncs of a ring, whatever happens in between."""
     concurrent_moves: int = CONCURRENT_MOVES
     """The number of objects that a resync of one resource of a ring moves concurrently."""
+    mass_failure_grace: Duration = Duration(MASS_FAILURE_GRACE)
+    """For how long shards are not given up when many of a ring fail at once; 0: they are given up like any other."""
 
 
 class ControllersConfig(Struct):
@@ -211,6 +214,7 @@ def validated(config: SharderConfig) -> SharderConfig:
     problems: dict[str, Any] = {
         "controller.sharder.concurrentMoves: must be positive": sharder.concurrent_moves < 1,
         "controller.sharder.syncPeriod: must be positive": sharder.sync_period <= 0,
+        "controller.sharder.massFailureGrace: must not be negative": sharder.mass_failure_grace < 0,
         "webhook.config.clientConfig: give url or service, not both": config.webhook.config.client_config.url
         and config.webhook.config.client_config.service,
     }

@@ -203,7 +203,9 @@ class InManagerSharder:
     def _work_group(self, stop: Stop) -> WorkGroup:
         """What the leader runs, for one term."""
         client = self._client.fenced(self._fence)
-        controller = lease_controller(self._rings, self._observer, self._clock)
+        controller = lease_controller(
+            self._rings, self._observer, self._clock, self._config.mass_failure_grace
+        )
         runner = measured(controller, Cluster(client, self._cache, self._events), self._metrics)
         objects = self._objects.fenced(self._fence)
         parts = assignments(

@@ -9,6 +9,9 @@
 | orphaned | deletes it, with UID and resourceVersion as preconditions | |
 | deleted while held | waits for twice its duration, then re-creates it as taken over | |
 
+When many shards of a ring seem to die at once, all Leases are read again, and take-overs are held back for a while
+(`sharding.circuit_breaker`).
+
 Guaranteed: only a successful take-over (or release) of a Lease makes its shard unavailable; a shard that is
 still alive fails to renew then. A Lease without ring label, or of a ring that does not
 exist, is not touched. The state label is informational: a Lease that cannot be labelled is taken over and deleted like
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -38,8 +42,10 @@ from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
+from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.circuit_breaker import CircuitBreaker
 from kubeshard.sharding.leases import Shard, ShardChange, ShardState
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, WATCHDOG_ANNOTATION
 from kubeshard.workqueue.limits import ItemExponential
@@ -52,15 +58,19 @@ LABEL_PATIENCE = 3.0
 RELABEL, RELABEL_CHANGED = 10.0, 0.5
 """Seconds until a refused label is tried again, and one of a Lease that had changed meanwhile."""
 LONGEST_RETRY, JITTER = 8.0, 0.25
+HELD_BACK = 2.0
+"""Seconds until it is decided again about a Lease whose take-over is held back."""
 KEYS_A_TURN = 100
 """Leases that are enqueued before other tasks get their turn."""
 
 
-def lease_controller(rings: Rings, observer: LeaseObserver, clock: Clock) -> Controller[Lease]:
+def lease_controller(
+    rings: Rings, observer: LeaseObserver, clock: Clock, mass_failure_grace: float
+) -> Controller[Lease]:
     """The controller. Triggers: state changes that the observer saw, new or changed rings."""
     return Controller(
         name=NAME,
-        reconciler=ShardLeases(rings, observer, clock),
+        reconciler=ShardLeases(rings, observer, clock, mass_failure_grace),
         primary=Watch(Lease, when=never, scope=SHARD_LEASES),
         sources=[StateChanges(rings, observer)],
         workers=5,
@@ -97,10 +107,14 @@ class StateChanges:
 class ShardLeases(Reconciler[Lease]):
     """Reconciles one Lease, or the tombstone of one."""
 
-    def __init__(self, rings: Rings, observer: LeaseObserver, clock: Clock) -> None:
+    def __init__(
+        self, rings: Rings, observer: LeaseObserver, clock: Clock, mass_failure_grace: float = 0.0
+    ) -> None:
         self._rings = rings
         self._observer = observer
         self._clock = clock
+        self._breakers = WeakKeyDictionary[Ring, CircuitBreaker]()
+        self._grace = mass_failure_grace
         self._unlabelled: dict[Key, tuple[ShardState, float]] = {}
         """Leases whose label could not be written: the state that was announced, and the seconds until the next try."""
 
@@ -127,6 +141,7 @@ class ShardLeases(Reconciler[Lease]):
         """Does what the state asks for. Returns the seconds until the next state."""
         match shard.state:
             case ShardState.READY:
+                self._returned(shard)
                 return shard.times.to_expired
             case ShardState.EXPIRED:
                 return shard.times.to_uncertain
@@ -221,8 +236,40 @@ class ShardLeases(Reconciler[Lease]):
             note = f"{shard.key} released its Lease; its objects move to the other shards"
             ctx.event(about, "Normal", "ShardLeft", note, action="Assign", related=shard.lease)
 
+    def _returned(self, shard: Shard) -> None:
+        """With this shard, it may no longer be true that many fail."""
+        ring = self._rings.get(shard.ring)
+        if ring is not None and ring in self._breakers and self._breakers[ring].is_open:
+            self._judge(ring)
+
+    async def _held_back(self, ctx: Context, shard: Shard) -> bool:
+        """Whether the Lease must not be taken over yet, because it is one of many. All are read again first: the view
+        that makes them look dead may be this process's own problem.
+        """
+        ring = self._rings.get(shard.ring)
+        assert ring is not None
+        was_open = ring in self._breakers and self._breakers[ring].is_open
+        breaker = self._judge(ring)
+        if breaker.is_open and not was_open:
+            try:
+                await self._observer.relist()
+            except ApiError as error:
+                ctx.log.debug("Cannot list shard Leases", error=error)
+            breaker = self._judge(ring)
+        return not breaker.may_take(shard)
+
+    def _judge(self, ring: Ring) -> CircuitBreaker:
+        breaker = self._breakers.setdefault(ring, CircuitBreaker(self._grace))
+        shards = self._observer.shards(ring.name)
+        breaker.update(shards, self._clock.monotonic(), fresh=self._observer.fresh())
+        ring.report.mass_failure(breaker.explained)
+        ring.metrics.failing_together(len(breaker.failing) if breaker.is_open else 0)
+        return breaker
+
     async def _seize(self, ctx: Context, shard: Shard) -> float:
         """Takes the Lease over if another read returns exactly the record that was not renewed."""
+        if await self._held_back(ctx, shard):
+            return HELD_BACK
         key, duration, asked = shard.key, shard.times.duration, self._clock.monotonic()
         try:
             self._observer.observe(await ctx.client.get(Lease, key.name, key.namespace), asked)
@@ -236,6 +283,7 @@ class ShardLeases(Reconciler[Lease]):
         taken = await ctx.client.replace(msgspec.structs.replace(current.lease, spec=self._taken(current)))
         self._observer.observe(taken)
         if (ring := self._rings.get(shard.ring)) is not None:
+            self._breakers[ring].taken(current, self._clock.monotonic())
             ring.metrics.taken_over()
         return duration
 
@@ -255,6 +303,8 @@ class ShardLeases(Reconciler[Lease]):
         """
         if shard.times.to_uncertain > 0:
             return _after(shard.times.to_uncertain)
+        if await self._held_back(ctx, shard):
+            return _after(HELD_BACK)
         meta = shard.lease.metadata
         labels = {RING_LABEL: shard.ring, STATE_LABEL: str(ShardState.DEAD)}
         lease = Lease(

@@ -72,6 +72,7 @@ class SharderMetrics:
         self.webhook_restored = make(Counts, "webhook_restored_total")
 
         self.webhook_unreached = make(Levels, "webhook_unreached")
+        self.failing_together = make(Levels, "shards_failing_together")
 
     def crashed(self, part: str) -> None:
         """A part that serves all rings crashed."""
@@ -139,6 +140,9 @@ class RingMetrics:
 
     def webhook_unreached(self, unreached: bool) -> None:
         self._set(self._metrics.webhook_unreached, float(unreached))
+
+    def failing_together(self, count: int) -> None:
+        self._set(self._metrics.failing_together, count)
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """Sets the ring's resources: series of other resources are removed."""

@@ -25,6 +25,7 @@ NAMESPACES_ACCEPTED = "NamespacesAccepted"
 SHARDS_ACCEPTED = "ShardsAccepted"
 WEBHOOK_REACHED = "WebhookReached"
 DRAIN_STUCK = "DrainStuck"
+TAKEOVERS_PAUSED = "TakeoversPaused"
 
 OWN_CONDITIONS = frozenset(
     {
@@ -37,6 +38,7 @@ OWN_CONDITIONS = frozenset(
         SHARDS_ACCEPTED,
         WEBHOOK_REACHED,
         DRAIN_STUCK,
+        TAKEOVERS_PAUSED,
     }
 )
 
@@ -70,6 +72,8 @@ class RingReport:
         self.stuck_drains: Mapping[str, int] = {}
         """The number of objects by shard."""
         self.webhook_unreached = False
+        self.failing_together = ""
+        """Which shards fail at the same time, and what is done about it."""
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """The ring has these resources only."""
@@ -122,6 +126,11 @@ class RingReport:
             self.webhook_unreached = not reached
             self._changed()
 
+    def mass_failure(self, explained: str = "") -> None:
+        if self.failing_together != explained:
+            self.failing_together = explained
+            self._changed()
+
 
 def findings(
     report: RingReport, resources: RingResources, shards: list[Shard], *, max_shards: int
@@ -141,6 +150,7 @@ def findings(
         (SHARDS_ACCEPTED, "False", "ShardsRefused", "; ".join(shard_problems(shards, max_shards))),
         (WEBHOOK_REACHED, "False", "WebhookNotCalled", _UNREACHED if report.webhook_unreached else ""),
         (DRAIN_STUCK, "True", "DrainNotAcknowledged", _stuck(report, shards)),
+        (TAKEOVERS_PAUSED, "True", "ManyShardsFailed", report.failing_together),
     ]
     return [
         Condition(type=type_, status=status, reason=reason, message=shortened(message, MAX_MESSAGE))

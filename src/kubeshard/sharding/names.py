@@ -64,6 +64,10 @@ SYNC_PERIOD = 300.0
 """Default seconds between a sharder's full resyncs of the objects of a ring."""
 CONCURRENT_MOVES = 100
 """The default number of objects that a resync of one resource moves concurrently."""
+MASS_FAILURE_GRACE = 45.0
+"""Default seconds for which shards are not given up when many of a ring fail at once (`circuit_breaker`): longer than a
+process that is restarted under its name may wait for its predecessor's Lease, which is twice a lease duration.
+"""
 
 
 def shard_label(ring: str) -> str:
