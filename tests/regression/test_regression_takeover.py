@@ -15,12 +15,14 @@ from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
 from kubeshard.controller import Context, Reconciler, Result
 from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, KubeObject, ObjectMeta
+from kubeshard.core.errors import NotOurs
 from kubeshard.core.objects import Key
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import ShardFence, ShardIdentity
 from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.reclaiming import PATIENCE, reclaim
 from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, Takeover
+from kubeshard.sharder.assignment_controller import CONTROLLED_FIRST
 from kubeshard.sharding.names import shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
 from kubeshard.simulation.processes import Network, Process
@@ -286,5 +288,89 @@ def test_a_leader_that_may_send_few_requests_stays_the_leader_while_it_moves_man
             sharder = world.sharder("x0", webhook=False, limiter=limiter)
             await world.until(lambda: world.all_owned("s0"), within=90)
             assert not sharder.dead, sharder.dead
+
+    simulate(scene)
+
+
+class WithChild(Reconciler[Thing]):
+    """Makes a ConfigMap for each object, and counts the runs that failed because it is another shard's."""
+
+    def __init__(self) -> None:
+        self.not_ours = 0
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        metadata = ObjectMeta(name=f"c-{obj.metadata.name}", namespace=obj.metadata.namespace)
+        data = {"generation": str(obj.metadata.generation), "by": ctx.key.name}
+        try:
+            await ensure(ctx, ConfigMap(metadata=metadata, data=data), owner=obj)
+        except NotOurs:
+            self.not_ours += 1
+            raise
+        return None
+
+
+def is_taken(world: SimulatedCluster, shard: str) -> bool:
+    """Whether the sharder holds the shard's Lease."""
+    leases = world.objects("coordination.k8s.io", "leases").items()
+    return any(key.name == shard and lease["spec"]["holderIdentity"] != shard for key, lease in leases)
+
+
+def test_what_an_object_of_a_dead_shard_controls_moves_before_it_so_that_its_next_shard_finds_it() -> None:
+    async def scene() -> None:
+        async with SimulatedCluster(seed=5) as world:
+            await world.install()
+            await world.make_ring()
+            world.sharder("x0")
+            shards = [WithChild() for _ in range(3)]
+            for number, reconciler in enumerate(shards):
+                world.shard(f"s{number}", reconciler)
+            await world.make_things(30)
+            await world.until(lambda: world.all_owned("s0", "s1", "s2"), within=60)
+            await world.until(lambda: len(world.owners("", "configmaps")) == 30, within=60)
+            moved: list[str] = []
+
+            def see(process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+                label = f'"{shard_label("r")}":"s'.encode()
+                if answer is None and request.method == "PATCH" and label in (request.body or b""):
+                    moved.append(request.target.partition("?")[0].rpartition("/")[2])
+
+            await asyncio.sleep(60)
+            world.observers.append(see)
+            of_the_dead = sum(owner == "s0" for owner in world.owners().values())
+            world.processes["s0"].kill()
+            await world.until(lambda: world.all_owned("s1", "s2"), within=60)
+            await asyncio.sleep(10)
+            controlled = [name.startswith("c-") for name in moved]
+            assert of_the_dead > 5
+            assert controlled == [True] * of_the_dead + [False] * of_the_dead
+            assert sum(each.not_ours for each in shards) == 0
+
+    simulate(scene)
+
+
+def test_an_object_of_a_dead_shard_does_not_wait_for_long_for_what_it_controls() -> None:
+    """Nobody answers the sharder's requests for ConfigMaps."""
+
+    async def scene() -> None:
+        async with SimulatedCluster(seed=5) as world:
+            await world.install()
+            await world.make_ring()
+            sharder = world.sharder("x0")
+            for number in range(2):
+                world.shard(f"s{number}", WithChild())
+            await world.make_things(12)
+            await world.until(lambda: world.all_owned("s0", "s1"), within=60)
+            await asyncio.sleep(60)
+
+            async def hang(request: HttpRequest) -> HttpResponse | None:
+                if "/configmaps" in request.target:
+                    await asyncio.sleep(600)
+                return None
+
+            for network in sharder.networks:
+                network.before = hang
+            world.processes["s0"].kill()
+            await world.until(lambda: is_taken(world, "s0"), within=60)
+            assert await world.until(lambda: world.all_owned("s1"), within=60) < CONTROLLED_FIRST + 1.0
 
     simulate(scene)

@@ -224,6 +224,11 @@ class ResourceSync:
         """The main resources that list this one as controlled."""
         return [self.of.resources[each] for each in sorted(self.entry.owners) if each in self.of.resources]
 
+    @property
+    def controlled(self) -> list[ResourceSync]:
+        """The resources that this one, a main resource, lists as controlled."""
+        return [each for each in self.of.resources.values() if self.entry.resource in each.entry.owners]
+
 
 class AnyOwner:
     """The draining owners for decisions outside of a scan: any owner may be about to be drained."""
