@@ -157,9 +157,11 @@ class Context:
         sets = self._services.sets
         if self._applied is None:
             return await sets.apply(self._run, request)
-        request.check_beside(self._applied.get(request.whose))
+        whose = request.whose
+        if (earlier := self._applied.get(whose)) is not None:
+            request.check_beside(earlier)
         applied = await sets.apply(self._run, request)
-        self._applied[request.whose] = request
+        self._applied[whose] = request
         return applied
 
     async def plan(

@@ -139,7 +139,8 @@ class Rewrites:
 
     def without_known(self, kind: Kind, patch: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
         """The merge patch without values that are known to be stored as what `live` already has."""
-        self._check()
+        if self._stored:
+            self._check()
         return self._left(kind, patch, live, ()) if self._stored else dict(patch)
 
     def learn(

@@ -17,7 +17,7 @@ if the cache would show it; a read that the cache cannot answer is an error:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -43,20 +43,15 @@ class ControllerReader:
         self, cache: Cache, watches: Iterable[Watch[Any]] = (), indexes: Iterable[Index[Any]] = ()
     ) -> None:
         self.cache = cache
-        self._declared: dict[Form[Any], Scope] = {}
+        self.declared: dict[Form[Any], Scope] = {}
         """The scopes that the author declared, without what the manager added (the shard's label)."""
         for watch in watches:
-            self._declared.setdefault(watch.form, watch.scope or Scope())
-        self._scopes = {form: narrowed(cache.scope_of(form.kind), by) for form, by in self._declared.items()}
+            self.declared.setdefault(watch.form, watch.scope or Scope())
+        self._scopes = {form: narrowed(cache.scope_of(form.kind), by) for form, by in self.declared.items()}
         self._informers: dict[object, Informer[Any]] = {}
         """Cached by target: finding the form and the scope of a class costs more than the read."""
         self._looked_at = -1
         self._index_functions = {(form_of(index.target), index.name): index.function for index in indexes}
-
-    @property
-    def declared(self) -> Mapping[Form[Any], Scope]:
-        """What the controller watches, and in which scope the author declared it."""
-        return self._declared
 
     def get(self, target: type[T] | Form[T], name: str, namespace: str | None = None) -> T | None:
         informer = self.informer(target)
@@ -119,7 +114,7 @@ class ControllerReader:
                 f"{form}: there is no index {index[0]!r}: declare it with "
                 f"`indexes=[Index(KIND, {index[0]!r}, function)]` of this controller"
             )
-        scope = self._declared.get(form, Scope())
+        scope = self.declared.get(form, Scope())
         selector = scope.labels & (labels or Selector())
         parts = scope.parts(form.kind) if namespace is ALL else (namespace,)
         found: list[T] = []

@@ -118,7 +118,7 @@ class Run:
         if not informer.has_synced:
             await self.reader.filled(form)
         if self.writes:
-            await self.writes.settled(self.cache, form)
+            await self.writes.settled(self.reader.cache, form.kind)
         return self.reader.get_from(informer, name, place)
 
     async def list(
@@ -140,7 +140,7 @@ class Run:
         if not self.reader.informer(form).has_synced:
             await self.reader.filled(form)
         if self.writes:
-            await self.writes.settled(self.cache, form)
+            await self.writes.settled(self.reader.cache, form.kind)
         return self.reader.list(form, place, index=index, labels=labels)
 
     def reading_live(self, kinds: Callable[[Kind], bool] = lambda _: True) -> Run:

@@ -51,7 +51,9 @@ async def write_status(run: Run, obj: T, status: msgspec.Struct) -> T:
         raise _replaced(form, obj)
     have: Any = getattr(live, "status", None)
     _check_type(form, status, have)
-    report = run.report if form == run.form and obj.key == run.key else None
+    report = run.report
+    if report is not None and (form != run.form or obj.key != run.key):
+        report = None
     carried = None
     if report is not None:
         report.stated |= get_condition(conditions_of(status), report.type) is not None
@@ -62,8 +64,8 @@ async def write_status(run: Run, obj: T, status: msgspec.Struct) -> T:
         report.said = status
     if have == status:
         return live
-    said, had = to_plain(status), {} if have is None else to_plain(have)
     target = stating(status, have)
+    said, had = to_plain(status), {} if have is None else to_plain(have)
     differs = target is not have and _difference(run, form, had, target)
     if not differs and (not leaves_out(said, had) or (meta.uid, said) in run.rewrites.statements):
         return live
@@ -146,8 +148,9 @@ def _difference(run: Run, form: Form[Any], had: Mapping[str, Any], target: Any) 
 
 
 def _learn(run: Run, form: Form[Any], said: dict[str, Any], written: Any, status: Any) -> None:
+    target = stating(status, written.status)
     has = {} if written.status is None else to_plain(written.status)
-    again = merge_patch(has, to_plain(stating(status, written.status)))
-    if again:
+    if target is not written.status and (again := merge_patch(has, to_plain(target))):
         run.rewrites.learn(form.kind, {"status": said}, {"status": again}, {"status": has})
-    run.rewrites.statements.note(written.metadata.uid, said, there_is_more=leaves_out(said, has))
+    more = leaves_out(said, has)
+    run.rewrites.statements.note(written.metadata.uid, said, there_is_more=more)

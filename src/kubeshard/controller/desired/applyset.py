@@ -93,6 +93,8 @@ class ApplySet:
     id: str
     name: str
     owner: KubeObject
+    recorded: Memory
+    """Where the owner records that members may be found."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -112,15 +114,16 @@ class ApplySet:
         return not owner.KIND.namespaced or (kind.namespaced and namespace == owner.metadata.namespace)
 
     def standing(self, obj: KubeObject) -> Standing:
-        meta = obj.metadata
-        controller, part_of = controller_of(meta), meta.label(PART_OF)
-        ours = self._controls(controller)
+        meta, controller = obj.metadata, controller_of(obj.metadata)
+        ours = controller is not None and self._is_owner(controller)
         if controller is not None and not ours:
             return Standing.FOREIGN
-        if part_of and (part_of, meta.label(SET)) != (self.id, self.name):
-            return Standing.FOREIGN
-        if part_of and is_own_mark(meta.annotation(APPLIED), address_of(obj)):
-            return Standing.MEMBER
+        labels = meta.labels or {}
+        if part_of := labels.get(PART_OF, ""):
+            if (part_of, labels.get(SET, "")) != (self.id, self.name):
+                return Standing.FOREIGN
+            if is_own_mark((meta.annotations or {}).get(APPLIED, ""), address_of(obj)):
+                return Standing.MEMBER
         return Standing.OWNED if ours else Standing.UNOWNED
 
     def is_member(self, obj: KubeObject) -> bool:
@@ -129,19 +132,19 @@ class ApplySet:
     def whose(self, obj: KubeObject) -> str:
         """What a FOREIGN object belongs to."""
         part_of, controller = obj.metadata.label(PART_OF), controller_of(obj.metadata)
-        if controller is not None and not self._controls(controller):
+        if controller is not None and not self._is_owner(controller):
             return f"it is controlled by {controller.kind} {controller.name}"
         if part_of == self.id:
             return f"it is in the set {obj.metadata.label(SET)!r} of the same owner"
         return f"it is in another ApplySet ({part_of})"
 
-    def _controls(self, controller: OwnerReference | None) -> bool:
+    def _is_owner(self, controller: OwnerReference) -> bool:
         """Whether this refers to the owner, by name and not UID: the garbage collector deletes what a predecessor of
         the owner controlled.
         """
-        owner = self.owner
-        return controller is not None and (
-            (group_kind_of(controller), controller.name) == (owner.KIND.group_kind, owner.metadata.name)
+        kind = self.owner.KIND
+        return controller.name == self.owner.metadata.name and (
+            group_kind_of(controller) == (kind.group, kind.kind)
         )
 
 
@@ -161,8 +164,10 @@ def applyset(owner: KubeObject, controller: str, name: str) -> ApplySet:
             f"{owner.KIND.kind} {owner.key} is the parent of an ApplySet of {tool or 'an unknown tool'}: let that tool "
             f"give it up, or remove its label {ID}"
         )
-    kind = owner.KIND
-    return ApplySet(_id(owner.metadata.name, owner.metadata.namespace, kind.kind, kind.group), full, owner)
+    kind, meta = owner.KIND, owner.metadata
+    return ApplySet(
+        _id(meta.name, meta.namespace, kind.kind, kind.group), full, owner, remembered(meta, full)
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -46,15 +46,13 @@ from kubeshard.controller.desired.applyset import (
     Memory,
     address_of,
     mark,
-    memory_of,
     parent_patch,
     read_mark,
-    remembered,
 )
 from kubeshard.controller.desired.members import Member
 from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, plan_of
 from kubeshard.controller.desired.problems import ImmutableFields, raise_for
-from kubeshard.controller.merging import Rewrites, learn
+from kubeshard.controller.merging import Rewrites, learn, merged
 from kubeshard.core.encoding import decode
 from kubeshard.core.errors import (
     AlreadyExists,
@@ -94,19 +92,20 @@ class Execution:
         self._objects: dict[Address, KubeObject] = {}
         self._waiting: list[KubeObject] = []
 
-    async def carry_out(self, plan: Plan) -> Applied:
-        wanted, owner = memory_of(self._members), self._set.owner
-        before = remembered(owner.metadata, self._set.name)
+    async def carry_out(self, plan: Plan, wanted: Memory) -> Applied:
+        """`wanted`: where the members will be found."""
         self._objects = {address_of(obj): obj for obj in plan.unchanged}
         self._waiting = list(plan.waiting)
         if plan.creates or plan.updates:
-            await self._writer.remember(before.united(wanted))
+            await self._writer.remember(self._set.recorded.united(wanted))
         problems = {**plan.refused, **await self._apply_all(plan)}
         if not problems and not self._waiting:
             problems = {**await self._delete_all(plan.deletes), **plan.unseen}
             if not problems:
                 await self._writer.remember(wanted)
-        raise_for(f"set {self._set.name} of {owner.KIND.kind} {owner.key}", problems)
+        if problems:
+            owner = self._set.owner
+            raise_for(f"set {self._set.name} of {owner.KIND.kind} {owner.key}", problems)
         return Applied(plan, tuple(self._objects.values()), tuple(self._waiting))
 
     async def _apply_all(self, plan: Plan) -> dict[Address, Exception]:
@@ -193,7 +192,7 @@ class Execution:
             self._waiting.append(left)
 
     def _became(self, member: Member[Any], answer: KubeObject) -> None:
-        learn(answer, member.merged_into(answer), self._rewrites)
+        learn(answer, merged(answer, member.obj, member.controller), self._rewrites)
         self._objects[member.address] = answer
 
 
@@ -204,15 +203,20 @@ class Writer:
         self._client = client
         self._set = set_
         self._parent = set_.owner
+        self._recorded: Memory | None = None
+        """What the owner records, once that has been compared."""
 
     async def remember(self, memory: Memory) -> None:
         """Records this on the owner, and sends nothing if it is already recorded. Raises Conflict if the owner changed
         or is gone.
         """
-        patch = parent_patch(self._parent.metadata, self._set, memory)
-        if not patch:
+        if memory == self._recorded:
             return
         meta = self._parent.metadata
+        patch = parent_patch(meta, self._set, memory)
+        self._recorded = memory
+        if not patch:
+            return
         body = MergePatch({"metadata": {**patch, "resourceVersion": meta.resource_version}})
         form: Form[Any] = metadata_only(self._set.owner.KIND)
         try:
@@ -227,9 +231,9 @@ class Writer:
 
     async def read(self, member: Member[Any]) -> KubeObject:
         """The object in the member's place. Raises Conflict if it is gone."""
-        form, key = form_of(type(member.obj)), member.address.key
+        key = member.address.key
         try:
-            found: KubeObject = await self._client.get(form, key.name, key.namespace)
+            found: KubeObject = await self._client.get(member.form, key.name, key.namespace)
         except NotFound as error:
             raise Conflict(f"{member.address} existed a moment ago, and is gone") from error
         return found
@@ -242,7 +246,7 @@ class Writer:
         body = member.body("applied")
         body = {**body, "metadata": {**body["metadata"], "uid": meta.uid}}
         applied: KubeObject = await self._client.patch(
-            type(member.obj), meta.name, meta.namespace, ApplyPatch(body), base=live, force=True
+            member.form, meta.name, meta.namespace, ApplyPatch(body), base=live, force=True
         )
         return applied
 
@@ -290,7 +294,11 @@ class Writer:
         form, key = form_of(type(live)), live.key
         body = (await self._client.raw("GET", form.kind.path(key.namespace, key.name))).body
         now = decode(form, body)
-        if now.metadata.uid != live.metadata.uid or self._set.standing(now) is not self._set.standing(live):
+        was, meta = live.metadata, now.metadata
+        same = meta.resource_version == was.resource_version or self._set.standing(now) is self._set.standing(
+            live
+        )
+        if meta.uid != was.uid or not same:
             raise Conflict(f"{form.kind} {key} changed since it was read")
         return now, msgspec.json.decode(body)
 

@@ -21,11 +21,11 @@ from kubeshard.controller.desired.applyset import (
     digest_of,
     mark,
 )
-from kubeshard.controller.merging import merged, without_status
+from kubeshard.controller.merging import without_status
 from kubeshard.core.encoding import to_dict
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import namespace_of
-from kubeshard.core.objects import KubeObject, ObjectMeta, form_of
+from kubeshard.core.objects import Form, KubeObject, ObjectMeta, form_of
 from kubeshard.core.owners import NOTED_OWNER, owner_note, with_owner
 
 T = TypeVar("T", bound=KubeObject)
@@ -41,6 +41,7 @@ def rank(kind: GroupKind) -> int:
 @dataclass(frozen=True, slots=True)
 class Member(Generic[T]):
     address: Address
+    form: Form[T]
     obj: T
     """The object as it is sent, except for its mark."""
     digest: str
@@ -65,10 +66,6 @@ class Member(Generic[T]):
             self.obj, metadata=msgspec.structs.replace(metadata, annotations=annotations)
         )
 
-    def merged_into(self, live: T) -> T:
-        """The live object as it should be; `live` itself if it already is."""
-        return merged(live, self.obj, self.controller)
-
 
 def members_of(set_: ApplySet, desired: Sequence[KubeObject]) -> dict[Address, Member[Any]]:
     """The members in the order in which they are applied. Raises TypeError, ValueError and WrongNamespace for objects
@@ -88,7 +85,7 @@ def members_of(set_: ApplySet, desired: Sequence[KubeObject]) -> dict[Address, M
 
 
 def _member(set_: ApplySet, desired: KubeObject) -> Member[Any]:
-    form_of(type(desired))  # raises for what is not a kind
+    form = form_of(type(desired))  # raises for what is not a kind
     address = address_of(desired)
     _check(set_, desired, address)
     given, owner = desired.metadata, set_.owner
@@ -108,7 +105,7 @@ def _member(set_: ApplySet, desired: KubeObject) -> Member[Any]:
         metadata = msgspec.structs.replace(metadata, annotations=annotations)
     obj = msgspec.structs.replace(without_status(desired), metadata=metadata)
     digest = digest_of(msgspec.json.encode(to_dict(obj), order="deterministic"))
-    return Member(address, obj, digest, owner if refers else None)
+    return Member(address, form, obj, digest, owner if refers else None)
 
 
 def _check(set_: ApplySet, desired: KubeObject, address: Address) -> None:

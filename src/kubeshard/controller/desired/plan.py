@@ -29,7 +29,7 @@ from kubeshard.controller.desired.applyset import (
 )
 from kubeshard.controller.desired.members import Member, rank
 from kubeshard.controller.desired.problems import NotAdopted
-from kubeshard.controller.merging import Rewrites, lacking
+from kubeshard.controller.merging import Rewrites, lacking, merged
 from kubeshard.core.encoding import to_dict
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import KubeObject
@@ -230,7 +230,7 @@ def _problem(set_: ApplySet, live: KubeObject, standing: Standing, unowned: Unow
 
 
 def _update(live: KubeObject, member: Member[Any], rewrites: Rewrites, is_member: bool) -> Update | None:
-    changes = lacking(live, member.merged_into(live), rewrites)
+    changes = lacking(live, merged(live, member.obj, member.controller), rewrites)
     _, digest = read_mark(live.metadata.annotation(APPLIED))
     if is_member and digest == member.digest and not changes:
         return None

@@ -13,7 +13,7 @@ forgotten; refers only to objects that the caches hold anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, get_args
 
@@ -34,13 +34,12 @@ from kubeshard.controller.desired.applyset import (
     address_of,
     applyset,
     memory_of,
-    remembered,
 )
 from kubeshard.controller.desired.execution import Execution, Immutable
 from kubeshard.controller.desired.members import Member, members_of
 from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, plan_of
 from kubeshard.controller.merging import Rewrites
-from kubeshard.controller.run import Run
+from kubeshard.controller.run import Run, from_cache
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import (
     ApiError,
@@ -49,7 +48,7 @@ from kubeshard.core.errors import (
 )
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of, metadata_only
+from kubeshard.core.objects import Form, Key, KubeObject, metadata_only
 from kubeshard.core.selectors import Selector
 
 _encode = msgspec.json.Encoder().encode
@@ -81,12 +80,10 @@ class ApplyRequest(msgspec.Struct, frozen=True):
         owner = self.owner
         return self.set if owner is None else (owner.KIND.group_kind, owner.key, self.set)
 
-    def check_beside(self, earlier: ApplyRequest | None) -> None:
+    def check_beside(self, earlier: ApplyRequest) -> None:
         """Raises ValueError if an earlier call of the run applied objects that this one leaves out: they would be
         deleted now, and created again by the next run.
         """
-        if earlier is None:
-            return
         desired = {address_of(obj) for obj in self.objects}
         if left_out := [str(place) for obj in earlier.objects if (place := address_of(obj)) not in desired]:
             raise ValueError(
@@ -125,23 +122,22 @@ class DesiredSets:
     async def plan(self, run: Run, request: ApplyRequest) -> Plan:
         set_ = await self._set(run, request)
         members = self._members(set_, request)
-        observed = await Observer(run, self._known).observe(set_, members)
+        observed = await Observer(run, self._known).observe(set_, members, memory_of(members))
         return plan_of(set_, members, observed, self.rewrites, request.unowned)
 
     async def apply(self, run: Run, request: ApplyRequest) -> Applied:
-        owner, fingerprint = request.owner, _fingerprint(request.objects, request.unowned)
-        whose = request.whose
-        known = self._known.applied(run, whose, fingerprint, owner)
+        whose, fingerprint = request.whose, _fingerprint(request.objects, request.unowned)
+        known = self._known.applied(run, whose, fingerprint, request.owner)
         if known is not None:
             return known
         set_ = await self._set(run, request)
         members = self._members(set_, request)
-        observer = Observer(run, self._known)
-        observed = await observer.observe(set_, members)
+        wanted, observer = memory_of(members), Observer(run, self._known)
+        observed = await observer.observe(set_, members, wanted)
         plan = plan_of(set_, members, observed, self.rewrites, request.unowned)
         applied = await Execution(
             run.client, set_, members, self.rewrites, request.unowned, request.immutable
-        ).carry_out(plan)
+        ).carry_out(plan, wanted)
         if not plan and observer.shown_by_caches(set_, applied.objects):
             self._known.note(run.key, whose, fingerprint, set_, applied)
         return applied
@@ -210,9 +206,9 @@ class KnownSets:
     def follows(self, store: Store[Any]) -> bool:
         return store.has_index(self._index)
 
-    def filed(self, store: Store[Any], set_: ApplySet) -> Mapping[Key, Any]:
+    def filed(self, store: Store[Any], index_value: str) -> Collection[Any]:
         """The current marked objects of a tracked store."""
-        return store.filed(self._index, set_.index_value)
+        return store.filed(self._index, index_value).values()
 
     def leave(self, store: Store[Any]) -> None:
         """Stops tracking changes in the store."""
@@ -241,9 +237,8 @@ class KnownSets:
         known = sets.get(whose) if sets is not None else None
         if known is None or known.fingerprint != fingerprint or run.writes:
             return None
-        for declared in run.reader.declared:
-            if run.fresh(declared.kind):
-                return None
+        if run.fresh is not from_cache and any(run.fresh(form.kind) for form in run.reader.declared):
+            return None
         if owner is None:
             try:
                 owner = run.reader.informer(run.form).store.get(run.key)
@@ -266,46 +261,20 @@ class Observer:
         self._known = known
         self._run = run
 
-    async def filed(
-        self, set_: ApplySet, wanted: Container[GroupKind]
-    ) -> dict[Form[Any], Mapping[Key, KubeObject]]:
-        """The marked objects of all declared kinds, by form; from the API server, only those of the wanted kinds.
-        Views of caches change with them: read them at once.
+    async def observe(
+        self, set_: ApplySet, members: Mapping[Address, Member[Any]], wanted: Memory
+    ) -> Observed:
+        """`wanted`: where the members will be found. Raises UndeclaredKind, CacheBehind, and Terminal for objects that
+        the controller's watches would not show.
         """
-        found: dict[Form[Any], Mapping[Key, KubeObject]] = {}
-        for form in self._run.reader.declared:
-            if not self._run.fresh(form.kind):
-                informer = await self._settled(form)
-                await self._known.follow(informer)
-                found[form] = self._known.filed(informer.store, set_)
-            elif form.kind.group_kind in wanted:
-                listed = await self._run.reader.list_live(
-                    self._run.client, form, ALL, index=None, labels=_selector(set_)
-                )
-                found[form] = {obj.key: obj for obj in listed}
-        return found
-
-    def shown_by_caches(self, set_: ApplySet, objects: Sequence[KubeObject]) -> bool:
-        """Whether the caches have exactly these objects for the set at this moment."""
-        shown: set[int] = set()
-        for form in self._run.reader.declared:
-            store = self._run.reader.informer(form).store
-            if self._run.fresh(form.kind) or not self._known.follows(store):
-                return False
-            shown |= {*map(id, self._known.filed(store, set_).values())}
-        return shown == {*map(id, objects)}
-
-    async def observe(self, set_: ApplySet, members: Mapping[Address, Member[Any]]) -> Observed:
-        """Raises UndeclaredKind, CacheBehind, and Terminal for objects that the controller's watches would not show."""
-        memory, wanted = remembered(set_.owner.metadata, set_.name), memory_of(members)
         for member in members.values():
             self._check_shown(member)
-        filed = await self.filed(set_, memory.kinds | wanted.kinds)
-        marked = {address_of(obj): obj for objects in filed.values() for obj in objects.values()}
-        marked |= {address_of(obj): obj for obj in self._undecodable(set_, filed)}
+        marked = {
+            address_of(obj): obj for obj in await self._marked(set_, set_.recorded.kinds | wanted.kinds)
+        }
         unseen: dict[Address, Exception] = {}
-        if not memory.within(wanted):
-            marked |= {address_of(obj): obj for obj in await self._unwatched(set_, memory, unseen)}
+        if not set_.recorded.within(wanted):
+            marked |= {address_of(obj): obj for obj in await self._unwatched(set_, unseen)}
         live: dict[Address, KubeObject] = {}
         unreadable: dict[Address, Exception] = {}
         for address, member in members.items():
@@ -320,38 +289,61 @@ class Observer:
                 live[address] = obj
         return Observed(live, marked.values(), unreadable, unseen)
 
+    def shown_by_caches(self, set_: ApplySet, objects: Sequence[KubeObject]) -> bool:
+        """Whether the caches have exactly these objects for the set at this moment."""
+        shown: set[int] = set()
+        for form in self._run.reader.declared:
+            store = self._run.reader.informer(form).store
+            if self._run.fresh(form.kind) or not self._known.follows(store):
+                return False
+            shown |= {*map(id, self._known.filed(store, set_.index_value))}
+        return shown == {*map(id, objects)}
+
     def _check_shown(self, member: Member[Any]) -> None:
-        metadata, scope = member.obj.metadata, self._run.reader.declared.get(form_of(type(member.obj)))
-        if scope is not None and not scope.labels.matches(metadata.labels):
+        scope = self._run.reader.declared.get(member.form)
+        if scope is not None and scope.labels and not scope.labels.matches(member.obj.metadata.labels):
             raise Terminal(
                 f"{member.address} would be invisible: the controller's watch of {member.address.kind.kind} shows only "
                 f"{scope.labels}; give the object these labels, or remove the scope from the watch"
             )
 
-    async def _settled(self, form: Form[Any]) -> Informer[Any]:
-        """The informer, once it shows what runs for this key wrote."""
-        informer = self._run.reader.informer(form)
-        if not informer.has_synced:
-            await self._run.reader.filled(form)
-        if self._run.writes:
-            await self._run.writes.settled(self._run.cache, form)
-        return informer
-
-    def _undecodable(self, set_: ApplySet, forms: Iterable[Form[Any]]) -> Iterator[PartialObject]:
-        """Members that no longer fit their class, which can still be deleted."""
-        for form in forms:
-            for error in self._run.reader.informer(form).store.undecodable.values():
+    async def _marked(self, set_: ApplySet, wanted: Container[GroupKind]) -> list[KubeObject]:
+        """The marked objects of all declared kinds, from the API server only of the wanted ones; those that no longer
+        fit their class, which can still be deleted, come last.
+        """
+        run, cached, asked = self._run, list[Store[Any]](), list[Store[Any]]()
+        found: list[KubeObject] = []
+        for form in run.reader.declared:
+            informer = run.reader.informer(form)
+            if run.fresh is from_cache or not run.fresh(form.kind):
+                await self._settled(informer)
+                await self._known.follow(informer)
+                cached.append(informer.store)
+            elif form.kind.group_kind in wanted:
+                labels = _selector(set_)
+                found += await run.reader.list_live(run.client, form, ALL, index=None, labels=labels)
+                asked.append(informer.store)
+        for store in cached:  # at once: the caches change during an await
+            found += self._known.filed(store, set_.index_value)
+        for store in (*cached, *asked):
+            for error in store.undecodable.values():
                 if error.partial is not None and set_.marks(error.partial):
-                    yield error.partial
+                    found.append(error.partial)
+        return found
 
-    async def _unwatched(
-        self, set_: ApplySet, memory: Memory, unseen: dict[Address, Exception]
-    ) -> list[KubeObject]:
+    async def _settled(self, informer: Informer[Any]) -> None:
+        """Returns once it shows what runs for this key wrote."""
+        if not informer.has_synced:
+            await self._run.reader.filled(informer.form)
+        if self._run.writes:
+            await self._run.writes.settled(self._run.reader.cache, informer.form.kind)
+
+    async def _unwatched(self, set_: ApplySet, unseen: dict[Address, Exception]) -> list[KubeObject]:
         """Marked objects of kinds, and in namespaces, that this version of the program does not watch. Collects in
         `unseen` what cannot be listed.
         """
         found: list[KubeObject] = []
-        for group_kind in sorted(memory.kinds):
+        for group_kind in sorted(set_.recorded.kinds):
             watched = [
                 (form.kind, scope)
                 for form, scope in self._run.reader.declared.items()
@@ -367,7 +359,7 @@ class Observer:
                 unseen[Address(group_kind, Key("", "*"))] = error
                 continue
             form: Form[Any] = metadata_only(kind)
-            for namespace in sorted(memory.namespaces) if kind.namespaced else ("",):
+            for namespace in sorted(set_.recorded.namespaces) if kind.namespaced else ("",):
                 if any(scope.covers(kind, namespace) for _, scope in watched):
                     continue
                 place = namespace if kind.namespaced else ALL
