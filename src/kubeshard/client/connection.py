@@ -33,7 +33,7 @@ from kubeshard.client.credentials import (
 )
 from kubeshard.client.limiter import Limiter
 from kubeshard.client.retry import RetryPolicy
-from kubeshard.client.status import check, error_of, is_json, unexpected
+from kubeshard.client.status import error_of, failure_of, is_json, unexpected
 from kubeshard.core.errors import ApiError, ConfigurationError, Timeout, Unauthorized, Unavailable
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
@@ -110,8 +110,9 @@ class Connection:
         unusable credentials, and what `guard` raises, which is called just before each attempt.
         """
         answer = await self.exchange(request, guard)
-        check(where(request), answer.status, answer.headers, answer.body)
-        return answer.body
+        if 200 <= answer.status < 300 and answer.body and is_json(answer.headers):
+            return answer.body
+        raise failure_of(where(request), answer.status, answer.headers, answer.body)
 
     async def exchange(self, request: HttpRequest, guard: Guard | None = None) -> HttpResponse:
         """The server's final response, whatever it is. Raises Timeout or Unavailable if there was none."""
@@ -128,7 +129,7 @@ class Connection:
                     continue
                 raise self._failed(request, error, started) from error
             self._observe(request, answer.status, started, answer.headers.get("warning"))
-            if not await self._again(attempts, answer.status, answer.headers):
+            if answer.status < 400 or not await self._again(attempts, answer.status, answer.headers):
                 return answer
 
     @asynccontextmanager

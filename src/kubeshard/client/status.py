@@ -43,16 +43,13 @@ def is_json(headers: Mapping[str, str]) -> bool:
     return headers.get("content-type", "").startswith("application/json")
 
 
-def check(where: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
-    """Raises the error for a response; returns for a JSON response with status 2xx. `where` names the
-    request.
-    """
+def failure_of(where: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    """The error of a response that is not JSON with status 2xx. `where` names the request."""
     if not 200 <= status < 300:
-        raise error_of(where, status, headers, body)
+        return error_of(where, status, headers, body)
     if not body:
-        raise UnexpectedResponse(f"{where}: status {status} with an empty body", code=status)
-    if not is_json(headers):
-        raise unexpected(where, status, headers, body)
+        return UnexpectedResponse(f"{where}: status {status} with an empty body", code=status)
+    return unexpected(where, status, headers, body)
 
 
 def error_of(where: str, code: int, headers: Mapping[str, str], body: bytes) -> ApiError:

@@ -29,7 +29,6 @@ from kubeshard.client.writes import (
     PatchOptions,
     Preconditions,
     Propagation,
-    WriteRecord,
     apply_body,
     entered,
     record_of,
@@ -246,7 +245,9 @@ class Writes(View):
         with self._counts, self._entered(dry_run):
             answer = await self._connection.send(request, self._guard(unfenced))
         if self._write_observers and not dry_run:
-            self._tell(record_of_deletion(kind, Key(namespace or "", name), uid, answer))
+            record = record_of_deletion(kind, Key(namespace or "", name), uid, answer)
+            for observer in self._write_observers:
+                observer(record)
 
     async def delete_object(
         self, obj: KubeObject, *, kind: Kind | None = None, **options: Unpack[DeletionOptions]
@@ -347,21 +348,20 @@ class Writes(View):
             force=force,
             dryRun="All" if dry_run else None,
         )
+        guard = self._guard(unfenced)
         with self._entered(dry_run):
-            answer = await self._connection.send(request, self._guard(unfenced))
+            answer = await self._connection.send(request, guard)
         written = self._decoded(form, request, answer, subresource)
         if self._write_observers and not dry_run and written.metadata.resource_version:
-            self._tell(record_of(form.kind, written.metadata))
+            record = record_of(form.kind, written.metadata)
+            for observer in self._write_observers:
+                observer(record)
         return written
 
     def _entered(self, dry_run: bool, seconds: float | None = None) -> AbstractContextManager[None]:
         if dry_run or self._ledger is None:
             return _NOT_ENTERED
         return entered(self._ledger, math.ceil(seconds or self._timeout))
-
-    def _tell(self, record: WriteRecord) -> None:
-        for observer in self._write_observers:
-            observer(record)
 
 
 def _test_failure(patch: Patch, error: ApiError) -> ApiError:

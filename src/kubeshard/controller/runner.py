@@ -189,8 +189,11 @@ class ControllerRunner:
         """The triggers, in the order of `Controller.all_watches`."""
         mappings = zip(mapped_watches(self.controller, self.reader), self._informers, strict=True)
         for number, ((watch, keys_of), informer) in enumerate(mappings):
-            renewed = _ignore if number else lambda key: self.queue.forget(self._here(key))
+            renewed = _ignore if number else self._renewed if self.cluster else self.queue.forget
             yield self.trigger(watch, keys_of, informer, renewed=renewed)
+
+    def _renewed(self, key: Key) -> None:
+        self.queue.forget(self._here(key))
 
     def _here(self, key: Key) -> Key:
         """The key with this cluster's name, unless it names a cluster."""

@@ -125,7 +125,8 @@ class Trigger:
 
     def handle(self, delta: Delta[Any]) -> None:
         """Adds the keys that depend on the object to the queue."""
-        about = current(delta).key
+        obj = current(delta)
+        about = obj.key
         if self._passes(delta, about):
             what, priority = _what(delta)
         elif (
@@ -139,7 +140,7 @@ class Trigger:
         if _is_renewal(delta):
             self._renewed(about)
         # For objects that trigger themselves, both states have the same key.
-        seen = (current(delta),) if self._keys_of is to_itself else states(delta)
+        seen = (obj,) if self._keys_of is to_itself else states(delta)
         self._map(about, seen, what, priority)
 
     async def run(self) -> None:
@@ -168,7 +169,7 @@ class Trigger:
         waiting = self._unmapped.pop(about, None)
         if waiting is not None:
             seen = (*waiting.states, *(state for state in seen if state is not waiting.states[-1]))
-        failed = self._told(about, seen, what, priority)
+        failed = self._enqueued(about, seen, what, priority)
         if failed:
             tries = waiting.tries if waiting else 0
             self._keep(about, Unmapped(failed, failed[-1] is seen[-1], tries))
@@ -177,20 +178,23 @@ class Trigger:
         elif waiting is not None:
             self._again.forget(about)
 
-    def _told(
+    def _enqueued(
         self, about: Key, seen: tuple[KubeObject, ...], what: str, priority: int
     ) -> tuple[KubeObject, ...]:
         """Adds the keys of each state, each key once. Returns the states that could not be mapped."""
-        told: set[Key] = set()
+        if self._keys_of is to_itself:
+            self._enqueue(about, self._own(what), priority=priority)
+            return ()
+        added: set[Key] = set()
         failed = []
         for state in seen:
             try:
                 for key in self._keys_of(state):
-                    if key not in told:
+                    if key not in added:
                         _check_key(key)
                         reason = self._own(what) if key == about else Reason(what, self._kind, about)
                         self._enqueue(key, reason, priority=priority)
-                        told.add(key)
+                        added.add(key)
             except (KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:
@@ -218,7 +222,7 @@ class Trigger:
         if waiting is None:  # mapped with a later change, or dropped
             self._again.forget(about)
             return
-        failed = self._told(about, waiting.states, CHANGED, NORMAL)
+        failed = self._enqueued(about, waiting.states, CHANGED, NORMAL)
         if not failed:
             self._again.forget(about)
             return

@@ -148,7 +148,7 @@ class Workers:
                 for _ in range(self.controller.workers):
                     self._begin()
                 if self._inputs.complete():
-                    self._tell_start()
+                    self._log_start()
         finally:
             self._begin = _nothing
             self._deadlines.stop()
@@ -163,7 +163,7 @@ class Workers:
 
     async def resume(self) -> None:
         """Called when all kinds are served: runs what was parked."""
-        self._tell_start()
+        self._log_start()
         pace = Pace(self._clock)
         while self._parked:
             key = next(iter(self._parked))
@@ -268,7 +268,11 @@ class Workers:
                 self._inputs.check()
             elif writes and self._inputs.complete():
                 await writes.settled(self._cluster.cache, self._form)
-            obj, undecodable = self._read(key)
+            obj: KubeObject | None
+            try:
+                obj, undecodable = self._primary.store.get(key), None
+            except UndecodableObject as error:
+                obj, undecodable = error.partial, error
             if obj is None:
                 self._sets.forget(key)
             else:
@@ -289,13 +293,6 @@ class Workers:
                 run.undecodable = undecodable
             return await self._reconcile(run, obj)
 
-    def _read(self, key: Key) -> tuple[KubeObject | None, UndecodableObject | None]:
-        """The object, decoded as far as possible, and the error if only its metadata could be decoded."""
-        try:
-            return self._primary.store.get(key), None
-        except UndecodableObject as error:
-            return error.partial, error
-
     def _settle(self, key: Key, outcome: Outcome) -> None:
         """Requeues or forgets the key, depending on the outcome."""
         match outcome.ending:
@@ -314,7 +311,7 @@ class Workers:
             case _:
                 self._queue.add_rate_limited(key, _RETRY)
 
-    def _tell_start(self) -> None:
+    def _log_start(self) -> None:
         if self.tasks and self._notices.due("start"):
             self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
 
