@@ -8,15 +8,15 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from kubeshard.cli.demo.fleet import Fleet
+from kubeshard.cli.demo.processes import RingProcesses
 from kubeshard.testing import wait_until
 from kubeshard.testing.child import Child
 
 _GATED = str(Path(__file__).with_name("gated_operator.py"))
 
 
-class Processes(Fleet):
-    """A fleet that can also run shards of other operators; their logs are in `folder`."""
+class Processes(RingProcesses):
+    """Processes that can also run shards of other operators; their logs are in `folder`."""
 
     def __init__(self, kubeconfig: Path, folder: Path, lease_seconds: float) -> None:
         super().__init__(kubeconfig, folder, lease_seconds)

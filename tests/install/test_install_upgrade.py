@@ -16,7 +16,7 @@ from replicas import Rollout
 from witness import Witness
 
 from kubeshard import Client, ObjectMeta
-from kubeshard.cli.demo.fleet import Fleet
+from kubeshard.cli.demo.processes import RingProcesses
 from kubeshard.core.yaml_output import documents
 from kubeshard.examples.webhosting import manifests
 from kubeshard.examples.webhosting.api import RING, SKIP_WORKLOAD_LABEL, Website, WebsiteSpec
@@ -45,14 +45,14 @@ def rollout(cluster: Cluster, tmp_path: Path) -> Iterator[Rollout]:
 
 
 @pytest.fixture
-def fleet(cluster: Cluster, tmp_path: Path) -> Iterator[Fleet]:
-    made = Fleet(cluster.kubeconfig, tmp_path, 15.0)
+def processes(cluster: Cluster, tmp_path: Path) -> Iterator[RingProcesses]:
+    made = RingProcesses(cluster.kubeconfig, tmp_path, 15.0)
     yield made
     made.stop_all()
 
 
 async def test_an_upgrade_and_a_rollback_under_load_move_nothing_and_leave_nothing_to_nobody(
-    cluster: Cluster, rollout: Rollout, fleet: Fleet, tmp_path: Path
+    cluster: Cluster, rollout: Rollout, processes: RingProcesses, tmp_path: Path
 ) -> None:
     port, file = free_port(), tmp_path / "values.yaml"
 
@@ -76,7 +76,7 @@ async def test_an_upgrade_and_a_rollback_under_load_move_nothing_and_leave_nothi
     cluster.apply("-f", "-", given=ring)
     await asyncio.to_thread(rollout.roll)
     for name in ("shard-a", "shard-b", "shard-c"):
-        fleet.start_shard(name, "--namespace", PROJECT)
+        processes.start_shard(name, "--namespace", PROJECT)
     async with await Client.connect(cluster.kubeconfig) as client, asyncio.TaskGroup() as tasks:
         witness = Witness()
         running = [tasks.create_task(witness.run(client)), tasks.create_task(load(client))]
@@ -91,7 +91,7 @@ async def test_an_upgrade_and_a_rollback_under_load_move_nothing_and_leave_nothi
         ended = time.monotonic()
         for task in running:
             task.cancel()
-    fleet.check()
+    processes.check()
     longest, moved = witness.unassigned(began), witness.moves(began)
     print(
         f"{len(witness.owners)} objects; upgrade {upgraded - began:.1f} s, rollback {ended - upgraded:.1f} s;"

@@ -218,7 +218,7 @@ def test_no_cluster(kubectl_shard: KubectlShard, tmp_path: Path, monkeypatch: py
 def test_an_interrupt_ends_it_quietly(
     written: KubeApi, kubectl_shard: KubectlShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kubeshard.survey import cluster
+    from kubeshard.inspection import cluster
 
     async def interrupted(client: object) -> None:
         raise KeyboardInterrupt

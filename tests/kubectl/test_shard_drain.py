@@ -15,11 +15,11 @@ from ring_cluster import RING, RingCluster, name_on
 from kubeshard.client import Client
 from kubeshard.core import NotFound
 from kubeshard.core.errors import Forbidden, Timeout, Unavailable
-from kubeshard.survey import departure
-from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.departure import Pod
-from kubeshard.survey.errors import Unanswerable
-from kubeshard.survey.ring import see
+from kubeshard.inspection import departure
+from kubeshard.inspection.cluster import read_cluster
+from kubeshard.inspection.departure import Pod
+from kubeshard.inspection.errors import Unanswerable
+from kubeshard.inspection.ring import see
 from kubeshard_apiserver.testing import EmbeddedApi, MemoryApi
 
 NAME = name_on("b", "a", "b")

@@ -13,14 +13,14 @@ from ring_cluster import RING, RingCluster, name_on
 from kubeshard.client import install
 from kubeshard.core import ConfigMap, Lease, MergePatch, Namespace, Secret
 from kubeshard.core.errors import ApiError, Unavailable
+from kubeshard.inspection import live
+from kubeshard.inspection.cluster import read_cluster
+from kubeshard.inspection.errors import Unanswerable
+from kubeshard.inspection.live import RingWatcher, live_ring
+from kubeshard.inspection.ring import SeenRing, see
+from kubeshard.inspection.stats import Picture
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import drain_label, shard_label
-from kubeshard.survey import live
-from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.errors import Unanswerable
-from kubeshard.survey.live import RingWatcher, live_ring
-from kubeshard.survey.ring import SeenRing, see
-from kubeshard.survey.stats import Picture
 from kubeshard_apiserver.testing import MemoryApi
 
 SHARD, DRAIN = shard_label(RING), drain_label(RING)

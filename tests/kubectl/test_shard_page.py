@@ -15,8 +15,8 @@ import yaml
 from commands import Done, KubectlShard
 
 from kubeshard.core.kinds import GroupResource
+from kubeshard.inspection.cluster import reader_grants
 from kubeshard.manager.roles import roles
-from kubeshard.survey.cluster import reader_grants
 from kubeshard_apiserver.testing import EmbeddedApi
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kubectl-shard.md").read_text()

@@ -9,11 +9,11 @@ from ring_cluster import RING, RingCluster, name_on, owner_of
 
 from kubeshard.core import ConfigMap, ObjectMeta, OwnerReference
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.inspection.cluster import read_cluster
+from kubeshard.inspection.errors import Unanswerable
+from kubeshard.inspection.placement import Child, Owner, Placement, placement_of, rings_of, wanted
+from kubeshard.inspection.ring import see
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.errors import Unanswerable
-from kubeshard.survey.placement import Child, Owner, Placement, placement_of, rings_of, wanted
-from kubeshard.survey.ring import see
 from kubeshard_apiserver.testing import MemoryApi
 
 

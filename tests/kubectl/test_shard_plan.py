@@ -10,10 +10,10 @@ from ring_cluster import RING, RingCluster, name_on, owner_of
 
 from kubeshard.client import Client
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.errors import Unanswerable
-from kubeshard.survey.planning import Flow, planned, resized, with_shards
-from kubeshard.survey.ring import SeenRing, see
+from kubeshard.inspection.cluster import read_cluster
+from kubeshard.inspection.errors import Unanswerable
+from kubeshard.inspection.planning import Flow, planned, resized, with_shards
+from kubeshard.inspection.ring import SeenRing, see
 from kubeshard_apiserver.testing import KubeApi, MemoryApi
 
 

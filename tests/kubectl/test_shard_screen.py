@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from kubeshard.cli.kubectl import screen
-from kubeshard.survey.stats import Picture, ShardRow, scale
+from kubeshard.inspection.stats import Picture, ShardRow, scale
 
 ROWS = (
     ShardRow("shard-1", "ready", True, 10, 40, 0),

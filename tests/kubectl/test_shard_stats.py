@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubeshard.inspection.stats import MOST_NAMES, RECENT, Picture, RingStats, Standing
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.survey.stats import MOST_NAMES, RECENT, Picture, RingStats, Standing
 
 RESOURCES = {"secrets": True, "configmaps": False}
 SHARDS = ("", "a", "b", "c", "ghost")

@@ -10,13 +10,13 @@ from ring_cluster import RING, SECRETS, RingCluster, name_on
 from kubeshard.cli.kubectl.questions import _print_status
 from kubeshard.core import Lease, LeaseSpec, MergePatch, ObjectMeta
 from kubeshard.core.times import micro_time
+from kubeshard.inspection.cluster import read_cluster, read_orphans
+from kubeshard.inspection.counts import count
+from kubeshard.inspection.errors import Unanswerable
+from kubeshard.inspection.ring import see
+from kubeshard.inspection.status import RingStatus, ShardStatus, status_of, troubles
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import RING_LABEL
-from kubeshard.survey.cluster import read_cluster, read_orphans
-from kubeshard.survey.counts import count
-from kubeshard.survey.errors import Unanswerable
-from kubeshard.survey.ring import see
-from kubeshard.survey.status import RingStatus, ShardStatus, status_of, troubles
 from kubeshard_apiserver.testing import MemoryApi
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from commands import KubectlShard
 
-from kubeshard.survey.page.app import LivePage, local_names
-from kubeshard.survey.stats import Picture, ShardRow
+from kubeshard.inspection.page.app import LivePage, local_names
+from kubeshard.inspection.stats import Picture, ShardRow
 from kubeshard_apiserver.testing import KubeApi
 
 PORT = 8088

@@ -22,10 +22,10 @@ from ring_cluster import RING, RingCluster, owner_of
 
 from kubeshard.client import Client
 from kubeshard.core import MergePatch, ObjectMeta, Secret
+from kubeshard.inspection.cluster import read_cluster
+from kubeshard.inspection.live import RingWatcher
+from kubeshard.inspection.ring import see
 from kubeshard.sharding.names import shard_label
-from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.live import RingWatcher
-from kubeshard.survey.ring import see
 from kubeshard_apiserver.testing import EmbeddedApi
 
 SHARDS = tuple(f"shard-{number}" for number in range(5))

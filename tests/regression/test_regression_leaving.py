@@ -11,12 +11,12 @@ import pytest
 
 from kubeshard.client import Client
 from kubeshard.core import Lease, MergePatch
+from kubeshard.inspection.cluster import read_cluster
+from kubeshard.inspection.departure import Pod, begin, departure, progress
+from kubeshard.inspection.ring import see
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import RING_LABEL, drain_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
-from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.departure import Pod, begin, departure, progress
-from kubeshard.survey.ring import see
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression

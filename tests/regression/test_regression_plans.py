@@ -9,12 +9,12 @@ import pytest
 from tiers import further
 
 from kubeshard.core import ConfigMap, MergePatch
+from kubeshard.inspection.cluster import read_cluster
+from kubeshard.inspection.planning import MovePlan, Seen, ShardChange, moves, planned, with_shards
+from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
-from kubeshard.survey.cluster import read_cluster
-from kubeshard.survey.planning import MovePlan, Seen, ShardChange, moves, planned, with_shards
-from kubeshard.survey.ring import SeenRing, see
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression

@@ -121,9 +121,9 @@ def run(
         )
         if result.breaks and failed is None:
             failed = script, result
-    _tell_totals(totals)
+    _print_totals(totals)
     if failed is not None:
-        _tell_failure(*failed, output, not whole)
+        _report_failure(*failed, output, not whole)
         raise SystemExit(1)
     if kinds and (idle := [kind for kind in kinds if not totals[f"effects: {kind}"]]):
         click.echo(
@@ -152,7 +152,7 @@ def replay(file: Path, events: int) -> None:
     result = play(Script.load(file, KINDS))
     click.echo(_verdict(result))
     if result.breaks:
-        _tell_events(result, events)
+        _print_events(result, events)
         raise SystemExit(1)
 
 
@@ -226,16 +226,16 @@ def _verdict(result: SimulationResult) -> str:
     return "BROKEN: " + ", ".join(f"{oracle} ({count})" for oracle, count in sorted(result.broken.items()))
 
 
-def _tell_totals(totals: Counter[str]) -> None:
+def _print_totals(totals: Counter[str]) -> None:
     for what, count in sorted(totals.items()):
         click.echo(f"{count:9} {what}")
 
 
-def _tell_failure(script: Script, result: SimulationResult, output: Path, shrink: bool) -> None:
+def _report_failure(script: Script, result: SimulationResult, output: Path, shrink: bool) -> None:
     from kubeshard.simulation.running import play
     from kubeshard.simulation.script import shrunk
 
-    _tell_events(result, EVENTS)
+    _print_events(result, EVENTS)
     output.mkdir(parents=True, exist_ok=True)
     file = output / f"seed-{script.seed}.json"
     script.save(file)
@@ -252,7 +252,7 @@ def _tell_failure(script: Script, result: SimulationResult, output: Path, shrink
     )
 
 
-def _tell_events(result: SimulationResult, count: int) -> None:
+def _print_events(result: SimulationResult, count: int) -> None:
     """Shows what was noticed, and the events up to the first of it."""
     for line in result.breaks[:10]:
         click.echo(f"  {line}")

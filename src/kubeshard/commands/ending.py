@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from kubeshard.core.errors import KubeshardError
+from kubeshard.inspection.errors import Unanswerable
 from kubeshard.runtime.logs import one_line
-from kubeshard.survey.errors import Unanswerable
 
 
 def run_program(command: click.Command, name: str, **options: Any) -> None:

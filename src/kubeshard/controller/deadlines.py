@@ -94,7 +94,7 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
 
-    def tell(self, run: Deadline) -> None:
+    def report(self, run: Deadline) -> None:
         seconds = self.clock.monotonic() - run.began
         if run.ended:
             del self._hanging[run]
@@ -172,7 +172,7 @@ class Deadline:
         self.ended = True
         self._deadlines._remove(self)
         if self.overdue:
-            self._deadlines.tell(self)
+            self._deadlines.report(self)
 
     def lift(self) -> bool:
         """Called when the reconcile has ended: what it left behind is no longer cancelled. Returns whether it was
@@ -194,5 +194,5 @@ class Deadline:
             return self.due + OVERDUE
         if not self.overdue:
             self.overdue = True
-            self._deadlines.tell(self)
+            self._deadlines.report(self)
         return None

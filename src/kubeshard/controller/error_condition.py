@@ -56,7 +56,7 @@ class ErrorCondition:
     def __init__(self, type: str, timeout: float) -> None:
         self._type = type
         self._timeout = timeout
-        self._told: dict[Key, float] = {}
+        self._reported: dict[Key, float] = {}
         """When the current failure of an object was reported (monotonic seconds)."""
 
     def around(self, inner: ReconcileFn) -> ReconcileFn:
@@ -64,7 +64,7 @@ class ErrorCondition:
 
         async def reconcile(ctx: Context, obj: KubeObject | None) -> Result | None:
             if obj is None:
-                self._told.pop(ctx.key, None)
+                self._reported.pop(ctx.key, None)
                 return await inner(ctx, None)
             run = run_of(ctx)
             report = run.report = Report(self._type)
@@ -74,16 +74,16 @@ class ErrorCondition:
                 task = asyncio.current_task()
                 if run.activities.out_of_time and task is not None and task.cancelling() == 1:
                     timed_out = TimeoutError(f"not done within {self._timeout:g} s")
-                    await self._tell_failure(ctx, obj, timed_out)
+                    await self._report_failure(ctx, obj, timed_out)
                 raise
             except Exception as error:
                 if of_error(error).failed:
-                    await self._tell_failure(ctx, obj, error)
+                    await self._report_failure(ctx, obj, error)
                 raise
             if run.unfinished:
                 await self._write(run, obj, self._condition("False", "Finalizing", run.unfinished))
             elif not obj.metadata.deleting:
-                self._told.pop(ctx.key, None)
+                self._reported.pop(ctx.key, None)
                 if not report.stated:
                     await self._write(run, obj, self._condition("True", "Reconciled"))
             return result
@@ -93,7 +93,7 @@ class ErrorCondition:
     def _condition(self, status: str, reason: str, message: str = "") -> Condition:
         return Condition(type=self._type, status=status, reason=reason, message=message)
 
-    async def _tell_failure(self, ctx: Context, obj: KubeObject, error: BaseException) -> None:
+    async def _report_failure(self, ctx: Context, obj: KubeObject, error: BaseException) -> None:
         run = run_of(ctx)
         worst = max(leaves(error), key=lambda leaf: of_error(leaf).severity)
         reason = "".join(filter(str.isalnum, type(worst).__name__.lstrip("_"))) or "Error"
@@ -110,7 +110,7 @@ class ErrorCondition:
         if live is None or live.metadata.uid != obj.metadata.uid:
             return
         condition = msgspec.structs.replace(condition, observed_generation=obj.metadata.generation)
-        if self._is_told(run, get_condition(conditions_of(live.status), self._type), condition):
+        if self._is_reported(run, get_condition(conditions_of(live.status), self._type), condition):
             return
         said, live = await self._stated(run, live)
         if live is None:
@@ -122,9 +122,9 @@ class ErrorCondition:
         said = {**said, "conditions": [*others, msgspec.to_builtins(condition)]}
         await apply_status(run, live, said)
         if condition.status == "False":
-            self._told[run.key] = run.clock.monotonic()
+            self._reported[run.key] = run.clock.monotonic()
 
-    def _is_told(self, run: Run, have: Condition | None, condition: Condition) -> bool:
+    def _is_reported(self, run: Run, have: Condition | None, condition: Condition) -> bool:
         """Whether there is nothing to write."""
         if have is None:
             return False
@@ -133,8 +133,8 @@ class ErrorCondition:
             return True
         if condition.status == "True" or have != msgspec.structs.replace(now, message=have.message):
             return False
-        told = self._told.get(run.key)
-        return told is not None and run.clock.monotonic() - told < AGAIN
+        reported = self._reported.get(run.key)
+        return reported is not None and run.clock.monotonic() - reported < AGAIN
 
     async def _stated(self, run: Run, live: Any) -> tuple[dict[str, Any], Any]:
         """Everything that the controller currently states in the status, and the object; None if that is gone."""

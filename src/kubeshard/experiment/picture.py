@@ -63,21 +63,21 @@ class Lines:
 
     @asynccontextmanager
     async def showing(self, picture: Callable[[], Picture]) -> AsyncIterator[None]:
-        telling = asyncio.create_task(self._tell(picture), name="screen")
+        printing = asyncio.create_task(self._print_events(picture), name="screen")
         try:
             yield
         finally:
-            await cancelled(telling)
+            await cancelled(printing)
             self.say(line(picture()))
 
-    async def _tell(self, picture: Callable[[], Picture]) -> None:
-        told = 0
+    async def _print_events(self, picture: Callable[[], Picture]) -> None:
+        printed = 0
         while True:
             await asyncio.sleep(_LINE_EVERY)
             shown = picture()
-            for event in shown.happened[told:]:
+            for event in shown.happened[printed:]:
                 self.say(f"  {happening(event)}")
-            told = len(shown.happened)
+            printed = len(shown.happened)
             self.say(line(shown))
 
 

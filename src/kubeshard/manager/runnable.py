@@ -72,9 +72,9 @@ CLOSING = 10.0
 
 
 def report_failure(name: str, error: Exception) -> None:
-    """Logs that a part of the program failed. What a person has to mend is told once, by the program's last line."""
-    told_later = isinstance(error, ConfigurationError | Unprepared)
-    _log.error("Failed; stopping", name=name, error=type(error).__name__ if told_later else error)
+    """Logs that a part of the program failed. The program's last line says what a person has to mend."""
+    reported_later = isinstance(error, ConfigurationError | Unprepared)
+    _log.error("Failed; stopping", name=name, error=type(error).__name__ if reported_later else error)
 
 
 @asynccontextmanager

@@ -158,8 +158,8 @@ async def _all_of(
         except* Exception as group:
             if notices.due("reading"):
                 error = group.exceptions[0]
-                tell = _log.warning if isinstance(error, ApiError) else _log.crash
-                tell("Cannot read the objects of this shard", error=error, kind=str(form.kind))
+                log = _log.warning if isinstance(error, ApiError) else _log.crash
+                log("Cannot read the objects of this shard", error=error, kind=str(form.kind))
             await asyncio.sleep(RETRY)
     if count:
         _log.info(

@@ -176,7 +176,7 @@ async def _read_ring_if_any(client: Client, ring: str) -> tuple[RingResource, ..
 
 async def _waiting(ring: str, asking: Callable[[], Awaitable[T]]) -> T:
     """The server's response, as soon as there is one. Logs changes of what it waits for. Raises Unauthorized."""
-    told = ""
+    reported = ""
     while True:
         try:
             return await asking()
@@ -184,9 +184,9 @@ async def _waiting(ring: str, asking: Callable[[], Awaitable[T]]) -> T:
             raise  # credentials that have expired when a program starts are a mistake
         except ApiError as error:
             problem = _problem(error)
-            if problem != told:
+            if problem != reported:
                 _log.warning("Waiting for the ControllerRing", ring=ring, problem=problem, error=error)
-                told = problem
+                reported = problem
         await asyncio.sleep(RING_PATIENCE)
 
 

@@ -194,8 +194,8 @@ class TakingBack:
         try:
             await self._consider(home, objects, kind, key, lost)
         except ApiError as error:
-            tell = _log.warning if self._loud() else _log.debug
-            tell("Cannot see why an object left this shard", object=str(key), kind=str(kind), error=error)
+            log = _log.warning if self._loud() else _log.debug
+            log("Cannot see why an object left this shard", object=str(key), kind=str(kind), error=error)
         except Exception as error:
             _log.crash("Taking back an object crashed", error, object=str(key), kind=str(kind))
 
@@ -217,8 +217,8 @@ class TakingBack:
                 ):
                     return
                 if self._is_fought(kind, key):
-                    tell = _log.warning if self._loud() else _log.debug
-                    tell("The shard label of an object keeps being changed", object=str(key), kind=str(kind))
+                    log = _log.warning if self._loud() else _log.debug
+                    log("The shard label of an object keeps being changed", object=str(key), kind=str(kind))
                     return
                 await objects.patch(form, key.name, key.namespace, self._patch(live, lost))
             except (NotFound, NotOurs):
@@ -296,8 +296,8 @@ class TakingBack:
     def _taken_back(self, kind: Kind, key: Key, live: _Metadata) -> None:
         now = self._clock.monotonic()
         self._done[kind, key] = [*self._done.pop((kind, key), ())[-OFTEN:], now]
-        tell = _log.warning if self._loud() else _log.debug
-        tell(
+        log = _log.warning if self._loud() else _log.debug
+        log(
             "Took back an object whose shard label somebody had changed; only the sharder may",
             object=str(key),
             kind=str(kind),

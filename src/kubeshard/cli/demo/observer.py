@@ -14,12 +14,12 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key
 from kubeshard.examples.webhosting.api import RING
 from kubeshard.examples.webhosting.manifests import NAMESPACE
+from kubeshard.inspection.live import LiveRing
+from kubeshard.inspection.stats import Picture
 from kubeshard.sharding.classification import RingEntry, RingResources
 from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard.sharding.planner import RingView
-from kubeshard.survey.live import LiveRing
-from kubeshard.survey.stats import Picture
 
 SHARDER_ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
 IN_MANAGER_ELECTION = Key(NAMESPACE, f"sharder-{RING}")
@@ -42,7 +42,7 @@ class Observer:
         self._elections = self._cache.declare(
             Lease, Scope(frozenset({election.namespace or client.namespace}))
         )
-        self._elections.add_handler(lambda _: self._live.tell())
+        self._elections.add_handler(lambda _: self._live.notify())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Observer]:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from rich.console import Console
 
 from kubeshard.cli.demo.cluster import install, sharded_kinds
-from kubeshard.cli.demo.fleet import Fleet
 from kubeshard.cli.demo.observer import IN_MANAGER_ELECTION, SHARDER_ELECTION, Observer
+from kubeshard.cli.demo.processes import RingProcesses
 from kubeshard.cli.demo.scenario import InManager, NotSettled, Scenario, Step
 from kubeshard.cli.demo.screen import Screen, summary
 from kubeshard.client.client import Client
@@ -56,14 +56,14 @@ async def play(
         else _embedded(console, folder, world.clock)
     )
     async with serving as kube:
-        fleet = Fleet(kube.kubeconfig, folder, lease_seconds)
+        processes = RingProcesses(kube.kubeconfig, folder, lease_seconds)
         try:
             async with Client(await load_config(kubeconfig=kube.kubeconfig), world=world) as client:
                 await install(client, in_manager=in_manager)
                 election = IN_MANAGER_ELECTION if in_manager else SHARDER_ELECTION
                 observer = Observer(client, RING, election, *await sharded_kinds(client))
                 scene = InManager if in_manager else Scenario
-                scenario = scene(client, fleet, observer, count=websites, patience=patience)
+                scenario = scene(client, processes, observer, count=websites, patience=patience)
                 screen = Screen(console, observer, scenario.titles, world.clock)
                 steps: list[Step] = []
                 async with observer.running(), screen.showing():
@@ -72,9 +72,9 @@ async def play(
                         screen.done(step)
             console.print(summary(steps))
             if keep:
-                await _keep(console, kube, fleet)
+                await _keep(console, kube, processes)
         finally:
-            fleet.stop_all()
+            processes.stop_all()
 
 
 @asynccontextmanager
@@ -117,7 +117,7 @@ async def _control_plane(
         kube.stop()
 
 
-async def _keep(console: Console, kube: Server, fleet: Fleet) -> None:
+async def _keep(console: Console, kube: Server, processes: RingProcesses) -> None:
     """Waits until cancelled, which is the normal end."""
     for text in (
         "everything keeps running until Ctrl-C; in another terminal:",
@@ -130,6 +130,6 @@ async def _keep(console: Console, kube: Server, fleet: Fleet) -> None:
     try:
         while True:
             await asyncio.sleep(1)
-            fleet.check()
+            processes.check()
     except asyncio.CancelledError:
         console.print("stopping")

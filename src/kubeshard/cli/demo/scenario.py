@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from kubeshard.cli.demo.cluster import websites
-from kubeshard.cli.demo.fleet import Fleet
 from kubeshard.cli.demo.observer import Observer
+from kubeshard.cli.demo.processes import RingProcesses
 from kubeshard.client.client import Client
 from kubeshard.core.errors import KubeshardError
 from kubeshard.examples.webhosting.generator import create_all
-from kubeshard.survey.stats import Picture
+from kubeshard.inspection.stats import Picture
 
 SHARDERS = ("sharder-1", "sharder-2")
 SHARDS = ("shard-1", "shard-2", "shard-3")
@@ -46,14 +46,14 @@ class Scenario:
     def __init__(
         self,
         client: Client,
-        fleet: Fleet,
+        processes: RingProcesses,
         observer: Observer,
         *,
         count: int,
         patience: float,
     ) -> None:
         self._client = client
-        self._fleet = fleet
+        self._fleet = processes
         self._observer = observer
         self._count = count
         self._patience = patience

@@ -1,5 +1,5 @@
 """`kubectl shard`: questions about rings, answered from what the API server shows.
 
-Every command except `drain` is read-only. `kubeshard.survey` computes the answers; these modules request and print
+Every command except `drain` is read-only. `kubeshard.inspection` computes the answers; these modules request and print
 them.
 """

@@ -16,7 +16,7 @@ from kubeshard.runtime.logs import one_line
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
-    from kubeshard.survey.ring import SeenRing
+    from kubeshard.inspection.ring import SeenRing
 
 T = TypeVar("T")
 
@@ -120,9 +120,9 @@ async def first_of(**works: Coroutine[Any, Any, None]) -> None:
 async def only_ring(client: Client, name: str | None) -> SeenRing:
     """The ring of that name, or the only ring. Raises ConfigurationError, Unanswerable."""
     from kubeshard.core.errors import ConfigurationError
-    from kubeshard.survey.cluster import read_cluster
-    from kubeshard.survey.errors import Unanswerable
-    from kubeshard.survey.ring import see
+    from kubeshard.inspection.cluster import read_cluster
+    from kubeshard.inspection.errors import Unanswerable
+    from kubeshard.inspection.ring import see
 
     cluster = await read_cluster(client)
     if name is None and len(cluster.rings) > 1:

@@ -12,8 +12,8 @@ from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
-    from kubeshard.survey.departure import Departure
-    from kubeshard.survey.ring import SeenRing
+    from kubeshard.inspection.departure import Departure
+    from kubeshard.inspection.ring import SeenRing
 
 
 @click.command(
@@ -55,7 +55,7 @@ def drain(
     scale it down to get rid of the shard.
     """
     seen, leaving = ask(access, lambda client: _prepared(client, shard, ring))
-    _tell(leaving)
+    _report(leaving)
     if dry_run:
         say("nothing was done (--dry-run)")
         return
@@ -69,15 +69,15 @@ def drain(
 
 
 async def _prepared(client: Client, shard: str, ring: str | None) -> tuple[SeenRing, Departure]:
-    from kubeshard.survey.departure import departure
+    from kubeshard.inspection.departure import departure
 
     seen = await _ring_of(client, shard, ring)
     return seen, await departure(client, seen, shard)
 
 
 async def _leave(client: Client, seen: SeenRing, leaving: Departure, timeout: int) -> None:
-    from kubeshard.survey.departure import begin, progress
-    from kubeshard.survey.errors import MissingRight, Unanswerable
+    from kubeshard.inspection.departure import begin, progress
+    from kubeshard.inspection.errors import MissingRight, Unanswerable
 
     await begin(client, leaving)
     say(f"the pod {leaving.namespace}/{leaving.shard} is evicted")
@@ -97,10 +97,10 @@ async def _leave(client: Client, seen: SeenRing, leaving: Departure, timeout: in
 async def _ring_of(client: Client, shard: str, ring: str | None) -> SeenRing:
     """The shard's ring. Raises ConfigurationError if that is ambiguous, Unanswerable."""
     from kubeshard.core.errors import ConfigurationError
+    from kubeshard.inspection.cluster import read_cluster
+    from kubeshard.inspection.errors import unknown
+    from kubeshard.inspection.ring import see
     from kubeshard.sharding.names import RING_LABEL
-    from kubeshard.survey.cluster import read_cluster
-    from kubeshard.survey.errors import unknown
-    from kubeshard.survey.ring import see
 
     cluster = await read_cluster(client)
     if ring is None:
@@ -116,7 +116,7 @@ async def _ring_of(client: Client, shard: str, ring: str | None) -> SeenRing:
     return await see(client, cluster, ring)
 
 
-def _tell(leaving: Departure) -> None:
+def _report(leaving: Departure) -> None:
     pod = f"{leaving.namespace}/{leaving.shard}"
     say(
         f"{leaving.shard} leaves the ring {leaving.ring}: its pod {pod} is evicted, has {leaving.grace} s to end the"

@@ -21,8 +21,8 @@ from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
-    from kubeshard.survey.planning import MovePlan, ShardChange
-    from kubeshard.survey.ring import SeenRing
+    from kubeshard.inspection.planning import MovePlan, ShardChange
+    from kubeshard.inspection.ring import SeenRing
 
 
 @click.command(
@@ -61,7 +61,7 @@ def plan(
         raise click.UsageError("give --shards, or --add and --remove")
 
     def change_of(seen: SeenRing) -> ShardChange:
-        from kubeshard.survey.planning import resized, with_shards
+        from kubeshard.inspection.planning import resized, with_shards
 
         return with_shards(seen, add=add, remove=remove) if shards is None else resized(seen, shards)
 
@@ -78,7 +78,7 @@ def plan(
 async def _print_moves(
     client: Client, name: str | None, change_of: Callable[[SeenRing], ShardChange]
 ) -> None:
-    from kubeshard.survey.planning import Seen, moves
+    from kubeshard.inspection.planning import Seen, moves
 
     ring = await only_ring(client, name)
     async for move in moves(client, ring, change_of(ring), Seen()):
@@ -89,7 +89,7 @@ async def _print_moves(
 async def _planned(
     client: Client, name: str | None, change_of: Callable[[SeenRing], ShardChange]
 ) -> MovePlan:
-    from kubeshard.survey.planning import planned
+    from kubeshard.inspection.planning import planned
 
     ring = await only_ring(client, name)
     return await planned(client, ring, change_of(ring))

@@ -26,8 +26,8 @@ from kubeshard.runtime.logs import one_line
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
-    from kubeshard.survey.placement import Placement
-    from kubeshard.survey.status import RingStatus
+    from kubeshard.inspection.placement import Placement
+    from kubeshard.inspection.status import RingStatus
 
 
 @click.command(
@@ -47,8 +47,8 @@ def status(ring: str | None, output: str | None, access: Access) -> None:
     """
 
     async def question(client: Client) -> tuple[list[RingStatus], list[str], list[str]]:
-        from kubeshard.survey.cluster import read_cluster, read_orphans
-        from kubeshard.survey.status import status_of
+        from kubeshard.inspection.cluster import read_cluster, read_orphans
+        from kubeshard.inspection.status import status_of
 
         cluster = await read_cluster(client)
         without = [name for name in cluster.without_ring() if ring in (None, name)]
@@ -130,8 +130,8 @@ def _print_shards(ring: RingStatus) -> None:
     )
 
 
-def _state(state: str, told: str) -> str:
-    return state if told in ("", state) else f"{state} (sharder: {told})"
+def _state(state: str, labelled: str) -> str:
+    return state if labelled in ("", state) else f"{state} (sharder: {labelled})"
 
 
 @click.command(
@@ -244,9 +244,9 @@ def _placements(
     words: Sequence[str], namespace: str | None, *, family: bool
 ) -> Callable[[Client], Awaitable[list[Placement]]]:
     async def question(client: Client) -> list[Placement]:
-        from kubeshard.survey.cluster import read_cluster
-        from kubeshard.survey.placement import placement_of, rings_of, wanted
-        from kubeshard.survey.ring import see
+        from kubeshard.inspection.cluster import read_cluster
+        from kubeshard.inspection.placement import placement_of, rings_of, wanted
+        from kubeshard.inspection.ring import see
 
         word, name = wanted(words)
         cluster = await read_cluster(client)

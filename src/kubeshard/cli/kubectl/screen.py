@@ -7,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kubeshard.inspection.stats import Picture, ShardRow, scale
 from kubeshard.runtime.logs import one_line
-from kubeshard.survey.stats import Picture, ShardRow, scale
 
 COLOURS = {"ready": "green", "expired": "yellow", "uncertain": "yellow", "dead": "red", "orphaned": "red"}
 BAR = 30

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kubeshard.client.client import Client
-    from kubeshard.survey.live import RingWatcher
+    from kubeshard.inspection.live import RingWatcher
 
 REFRESH = 0.25
 """Seconds between two refreshes."""
@@ -53,7 +53,7 @@ def top(ring: str | None, once: bool, access: Access) -> None:
 
 
 async def _look(client: Client, console: Console, name: str | None, *, once: bool) -> None:
-    from kubeshard.survey.live import RingWatcher
+    from kubeshard.inspection.live import RingWatcher
 
     watcher = RingWatcher(client, await only_ring(client, name))
     await first_of(following=watcher.run(), showing=_show(watcher, console, once=once))

@@ -44,10 +44,10 @@ def web(ring: str | None, port: int, access: Access) -> None:
 
 async def _serve(client: Client, name: str | None, port: int) -> None:
     from kubeshard.core.errors import ConfigurationError
+    from kubeshard.inspection.live import RingWatcher
+    from kubeshard.inspection.page.app import LivePage, local_names
     from kubeshard.runtime.asgi import Limits
     from kubeshard.runtime.http_server import AsgiServer, ListenError
-    from kubeshard.survey.live import RingWatcher
-    from kubeshard.survey.page.app import LivePage, local_names
 
     watcher = RingWatcher(client, await only_ring(client, name))
     page = LivePage(

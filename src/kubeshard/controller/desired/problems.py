@@ -25,10 +25,10 @@ class ApplyFailed(ExceptionGroup[Exception]):
     problems: Mapping[Address, Exception]
 
     def __new__(cls, whose: str, problems: Mapping[Address, Exception]) -> ApplyFailed:
-        told = "; ".join(f"{address}: {error}" for address, error in problems.items())
+        text = "; ".join(f"{address}: {error}" for address, error in problems.items())
         if any(isinstance(error, Forbidden) for error in problems.values()):
-            told += "; grant it: `kubeshard rbac` prints what is needed"
-        failed = super().__new__(cls, f"{whose}: {told}", list(problems.values()))
+            text += "; grant it: `kubeshard rbac` prints what is needed"
+        failed = super().__new__(cls, f"{whose}: {text}", list(problems.values()))
         failed.problems = dict(problems)
         return failed
 

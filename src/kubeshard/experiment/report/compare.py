@@ -245,11 +245,11 @@ def latency(group: Group) -> Chart:
         for objective in each.recorded.measured.objectives
         if objective.histogram == RECONCILE
     }
-    told = join([f"{each.name} {seconds(each.points[2][1])}" for each in spreads])
+    listed = join([f"{each.name} {seconds(each.points[2][1])}" for each in spreads])
     return Chart(
         name="latency",
         title="How long users waited",
-        says=f"Percentiles from p50 to p99.9 of the time from when a write was due until it was ready. p99: {told}.",
+        says=f"Percentiles from p50 to p99.9 of the time from when a write was due until it was ready. p99: {listed}.",
         panels=[Spreads("", Unit.SECONDS, spreads, limits=sorted(limits, key=lambda limit: limit.value))],
         note="From when a write was due until its generation was ready: the dots are p50, p90, p99 and p99.9. The "
         "axis is logarithmic, and farther left is better; what was never ready is infinitely long, at the right edge.",
@@ -297,14 +297,14 @@ def scaling(lines: Sequence[Sequence[Capacity]]) -> Chart:
     ]
     most = max(instances for growth in growths for instances, _, _ in growth.points)
     first, value, _ = growths[0].points[0]
-    told = [
+    rates = [
         f"{growth.name}: " + join([f"{value:.0f} with {instances}" for instances, value, _ in growth.points])
         for growth in growths
     ]
     return Chart(
         name="capacity",
         title="Capacity by the number of instances",
-        says=f"Changes per second until a service level was missed. {'; '.join(told)}. Ideal for {most}: "
+        says=f"Changes per second until a service level was missed. {'; '.join(rates)}. Ideal for {most}: "
         f"{value / first * most:.0f}.",
         panels=[
             Growths(

@@ -23,11 +23,11 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.names import is_label_value
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key, ObjectMeta, metadata_only
+from kubeshard.inspection.counts import Some, is_leaving
+from kubeshard.inspection.errors import needing, unknown
+from kubeshard.inspection.ring import SeenRing
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import Action, RingView
-from kubeshard.survey.counts import Some, is_leaving
-from kubeshard.survey.errors import needing, unknown
-from kubeshard.survey.ring import SeenRing
 
 
 class ShardChange(NamedTuple):

@@ -36,6 +36,9 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import FieldSelector
+from kubeshard.inspection.drains import drain_of
+from kubeshard.inspection.errors import Unanswerable, needing
+from kubeshard.inspection.ring import SeenRing, type_of
 from kubeshard.sharder.reports import PERMITTED, RESOURCES_RESOLVED
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.hash_ring import point_of
@@ -43,9 +46,6 @@ from kubeshard.sharding.keys import KeyRefused
 from kubeshard.sharding.leases import MAX_DURATION
 from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, hash_key
-from kubeshard.survey.drains import drain_of
-from kubeshard.survey.errors import Unanswerable, needing
-from kubeshard.survey.ring import SeenRing, type_of
 
 SUCCESSORS = 3
 """Number of successors that are reported."""

@@ -21,7 +21,7 @@ class ProcessEnded(KubeshardError):
     """A process ended although nobody stopped it. The message contains its last output."""
 
 
-class Fleet:
+class RingProcesses:
     """Processes by name. Their configuration and log files are in `folder`. `lease_seconds` is the duration of the
     shards' and the leader's Leases.
     """

@@ -23,6 +23,9 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key, PartialObject, form_of, metadata_only
 from kubeshard.core.selectors import Selector
+from kubeshard.inspection.cluster import default_selector, read_cluster
+from kubeshard.inspection.ring import SeenRing, see, type_of
+from kubeshard.inspection.stats import Picture, RingStats, Standing
 from kubeshard.listwatch.following import follow
 from kubeshard.sharder.waiting import SkippedNamespaces
 from kubeshard.sharding.api import ControllerRing
@@ -31,9 +34,6 @@ from kubeshard.sharding.keys import KeyRefused
 from kubeshard.sharding.leases import ShardState, written_state
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LABEL
 from kubeshard.sharding.planner import RingView, hash_key
-from kubeshard.survey.cluster import default_selector, read_cluster
-from kubeshard.survey.ring import SeenRing, see, type_of
-from kubeshard.survey.stats import Picture, RingStats, Standing
 
 TOGETHER = 5.0
 """Seconds for which changes to the selected namespaces are collected before everything is read again."""
@@ -66,7 +66,7 @@ class LiveRing:
         self.view = view if self._selection is None else replace(view, namespaces=self._selection)
         self.stats = RingStats({str(entry.resource): entry.main for entry, _ in resources})
         self._leases: dict[Key, Lease] = {}
-        self._told = asyncio.Event()
+        self._changed = asyncio.Event()
         self._unread = {_LEASES, *(str(entry.resource) for entry, _ in resources)}
         self.stats.unread.update(dict.fromkeys(self._unread, "being read"))
         self._read = asyncio.Event()
@@ -100,8 +100,8 @@ class LiveRing:
 
     async def changed(self) -> None:
         """Returns after an event since the last call returned."""
-        await self._told.wait()
-        self._told.clear()
+        await self._changed.wait()
+        self._changed.clear()
 
     def picture(self) -> Picture:
         """The current state of the ring."""
@@ -113,8 +113,8 @@ class LiveRing:
 
     # What listeners report
 
-    def tell(self) -> None:
-        self._told.set()
+    def notify(self) -> None:
+        self._changed.set()
 
     def heard(self, what: str, error: ApiError | None) -> None:
         """Records whether something can currently be read."""
@@ -127,14 +127,14 @@ class LiveRing:
         self._unread.discard(what)
         if not self._unread or (what == _NAMESPACES and error is not None):  # which everything else waits for
             self._read.set()
-        self.tell()
+        self.notify()
 
     def lease(self, lease: Lease, *, gone: bool = False) -> None:
         if gone:
             self._leases.pop(lease.key, None)
         else:
             self._leases[lease.key] = lease
-        self.tell()
+        self.notify()
 
     def no_leases(self) -> None:
         self._leases.clear()
@@ -212,11 +212,11 @@ class _Objects:
             return self.drop(obj)
         shard, draining = meta.label(view.shard_label), meta.has_label(view.drain_label)
         ring.stats.put(self._name, meta.uid, key, shard, draining, ring.now())
-        return ring.tell()
+        return ring.notify()
 
     def drop(self, obj: PartialObject, /) -> None:
         self._ring.stats.drop(self._name, obj.metadata.uid, self._ring.now())
-        self._ring.tell()
+        self._ring.notify()
 
     def end(self) -> None:
         self._ring.stats.end(self._name, self._ring.now())
@@ -283,8 +283,8 @@ def _shown_state(lease: Lease, wall: float) -> str:
     """The sharder's state label, or "" before there is one, unless the Lease itself is in a worse state because no
     sharder runs.
     """
-    told = lease.metadata.label(STATE_LABEL)
-    return str(min(ShardState.parse(told), written_state(lease, wall))) if told else ""
+    labelled = lease.metadata.label(STATE_LABEL)
+    return str(min(ShardState.parse(labelled), written_state(lease, wall))) if labelled else ""
 
 
 LOOK_AGAIN = 60.0

@@ -12,6 +12,7 @@ from kubeshard.client.discovery import KindNotServed
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.inspection.cluster import ClusterSnapshot, Member, Webhook, default_selector, read_webhook
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
@@ -20,7 +21,6 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.planner import Decision, RingView, plan
-from kubeshard.survey.cluster import ClusterSnapshot, Member, Webhook, default_selector, read_webhook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

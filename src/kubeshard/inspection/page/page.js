@@ -27,14 +27,14 @@ function rowOf(shard) {
   return made;
 }
 
-function show(told) {
-  const picture = told.picture;
-  document.title = `${told.ring}: ${told.verdict}`;
-  byId("ring").textContent = told.ring;
-  byId("verdict").textContent = told.verdict;
-  byId("verdict").className = told.settled ? "settled" : "";
-  byId("half").textContent = told.scale / 2;
-  byId("full").textContent = told.scale;
+function show(message) {
+  const picture = message.picture;
+  document.title = `${message.ring}: ${message.verdict}`;
+  byId("ring").textContent = message.ring;
+  byId("verdict").textContent = message.verdict;
+  byId("verdict").className = message.settled ? "settled" : "";
+  byId("half").textContent = message.scale / 2;
+  byId("full").textContent = message.scale;
   byId("counts").textContent =
     `${picture.total} objects, ${picture.moves} moves, ${picture.drains} drains since this page's program began`;
   const present = new Set();
@@ -51,7 +51,7 @@ function show(told) {
     if (shard.arrived) row.moved.append(element("span", "arrived", `+${shard.arrived} `));
     if (shard.left) row.moved.append(element("span", "left", `-${shard.left}`));
     const drained = Math.min(shard.draining, shard.objects);
-    const part = (count) => `${(100 * count) / told.scale}%`;
+    const part = (count) => `${(100 * count) / message.scale}%`;
     row.main.style.width = part(shard.objects - drained);
     row.drained.style.width = part(drained);
     row.follower.style.width = part(shard.followers);

@@ -25,6 +25,10 @@ import msgspec
 
 from kubeshard.client.client import Client
 from kubeshard.core.conditions import Condition
+from kubeshard.inspection.cluster import ClusterSnapshot, read_leader
+from kubeshard.inspection.counts import Counts, Some, count
+from kubeshard.inspection.drains import oldest_drain
+from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharder.reports import (
     CONFLICT,
     DRAIN_STUCK,
@@ -37,10 +41,6 @@ from kubeshard.sharder.reports import (
 )
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.leases import MAX_SHARDS, ShardState
-from kubeshard.survey.cluster import ClusterSnapshot, read_leader
-from kubeshard.survey.counts import Counts, Some, count
-from kubeshard.survey.drains import oldest_drain
-from kubeshard.survey.ring import SeenRing, see
 
 
 class ShardStatus(msgspec.Struct, rename="camel", frozen=True):
@@ -117,12 +117,12 @@ def _shards(ring: SeenRing, counted: Sequence[Counts]) -> list[ShardStatus]:
     for counts in counted:
         draining.update(counts.draining)
 
-    def row(name: str, namespace: str, state: str, told: str, renewed: float | None) -> ShardStatus:
+    def row(name: str, namespace: str, state: str, labelled: str, renewed: float | None) -> ShardStatus:
         return ShardStatus(
             name=name,
             namespace=namespace,
             state=state,
-            sharder_says=told,
+            sharder_says=labelled,
             available=name in ring.view.available,
             renewed_seconds_ago=renewed,
             objects={str(counts.resource): counts.shards[name] for counts in counted if not counts.error},
@@ -130,7 +130,7 @@ def _shards(ring: SeenRing, counted: Sequence[Counts]) -> list[ShardStatus]:
         )
 
     known = [
-        row(each.name, each.namespace, str(each.state), each.told, each.renewed) for each in ring.members
+        row(each.name, each.namespace, str(each.state), each.labelled, each.renewed) for each in ring.members
     ]
     named = {name for counts in counted for name in counts.shards}
     gone = sorted(named - {each.name for each in ring.members})

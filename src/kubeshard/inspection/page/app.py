@@ -20,8 +20,8 @@ from importlib.resources import files
 
 import msgspec
 
+from kubeshard.inspection.stats import Picture, scale
 from kubeshard.runtime.asgi import Receive, Scope, Send
-from kubeshard.survey.stats import Picture, scale
 
 REFRESH = 0.5
 """The minimum number of seconds between two pictures."""
@@ -79,12 +79,16 @@ class LivePage:
         try:
             last, quiet = b"", 0.0
             while not leaving.done():
-                told = _encoded(self._ring, self._picture())
-                if told != last:
+                data = _encoded(self._ring, self._picture())
+                if data != last:
                     await send(
-                        {"type": "http.response.body", "body": b"data: " + told + b"\n\n", "more_body": True}
+                        {
+                            "type": "http.response.body",
+                            "body": b"data: " + data + b"\n\n",
+                            "more_body": True,
+                        }
                     )
-                    last, quiet = told, 0.0
+                    last, quiet = data, 0.0
                 elif quiet >= HEARTBEAT:
                     await send({"type": "http.response.body", "body": b":\n\n", "more_body": True})
                     quiet = 0.0

@@ -22,26 +22,26 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, LabelSelector, Selector
 from kubeshard.core.times import parse_time
+from kubeshard.inspection.errors import Unanswerable, needing, unknown
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.leases import DEFAULT_DURATION, LeaseBook, ShardState, written_state
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL, SYSTEM_NAMESPACE, webhook_config_name
-from kubeshard.survey.errors import Unanswerable, needing, unknown
 
 ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
 """The Lease of the leading sharder, in installations with the default names."""
 
 
 class Member(NamedTuple):
-    """A Lease of a ring. `state` follows from the Lease's own times. `told` is the sharder's state label,
+    """A Lease of a ring. `state` follows from the Lease's own times. `labelled` is the sharder's state label,
     "" if unset.
     """
 
     name: str
     namespace: str
     state: ShardState
-    told: str
+    labelled: str
     held: bool
     """Whether the shard holds its Lease. It is then in the hash ring until a sharder takes the Lease over."""
     renewed: float | None

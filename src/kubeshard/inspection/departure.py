@@ -42,9 +42,9 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import KubeObject, Struct, metadata_only
 from kubeshard.core.owners import controller_of
 from kubeshard.core.selectors import Selector
-from kubeshard.survey.errors import MissingRight, Unanswerable, needing, unknown
-from kubeshard.survey.planning import MovePlan, planned, with_shards
-from kubeshard.survey.ring import SeenRing
+from kubeshard.inspection.errors import MissingRight, Unanswerable, needing, unknown
+from kubeshard.inspection.planning import MovePlan, planned, with_shards
+from kubeshard.inspection.ring import SeenRing
 
 PODS, EVICTIONS = GroupResource("", "pods"), GroupResource("", "pods/eviction")
 LOOK = 2.0
