@@ -20,8 +20,8 @@ from kubeshard.experiment.dashboard import NAME, experiments
 from kubeshard.manifests.chart import chart
 from kubeshard.manifests.kustomization import kustomizations
 from kubeshard.manifests.output import GENERATED
+from kubeshard.metrics.declared import tables
 from kubeshard.monitoring import dashboards, rules
-from kubeshard.monitoring.page import tables
 from kubeshard.sharding.crd import controller_ring_crd
 
 ROOT = Path(__file__).resolve().parents[1]

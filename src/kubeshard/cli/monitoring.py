@@ -73,6 +73,6 @@ def dashboard(name: str) -> None:
 @monitoring.command(cls=Command, short_help="List the metrics.")
 def metrics() -> None:
     """List the metrics of the sharder and the shards, with labels and meaning, as Markdown."""
-    from kubeshard.monitoring.page import tables
+    from kubeshard.metrics.declared import tables
 
     click.echo(tables(), nl=False)

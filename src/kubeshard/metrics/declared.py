@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kubeshard.metrics.definition import Definition
 from kubeshard.metrics.processes import CACHES, CONTROLLERS, PROCESSES, QUEUES
 from kubeshard.metrics.sharding import RINGS, SHARDS, WEBHOOKS
@@ -33,3 +35,19 @@ def declared(name: str) -> tuple[str, str, tuple[str, ...]]:
     """
     metric = _BY_NAME[name]
     return metric.name, metric.about, metric.labels
+
+
+def tables() -> str:
+    """The metrics as Markdown, a heading and a table for each part: what docs/metrics.md is generated from."""
+    return "\n".join(_table_lines())
+
+
+def _table_lines() -> Iterator[str]:
+    for title, metrics in PARTS.items():
+        yield f"## {title}\n"
+        yield "| metric | type | labels | exposed by | |"
+        yield "|---|---|---|---|---|"
+        for metric in metrics:
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            yield f"| `{metric.name}` | {metric.type} | {labels} | {metric.side} | {metric.about} |"
+        yield ""
