@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.commands.options import CLUSTER_VARIABLE, Command, Function, cluster_options
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command, Function, cluster_options, new_folder
 from kubeshard.core.errors import ConfigurationError, KubeshardError, Unprepared
 from kubeshard.experiment.scenarios import SCENARIOS, scaled
 from kubeshard.manager.config_file import Duration
@@ -402,14 +402,7 @@ def _new_folder(given: Path | None, scenario: str, setup: str) -> Path:
     if given is None:
         time = datetime.fromtimestamp(REAL_WORLD.clock.wall(), UTC)
         given = Path("experiments", f"{time:%Y-%m-%dT%H-%M-%S}-{scenario}-{setup}")
-    try:
-        given.mkdir(parents=True, exist_ok=True)
-        used = any(given.iterdir())
-    except OSError as error:
-        raise ConfigurationError(f"--output {given}: {error.strerror}") from None
-    if used:
-        raise ConfigurationError(f"--output {given}: the folder is not empty; name a new one")
-    return given.absolute()
+    return new_folder("--output", given)
 
 
 async def _conducted_here(

@@ -5,6 +5,7 @@ examples.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -66,6 +67,18 @@ def report_unknown(sentences: Sequence[str], *, strict: bool) -> None:
         raise ConfigurationError(f"the configuration file has mistakes: {'; '.join(sentences)}")
     for sentence in sentences:
         logs.get_logger("kubeshard.config").warning("The configuration file has a mistake", problem=sentence)
+
+
+def new_folder(option: str, path: Path) -> Path:
+    """Creates the folder that an option names, unless it is there and empty. Raises ConfigurationError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        used = any(path.iterdir())
+    except OSError as error:
+        raise ConfigurationError(f"{option} {path}: {error.strerror}") from None
+    if used:
+        raise ConfigurationError(f"{option} {path}: the folder is not empty; name a new one")
+    return path.absolute()
 
 
 class Command(click.Command):

@@ -120,7 +120,7 @@ class ErrorCondition:
         (condition,) = set_condition((former,) if former else (), condition, now)
         others = [item for item in said.get("conditions") or () if item.get("type") != self._type]
         said = {**said, "conditions": [*others, msgspec.to_builtins(condition)]}
-        await apply_status(run, live, said)
+        await apply_status(run, run.form, live, said)
         if condition.status == "False":
             self._reported[run.key] = run.clock.monotonic()
 

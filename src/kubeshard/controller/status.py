@@ -66,17 +66,20 @@ async def write_status(run: Run, obj: T, status: msgspec.Struct) -> T:
         return live
     target = stating(status, have)
     said, had = to_plain(status), {} if have is None else to_plain(have)
-    differs = target is not have and _difference(run, form, had, target)
+    differs: object = None
+    if target is not have:  # without what the server is known to rewrite
+        patch = {"status": merge_patch(had, to_plain(target))}
+        differs = run.rewrites.without_known(form.kind, patch, {"status": had}).get("status")
     if not differs and (not leaves_out(said, had) or (meta.uid, said) in run.rewrites.statements):
         return live
-    written = await apply_status(run, live, said)
+    written = await apply_status(run, form, live, said)
     if written is None:
         return obj
     _learn(run, form, said, written, status)
     return written
 
 
-async def apply_status(run: Run, live: T, said: Mapping[str, Any]) -> T | None:
+async def apply_status(run: Run, form: Form[T], live: T, said: Mapping[str, Any]) -> T | None:
     """Replaces what the controller states in the object's status with this, and returns the object, or None if it is
     gone. Raises NoStatusSubresource, Conflict and other ApiErrors.
 
@@ -84,7 +87,7 @@ async def apply_status(run: Run, live: T, said: Mapping[str, Any]) -> T | None:
     successor: the API server ignores the UID in an apply to a status. If others change the object in the meantime, it
     tries again.
     """
-    form, meta = form_of(type(live)), live.metadata
+    meta = live.metadata
     where = (meta.name, meta.namespace or None)
     for tries_left in reversed(range(TRIES)):
         try:
@@ -137,14 +140,6 @@ def _check_type(form: Form[Any], status: object, have: object) -> None:
         raise TypeError(
             f"{name} declares a status of type {type(have).__name__}, not {type(status).__name__}"
         )
-
-
-def _difference(run: Run, form: Form[Any], had: Mapping[str, Any], target: Any) -> dict[str, Any]:
-    """The part of the target that the server does not have, and that it is not known to rewrite."""
-    patch = {"status": merge_patch(had, to_plain(target))}
-    left = run.rewrites.without_known(form.kind, patch, {"status": had})
-    found: dict[str, Any] = left.get("status") or {}
-    return found
 
 
 def _learn(run: Run, form: Form[Any], said: dict[str, Any], written: Any, status: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from kubeshard.commands.options import Command
+from kubeshard.commands.options import Command, new_folder
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.version import how_to_install
 
@@ -104,7 +104,7 @@ def demo(
         ) from None
 
     temporary = None if logs else TemporaryFolder("kubeshard-demo-")
-    folder = temporary.path if temporary else _new_folder(Path(logs or ""))
+    folder = temporary.path if temporary else new_folder("--logs", Path(logs or ""))
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             finished = runner.run(
@@ -139,17 +139,6 @@ def demo(
 
 def _distribution(error: ModuleNotFoundError) -> str:
     return (error.name or "").partition(".")[0].replace("_", "-")
-
-
-def _new_folder(logs: Path) -> Path:
-    try:
-        logs.mkdir(parents=True, exist_ok=True)
-        used = any(logs.iterdir())
-    except OSError as error:
-        raise ConfigurationError(f"--logs {logs}: {error.strerror}") from None
-    if used:
-        raise ConfigurationError(f"--logs {logs}: the folder is not empty; name a new one")
-    return logs.absolute()
 
 
 async def _until_interrupted(work: Coroutine[Any, Any, None]) -> bool:
