@@ -86,6 +86,9 @@ lint: $(STAMP) ## Check style, types and the import contract
 docs: $(STAMP) ## Build the documentation in build/site/, with the reference from the docstrings
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict && echo "build/site/index.html"
 
+model: $(STAMP) ## Check the model of the protocol with TLC (needs Java and Maven; ARGS=--full: the large configurations too)
+	@$(BIN)/python tools/check_model.py $(ARGS)
+
 modules: $(STAMP) ## Count modules, lines and imports of both distributions
 	@$(BIN)/python tools/modules.py $(ARGS)
 
@@ -131,4 +134,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS) lowest) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons test-lowest dist image test-image test-kube test-install kube cluster manifests isolation types lint docs bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons test-lowest dist image test-image test-kube test-install kube cluster manifests isolation types lint model docs bench lock install clean
