@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -245,6 +247,40 @@ def test_a_right_that_is_missing_while_it_waits_is_named_and_what_was_begun_goes
         'Error: you may not list secrets: ask for the rule {apiGroups: [""], resources: ["secrets"], verbs: ["list"]};'
         " the drain continues: see `kubectl shard status r`\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("where", "said", "gone"),
+    [
+        ("progress", "this stops the waiting only; the drain continues: see `kubectl shard status r`", True),
+        ("begin", "it is not known whether the pod was evicted: see whether it is terminating, with", False),
+    ],
+)
+def test_an_interrupted_drain_says_what_goes_on(
+    server: EmbeddedApi,
+    manned: Callable[..., None],
+    kubectl_shard: KubectlShard,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    said: str,
+    gone: bool,
+) -> None:
+    """SIGTERM is Ctrl-C to it."""
+
+    async def interrupted(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(10)
+
+    monkeypatch.setattr(departure, "_look" if where == "progress" else "begin", interrupted)
+    manned()
+    former = signal.getsignal(signal.SIGTERM)
+    try:
+        done = kubectl_shard("drain", "b", "--yes")
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    assert done.code == 130
+    assert done.out.splitlines()[-1].startswith(said)
+    assert there(server) is not gone
 
 
 async def test_the_last_shard_stays(kube_memory: MemoryApi) -> None:

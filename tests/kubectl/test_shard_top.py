@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import os
 import pty
 import select
@@ -11,13 +12,20 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 from commands import KubectlShard
+from rich.console import Console, RenderableType
 from ring_cluster import RING, RingCluster, name_on
 
+from kubeshard.cli.kubectl import screen
 from kubeshard.cli.kubectl.asking import first_of
 from kubeshard.client import Client
+from kubeshard.core import Lease, MergePatch
+from kubeshard.core.errors import Forbidden
+from kubeshard.core.objects import form_of
+from kubeshard.inspection.stats import Picture, ShardRow
 from kubeshard_apiserver.testing import KubeApi
 
 PROGRAM = [sys.executable, "-c", "from kubeshard.cli import shard_main; shard_main()"]
@@ -38,6 +46,47 @@ def test_one_picture_in_a_pipe_is_a_line(filled: KubeApi, kubectl_shard: Kubectl
     done = kubectl_shard("top", RING, "--once")
     assert (done.code, done.err) == (0, "")
     assert done.out == "a new 1+1, b new 0+0; every object is where it belongs\n"
+
+
+def test_one_picture_that_is_incomplete_is_a_failure(
+    filled: KubeApi, kubectl_shard: KubectlShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Client.watch
+
+    def refused(self: Client, target: Any, *arguments: Any, **how: Any) -> Any:
+        if form_of(target).kind.plural == "secrets":
+            raise Forbidden("no")
+        return watch(self, target, *arguments, **how)
+
+    monkeypatch.setattr(Client, "watch", refused)
+    done = kubectl_shard("top", RING, "--once")
+    assert done.code == 1
+    assert "the picture is incomplete: secrets: you may not list and watch them" in done.out
+
+
+def test_one_picture_without_shards_says_so(written: KubeApi, kubectl_shard: KubectlShard) -> None:
+    async def leave(client: Client) -> None:
+        for name in ("a", "b"):
+            await client.patch(Lease, name, "team", MergePatch({"spec": {"holderIdentity": ""}}))
+
+    written.call(leave)
+    done = kubectl_shard("top", RING, "--once")
+    assert (done.code, done.out) == (0, "a new 0+0, b new 0+0; no shard is available\n")
+
+
+def test_one_picture_on_a_terminal_says_nothing_of_what_it_has_not_seen() -> None:
+    row = ShardRow("a", "ready", True, 2, 0, 1, draining_for=3.0)
+    once, live = (_text(screen.ring(Picture(rows=(row,)), history=history)) for history in (False, True))
+    assert "0 moves" in live
+    assert "1 for 3s" in live
+    assert "move" not in once
+    assert "for 3s" not in once
+
+
+def _text(picture: RenderableType) -> str:
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(picture)
+    return console.export_text()
 
 
 def test_a_ring_that_does_not_exist(written: KubeApi, kubectl_shard: KubectlShard) -> None:

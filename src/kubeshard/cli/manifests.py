@@ -92,14 +92,21 @@ def manifests() -> None:
         "kubeshard manifests sharder --set config.controller.sharder.syncPeriod=10m -o json",
     ),
 )
+@click.option(
+    "--part",
+    "parts",
+    metavar="PART",
+    multiple=True,
+    help="Print only this part, such as crd, rights or policies; may be repeated.",
+)
 @values_options
 @output_option
-def sharder(settings: tuple[str, ...], file: Path | None, output: str) -> None:
+def sharder(settings: tuple[str, ...], file: Path | None, parts: tuple[str, ...], output: str) -> None:
     """Print the sharder's objects: CRD, roles, configuration, Deployment, Service and what protects them."""
     from kubeshard.manifests.sharder import sharder_objects
     from kubeshard.manifests.values import SharderValues, chosen
 
-    _print(sharder_objects(chosen(SharderValues, _file(file), settings)), output)
+    _print(sharder_objects(chosen(SharderValues, _file(file), settings), parts), output)
 
 
 @manifests.command(

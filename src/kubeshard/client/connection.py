@@ -85,6 +85,7 @@ class Connection:
             files = config.certificate_files
             self._credentials = CertificateFileCredentials(self._credentials, files, config.tls, self.clock)
         self._patient = True
+        self._heeds_warnings = True
         self._seen = _Seen(presented=(config.tls.certificate or "", config.tls.key or ""))
         self.transport = _connected(config, world.connect)
 
@@ -95,6 +96,12 @@ class Connection:
         """
         other = copy.copy(self)
         other._patient = False
+        return other
+
+    def without_warnings(self) -> Connection:
+        """The same, but the API server's warnings are not logged."""
+        other = copy.copy(self)
+        other._heeds_warnings = False
         return other
 
     async def turn(self) -> None:
@@ -233,7 +240,7 @@ class Connection:
     def _observe(self, request: HttpRequest, code: int, started: float, warning: str | None) -> None:
         for observer in self.observers:
             observer(request.method, self._host, code, self.clock.monotonic() - started)
-        for text in _WARNING.findall(warning) if warning else ():
+        for text in _WARNING.findall(warning) if warning and self._heeds_warnings else ():
             if text not in self._seen.warnings and len(self._seen.warnings) < _WARNINGS_REMEMBERED:
                 self._seen.warnings.add(text)
                 log.warning("The API server warns", warning=text)

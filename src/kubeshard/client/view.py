@@ -91,6 +91,10 @@ class View:
         """
         return self._view(_connection=self._connection.impatient())
 
+    def without_warnings(self) -> Self:
+        """The API server's warnings are not logged: for a request whose warning is the answer that is wanted."""
+        return self._view(_connection=self._connection.without_warnings())
+
     async def turn(self) -> None:
         """Returns when the rate limit admits one more request of an impatient view, and credentials are available.
         Raises Unauthorized, ConfigurationError.

@@ -68,6 +68,8 @@ class ClusterSnapshot:
     namespaces: Mapping[str, Namespace]
     now: float
     book: LeaseBook
+    election: Key = ELECTION
+    """The Lease of the leading sharder."""
 
     def ring(self, name: str) -> ControllerRing:
         """The ring of this name. Raises Unanswerable, with similar names."""
@@ -103,9 +105,11 @@ class ClusterSnapshot:
         )
 
 
-async def read_cluster(client: Client) -> ClusterSnapshot:
-    """Reads the data. Raises Unanswerable if the cluster has no rings, MissingRight, ApiError."""
-    now = await _server_time(client)
+async def read_cluster(client: Client, election: Key = ELECTION) -> ClusterSnapshot:
+    """Reads the data. `election` is the Lease of the leading sharder. Raises Unanswerable if the cluster has no rings,
+    MissingRight, ApiError.
+    """
+    now = await server_time(client)
     try:
         with needing("list", ControllerRing.KIND.group_resource):
             rings = await client.list_all(ControllerRing)
@@ -129,6 +133,7 @@ async def read_cluster(client: Client) -> ClusterSnapshot:
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
         now=now,
         book=book,
+        election=election,
     )
 
 
@@ -163,18 +168,19 @@ async def read_webhook(client: Client, ring: str) -> Webhook:
     return Webhook(known=True, exists=True, trusted=trusted, selector=selector)
 
 
-async def read_leader(client: Client, now: float) -> str | None:
+async def read_leader(client: Client, cluster: ClusterSnapshot) -> str | None:
     """Why no sharder leads, or why that is unknown; None if one leads. Raises ApiError."""
+    election = cluster.election
     try:
-        lease = await client.get(Lease, ELECTION.name, ELECTION.namespace)
+        lease = await client.get(Lease, election.name, election.namespace)
     except NotFound:
-        return f"there is no Lease {ELECTION}: no sharder leads"
+        return f"there is no Lease {election}: no sharder leads"
     except Forbidden:
-        return f"you may not get the Lease {ELECTION}, so it is not known whether a sharder leads"
+        return f"you may not get the Lease {election}, so it is not known whether a sharder leads"
     if not lease.spec.holder_identity:
-        return f"nobody holds the Lease {ELECTION}: no sharder runs"
-    if seconds := _silence(lease, now):
-        return f"{lease.spec.holder_identity} has not renewed the Lease {ELECTION} for {seconds:.0f} s"
+        return f"nobody holds the Lease {election}: no sharder runs"
+    if seconds := _silence(lease, cluster.now):
+        return f"{lease.spec.holder_identity} has not renewed the Lease {election} for {seconds:.0f} s"
     return None
 
 
@@ -197,7 +203,7 @@ def server_error(resource: GroupResource, error: ApiError) -> str:
     return str(error)
 
 
-async def _server_time(client: Client) -> float:
+async def server_time(client: Client) -> float:
     """The time by the API server's clock. With a wrong local clock, the Leases of shards would look expired."""
     answer = await client.raw("GET", "/version")
     try:

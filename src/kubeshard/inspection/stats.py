@@ -69,9 +69,10 @@ class Picture(msgspec.Struct, frozen=True, rename="camel"):
         """The ring in one sentence."""
         if self.unread:
             return f"the picture is incomplete: {'; '.join(self.unread)}"
-        if self.settled and any(row.live and row.state in LOOSE for row in self.rows):
+        live = any(row.live for row in self.rows)
+        if self.settled and live and any(row.live and row.state in LOOSE for row in self.rows):
             return "every object is where it belongs, but a Lease is about to expire"
-        if self.settled:
+        if self.settled and live:
             return "every object is where it belongs"
         troubles = {
             "unassigned": self.unassigned,
@@ -79,7 +80,8 @@ class Picture(msgspec.Struct, frozen=True, rename="camel"):
             "to be moved": self.misplaced,
             "draining": self.draining,
         }
-        return ", ".join(f"{count} {what}" for what, count in troubles.items() if count)
+        counted = [f"{count} {what}" for what, count in troubles.items() if count]
+        return ", ".join([*counted, *(() if live else ("no shard is available",))])
 
 
 def scale(view: Picture) -> int:

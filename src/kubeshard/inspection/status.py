@@ -20,11 +20,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
 from kubeshard.client.client import Client
 from kubeshard.core.conditions import Condition
+from kubeshard.core.kinds import GroupResource
 from kubeshard.inspection.cluster import ClusterSnapshot, read_leader
 from kubeshard.inspection.counts import Counts, Some, count
 from kubeshard.inspection.drains import oldest_drain
@@ -34,13 +36,16 @@ from kubeshard.sharder.reports import (
     DRAIN_STUCK,
     DRAIN_STUCK_AFTER,
     OWN_CONDITIONS,
+    PERMITTED,
     RESOURCES_RESOLVED,
     SELECTOR_VALID,
     SHARDS_ACCEPTED,
+    WEBHOOK_REACHED,
     shard_problems,
 )
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.leases import MAX_SHARDS, ShardState
+from kubeshard.sharding.names import RING_LABEL, webhook_config_name
 
 
 class ShardStatus(msgspec.Struct, rename="camel", frozen=True):
@@ -85,13 +90,13 @@ class RingStatus(msgspec.Struct, rename="camel", frozen=True):
     troubles: list[Trouble]
 
 
-async def status_of(client: Client, cluster: ClusterSnapshot, name: str) -> RingStatus:
-    """Reads the status of a ring. Raises Unanswerable, ApiError."""
+async def status_of(client: Client, cluster: ClusterSnapshot, name: str, *, led: bool = False) -> RingStatus:
+    """Reads the status of a ring. `led`: whether a sharder leads is not asked again. Raises Unanswerable, ApiError."""
     ring = await see(client, cluster, name)
     counted = [counts async for counts in count(client, ring)]
     draining = sum(counts.draining.total() for counts in counted)
     age = await _oldest(client, ring, counted) if draining else None
-    leaderless = await read_leader(client, cluster.now)
+    leaderless = None if led else await read_leader(client, cluster)
     conditions = list(ring.resource.status.conditions) if ring.resource.status else []
     return RingStatus(
         ring=name,
@@ -151,6 +156,11 @@ def _resource(counts: Counts) -> ResourceStatus:
     )
 
 
+Severity = Literal["error", "warning"]
+
+EXAMINE = "kubectl shard doctor"
+"""Finds out why."""
+
 _WRONG_WHEN_TRUE = frozenset({CONFLICT, DRAIN_STUCK})
 
 _EDIT = "edit the ring"
@@ -164,10 +174,14 @@ _REMEDIES = {SELECTOR_VALID: _EDIT, RESOURCES_RESOLVED: _INSTALL, SHARDS_ACCEPTE
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """A problem, and what to do about it."""
+    """A problem, what to do about it, and the command to begin with. An `error` keeps objects from being assigned or
+    moved; of a `warning` somebody should know.
+    """
 
     problem: str
     remedy: str
+    command: str
+    severity: Severity = "warning"
 
 
 def troubles(
@@ -188,27 +202,57 @@ def troubles(
     return [each for each in found if not any(each.problem in message for message in said)]
 
 
+class _Commands:
+    """What one types next, for a ring."""
+
+    def __init__(self, ring: SeenRing) -> None:
+        namespace = ring.cluster.election.namespace
+        self.log = f"kubectl --namespace {namespace} logs deployment/sharder"
+        self.scale = f"kubectl --namespace {namespace} scale deployment/sharder --replicas=2"
+        self.edit = f"kubectl edit controllerring {ring.name}"
+        self.grant = (
+            f"kubectl get controllerring {ring.name} -o yaml | kubeshard manifests ring - --sharder {namespace}:sharder"
+            " | kubectl apply --server-side -f -"
+        )
+        self.leases = f"kubectl get leases --all-namespaces -l {RING_LABEL}={ring.name}"
+        self.webhook = f"kubectl delete mutatingwebhookconfiguration {webhook_config_name(ring.name)}"
+
+
 def _sharder(ring: SeenRing, leaderless: str | None) -> Iterator[Trouble]:
-    status, generation = ring.resource.status, ring.resource.metadata.generation
+    status, generation, do = ring.resource.status, ring.resource.metadata.generation, _Commands(ring)
     if status is None:
         yield Trouble(
             f"no sharder has seen the ring{f': {leaderless}' if leaderless else ''}",
             "run the sharder with two replicas; if it runs, check its log",
+            do.scale if leaderless else do.log,
+            "error",
         )
     elif status.observed_generation < generation:
         yield Trouble(
             f"the sharder has seen generation {status.observed_generation} of the ring, but the current one is "
             f"{generation}{f': {leaderless}' if leaderless else ''}",
             "check the log of the leading sharder",
+            do.log,
+            "error",
         )
     elif leaderless:
         yield Trouble(
-            leaderless, "make sure that two replicas of the sharder run; until one leads, nothing is moved"
+            leaderless,
+            "make sure that two replicas of the sharder run; until one leads, nothing is moved",
+            do.scale,
+            "error",
         )
 
 
 def _conditions(ring: SeenRing) -> Iterator[Trouble]:
-    wrong = _wrong_conditions(ring)
+    wrong, do = _wrong_conditions(ring), _Commands(ring)
+    commands = {
+        PERMITTED: do.grant,
+        DRAIN_STUCK: f"kubectl shard status {ring.name}",
+        WEBHOOK_REACHED: EXAMINE,
+        SHARDS_ACCEPTED: do.leases,
+        READY: do.log,
+    }
     for condition in wrong:
         if condition.type != READY:
             remedy = _REMEDIES.get(condition.type, "follow the message")
@@ -219,6 +263,8 @@ def _conditions(ring: SeenRing) -> Iterator[Trouble]:
         yield Trouble(
             f"condition {condition.type} is {condition.status}: {condition.message or condition.reason}",
             remedy,
+            commands.get(condition.type, do.edit),
+            "error" if condition.type == READY else "warning",
         )
 
 
@@ -234,76 +280,90 @@ def _is_wrong(condition: Condition) -> bool:
 
 
 def _specification(ring: SeenRing, counted: Sequence[Counts]) -> Iterator[Trouble]:
+    edit = _Commands(ring).edit
     if not ring.resource.spec.resources:
-        yield Trouble("the ring lists no resources", "name them in its spec.resources")
+        yield Trouble("the ring lists no resources", "name them in its spec.resources", edit, "error")
     for problem in ring.problems:
-        yield Trouble(problem, _EDIT)
+        yield Trouble(problem, _EDIT, edit, "error")
     for counts in counted:
         if counts.error and counts.resource in ring.unresolved:
-            yield Trouble(counts.error, _INSTALL)
+            yield Trouble(counts.error, _INSTALL, edit, "error")
         elif counts.error:
-            yield Trouble(f"not counted: {counts.error}", "ask for the right to list it")
+            may = f"kubectl auth can-i list {counts.resource} --all-namespaces"
+            yield Trouble(f"not counted: {counts.error}", "ask for the right to list it", may)
 
 
 def _shard_troubles(ring: SeenRing) -> Iterator[Trouble]:
-    shards = ring.cluster.book.shards(ring.name, ring.cluster.now)
+    shards, leases = ring.cluster.book.shards(ring.name, ring.cluster.now), _Commands(ring).leases
     if not ring.view.available:
         yield Trouble(
             "no shard is available, so objects stay where they are, and new ones get no shard",
             f"start an instance of the controller that holds a Lease with the ring's label ({ring.name})",
+            leases,
+            "error",
         )
     for problem in shard_problems(shards, MAX_SHARDS):
-        yield Trouble(problem, _SHARDS)
+        yield Trouble(problem, _SHARDS, leases)
     for member in ring.members:
         if member.held and member.state is not ShardState.READY:
             yield Trouble(
                 f"shard {member.name} has not renewed its Lease for {member.renewed or 0:.0f} s",
                 "check its log; the sharder takes the Lease after twice its duration",
+                _log_of(member.name, ring),
             )
 
 
 def _webhook(ring: SeenRing) -> Iterator[Trouble]:
-    webhook = ring.webhook
+    webhook, do = ring.webhook, _Commands(ring)
     if not webhook.known:
         yield Trouble(
             "you may not get mutatingwebhookconfigurations, so it is not known whether the ring has its webhook",
             "ask for the right to get them",
+            "kubectl auth can-i get mutatingwebhookconfigurations",
         )
     if not webhook.known or ring.resource.status is None:
         return
     remedy = "check the log of the leading sharder; until then its watch or resync assigns objects"
     if not webhook.exists:
-        yield Trouble("the ring's MutatingWebhookConfiguration is missing", remedy)
+        yield Trouble("the ring's MutatingWebhookConfiguration is missing", remedy, do.log)
     elif not webhook.trusted:
-        yield Trouble("the ring's webhook has no caBundle: the API server cannot call it", remedy)
+        yield Trouble("the ring's webhook has no caBundle: the API server cannot call it", remedy, do.webhook)
 
 
 def _objects(ring: SeenRing, counted: Sequence[Counts], oldest_drain: float | None) -> Iterator[Trouble]:
+    log = _Commands(ring).log
     for counts in counted:
         if counts.refused.count:
             yield Trouble(
                 f"{counts.resource} that cannot be assigned: {_some(counts.refused)}",
                 "`kubectl shard why` explains each",
+                _why(counts.resource, counts.refused),
             )
         if counts.unassigned.count and ring.view.available:
             yield Trouble(
                 f"{counts.resource} without a shard: {_some(counts.unassigned)}",
                 "the sharder assigns them within seconds; if they remain, it lacks a right: check its log",
+                log,
+                "error",
             )
         if counts.stranded.count and ring.view.available:
             yield Trouble(
                 f"{counts.resource} on shards that are gone: {_some(counts.stranded)}",
                 "the leading sharder moves them; if they remain, check its log",
+                log,
+                "error",
             )
         if counts.misplaced.count and counts.main:
             yield Trouble(
                 f"{counts.resource} that are not where the hash ring puts them: {_some(counts.misplaced)}",
                 "the sharder's next resync asks their shards to release them",
+                _why(counts.resource, counts.misplaced),
             )
         elif counts.misplaced.count:
             yield Trouble(
                 f"{counts.resource} that are not on their owner's shard: {_some(counts.misplaced)}",
                 "the sharder's next resync moves them",
+                _why(counts.resource, counts.misplaced),
             )
     if oldest_drain is not None and oldest_drain > DRAIN_STUCK_AFTER:
         draining = {shard for counts in counted for shard, drains in counts.draining.items() if drains}
@@ -312,7 +372,20 @@ def _objects(ring: SeenRing, counted: Sequence[Counts], oldest_drain: float | No
             yield Trouble(
                 f"a drain has been pending for {oldest_drain:.0f} s on {', '.join(slow)}",
                 "the shard runs but does not release the objects: check its log, or restart it",
+                _log_of(slow[0], ring),
             )
+
+
+def _log_of(shard: str, ring: SeenRing) -> str:
+    """Shards are named after their pods."""
+    namespace = next(member.namespace for member in ring.members if member.name == shard)
+    return f"kubectl --namespace {namespace} logs {shard}"
+
+
+def _why(resource: GroupResource, some: Some) -> str:
+    namespace, _, name = some.names[0].rpartition("/")
+    place = f" --namespace {namespace}" if namespace else ""
+    return f"kubectl shard why {resource}/{name}{place}"
 
 
 def _some(some: Some) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,13 +87,18 @@ def parts() -> tuple[Part, ...]:
     )
 
 
-def sharder_objects(values: SharderValues) -> list[Manifest]:
-    """The objects for these values. Raises ConfigurationError for a `config` that the sharder would reject."""
-    chosen = plain(values)
+def sharder_objects(values: SharderValues, only: Collection[str] = ()) -> list[Manifest]:
+    """The objects for these values, of these parts or of all. Raises ConfigurationError for a `config` that the sharder
+    would reject, and for a part that does not exist.
+    """
+    chosen, known = plain(values), [part.name for part in parts()]
+    if unknown := set(only).difference(known):
+        raise ConfigurationError(f"--part {min(unknown)}: choose one of {', '.join(known)}")
     _check(chosen)
     found = [
         obj
         for part in parts()
+        if not only or part.name in only
         if not part.switch or When(part.switch, None, part.is_on).holds(chosen)
         for obj in part.objects
     ]

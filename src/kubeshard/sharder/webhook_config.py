@@ -137,7 +137,7 @@ def in_sync(actual: MutatingWebhookConfiguration | None, desired: Mapping[str, A
     """Whether everything that the sharder applies is present. Fields that it does not apply are ignored (the
     CA bundle from an injector, defaults).
     """
-    return actual is not None and _contains(_plain(actual), _without_type(desired))
+    return actual is not None and contains(_plain(actual), _without_type(desired))
 
 
 def knows_match_conditions(answer: MutatingWebhookConfiguration) -> bool:
@@ -226,10 +226,11 @@ def _without_type(body: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
 
 
-def _contains(actual: Any, desired: Any) -> bool:
+def contains(actual: Any, desired: Any) -> bool:
+    """Whether all of the desired fields are there, with these values. Lists of named items may have others."""
     if isinstance(desired, Mapping):
         return isinstance(actual, Mapping) and all(
-            key in actual and _contains(actual[key], value) for key, value in desired.items()
+            key in actual and contains(actual[key], value) for key, value in desired.items()
         )
     if isinstance(desired, list):
         if not isinstance(actual, list):
@@ -237,6 +238,6 @@ def _contains(actual: Any, desired: Any) -> bool:
         if desired and all(isinstance(item, Mapping) and "name" in item for item in desired):
             # Others may add webhooks, conditions and owners to ours; applying again would not remove them.
             by_name = {item.get("name"): item for item in actual if isinstance(item, Mapping)}
-            return all(_contains(by_name.get(item["name"]), item) for item in desired)
-        return len(actual) == len(desired) and all(map(_contains, actual, desired))
+            return all(contains(by_name.get(item["name"]), item) for item in desired)
+        return len(actual) == len(desired) and all(map(contains, actual, desired))
     return bool(actual == desired)

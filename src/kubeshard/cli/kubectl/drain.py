@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.kubectl.asking import Access, access_options, ask, print_table, say
+from kubeshard.cli.kubectl.asking import Access, access_options, ask, print_table, say, stop_in_order
 from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
@@ -65,7 +65,13 @@ def drain(
         except click.Abort:
             say("\nnothing was done")
             raise
-    ask(access, lambda client: _leave(client, seen, leaving, timeout))
+    stop_in_order()
+    drain = _Drain(seen, leaving)
+    try:
+        ask(access, lambda client: drain.run(client, timeout))
+    except KeyboardInterrupt:
+        say(f"\n{drain.interrupted}")
+        raise
 
 
 async def _prepared(client: Client, shard: str, ring: str | None) -> tuple[SeenRing, Departure]:
@@ -75,23 +81,50 @@ async def _prepared(client: Client, shard: str, ring: str | None) -> tuple[SeenR
     return seen, await departure(client, seen, shard)
 
 
-async def _leave(client: Client, seen: SeenRing, leaving: Departure, timeout: int) -> None:
-    from kubeshard.inspection.departure import begin, progress
-    from kubeshard.inspection.errors import MissingRight, Unanswerable
+class _Drain:
+    """An eviction, and the wait for its effects. `sent` and `evicted` say how far it has come."""
 
-    await begin(client, leaving)
-    say(f"the pod {leaving.namespace}/{leaving.shard} is evicted")
-    if not timeout:
-        return
-    continues = f"the drain continues: see `kubectl shard status {seen.name}`"
-    try:
-        async with asyncio.timeout(timeout):
-            async for line in progress(client, seen, leaving):
-                say(line)
-    except TimeoutError:
-        raise Unanswerable(f"{leaving.shard} has not left within {timeout} s; {continues}") from None
-    except MissingRight as error:
-        raise Unanswerable(f"{error}; {continues}") from error
+    def __init__(self, seen: SeenRing, leaving: Departure) -> None:
+        self._ring = seen
+        self._leaving = leaving
+        self.sent = self.evicted = False
+
+    async def run(self, client: Client, timeout: int) -> None:
+        from kubeshard.inspection.departure import begin, progress
+        from kubeshard.inspection.errors import MissingRight, Unanswerable
+
+        shard = self._leaving.shard
+        self.sent = True
+        await begin(client, self._leaving)
+        self.evicted = True
+        say(f"the pod {self._leaving.namespace}/{shard} is evicted")
+        if not timeout:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                async for line in progress(client, self._ring, self._leaving):
+                    say(line)
+        except TimeoutError:
+            raise Unanswerable(f"{shard} has not left within {timeout} s; {self._continues}") from None
+        except MissingRight as error:
+            raise Unanswerable(f"{error}; {self._continues}") from error
+
+    @property
+    def interrupted(self) -> str:
+        """What is true if the user does not wait any longer."""
+        leaving = self._leaving
+        if self.evicted:
+            return f"this stops the waiting only; {self._continues}"
+        if self.sent:
+            return (
+                "it is not known whether the pod was evicted: see whether it is terminating, with"
+                f" `kubectl get pod {leaving.shard} -n {leaving.namespace}`"
+            )
+        return "nothing was done"
+
+    @property
+    def _continues(self) -> str:
+        return f"the drain continues: see `kubectl shard status {self._ring.name}`"
 
 
 async def _ring_of(client: Client, shard: str, ring: str | None) -> SeenRing:

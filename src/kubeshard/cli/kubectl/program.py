@@ -8,6 +8,7 @@ import sys
 import click
 from click.shell_completion import ShellComplete
 
+from kubeshard.cli.kubectl.doctor import doctor
 from kubeshard.cli.kubectl.drain import drain
 from kubeshard.cli.kubectl.planning import plan
 from kubeshard.cli.kubectl.questions import status, where, why
@@ -37,7 +38,7 @@ def shard() -> None:
     """
 
 
-for _command in (status, where, why, plan, top, web, drain):
+for _command in (status, where, why, plan, top, web, drain, doctor):
     shard.add_command(_command)
 
 

@@ -17,13 +17,15 @@ _MAIN, _FOLLOWER, _DRAINING, _DEAD = "cyan", "blue", "yellow", "red"
 LEGEND = "(each shard: the state of its Lease, objects + children)"
 
 
-def ring(view: Picture, objects: str = "objects", note: str = "") -> RenderableType:
-    """The ring at this moment. `objects` is what its main objects are called."""
+def ring(view: Picture, objects: str = "objects", note: str = "", *, history: bool = True) -> RenderableType:
+    """The ring at this moment. `objects` is what its main objects are called. Without `history`, nothing is said of
+    what has happened meanwhile: moves, drains, and how long there have been drains.
+    """
     most = scale(view)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("shard")
     table.add_column("lease", min_width=9)
-    for name in (objects, "children", "draining", "moved"):
+    for name in (objects, "children", "draining", *(("moved",) if history else ())):
         table.add_column(name, justify="right")
     table.add_column(_ruler(most), min_width=BAR, no_wrap=True)
     for row in view.rows:
@@ -33,11 +35,11 @@ def ring(view: Picture, objects: str = "objects", note: str = "") -> RenderableT
             Text(state, COLOURS.get(state, "dim")),
             str(row.objects),
             str(row.followers),
-            Text(_draining(row), _DRAINING),
-            _moved(row),
+            Text(_draining(row) if history else str(row.draining or ""), _DRAINING),
+            *((_moved(row),) if history else ()),
             _bar(row, most),
         )
-    counts = f"{view.total} objects, {view.moves} moves, {view.drains} drains"
+    counts = f"{view.total} objects{f', {view.moves} moves, {view.drains} drains' if history else ''}"
     return Group(
         table,
         Text(one_line(view.verdict), "green" if view.settled else "yellow"),

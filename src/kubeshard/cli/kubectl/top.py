@@ -34,7 +34,11 @@ REFRESH = 0.25
     ),
 )
 @click.argument("ring", metavar="[RING]", required=False)
-@click.option("--once", is_flag=True, help="Print the state once everything has been read, and exit.")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Print the state once everything has been read, and exit; the exit code is 1 if something cannot be read.",
+)
 @access_options
 def top(ring: str | None, once: bool, access: Access) -> None:
     """Watch a ring: each shard's objects as a bar, what moves, what is being drained, and whether everything is in its
@@ -67,6 +71,8 @@ async def _show(watcher: RingWatcher, console: Console, *, once: bool) -> None:
     await watcher.read()
     if once:
         _print(watcher, console)
+        if watcher.picture().unread:
+            sys.exit(1)
     elif not console.is_terminal:
         await _lines(watcher)
     else:
@@ -82,7 +88,7 @@ def _print(watcher: RingWatcher, console: Console) -> None:
     from kubeshard.cli.kubectl import screen
 
     if console.is_terminal:
-        console.print(screen.ring(watcher.picture(), note=f"ring {watcher.name}"))
+        console.print(screen.ring(watcher.picture(), note=f"ring {watcher.name}", history=False))
     else:
         say(screen.line(watcher.picture()))
 

@@ -1,0 +1,91 @@
+"""The command `doctor`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from kubeshard.cli.kubectl.asking import Access, access_options, ask, output_option, print_value, say
+from kubeshard.cli.names import label
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command
+from kubeshard.core.errors import ApiError
+from kubeshard.runtime.logs import one_line
+
+if TYPE_CHECKING:
+    from kubeshard.inspection.diagnosis import Diagnosis
+    from kubeshard.inspection.doctor import Standard
+
+
+@click.command(
+    cls=Command,
+    short_help="Examine the installation, and say what mends it.",
+    environment=CLUSTER_VARIABLE,
+    examples=(
+        "kubectl shard doctor",
+        "# in a pipeline: 0 if all is well, 1 after warnings, 2 after errors",
+        "kubectl shard doctor -o json > doctor.json",
+    ),
+)
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    default="sharding-system",
+    show_default=True,
+    help="Namespace of the sharder.",
+)
+@output_option
+@access_options
+def doctor(namespace: str, output: str | None, access: Access) -> None:
+    """Examine the installation: whether everything is there, current, permitted and at work, and whether the API
+    server calls the webhook.
+
+    Each finding has a command that mends it, or shows its cause. Nothing is written; the webhook is tried with a dry
+    run. What the user may not read is left out, and said. The exit code is 0 if nothing is wrong, 1 after warnings, and
+    2 after errors or if the cluster does not answer.
+    """
+    from kubeshard.inspection.doctor import examine
+
+    namespace = label(namespace, "--namespace")
+    try:
+        found = ask(access, lambda client: examine(client, standard(), namespace))
+    except ApiError as error:
+        click.echo(f"Error: the cluster does not answer: {one_line(str(error))}", err=True)
+        sys.exit(2)
+    if output == "name":
+        for finding in found.findings:
+            say(finding.part)
+    elif output:
+        print_value(found, output)
+    else:
+        _print(found)
+    sys.exit(found.exit_code)
+
+
+def _print(found: Diagnosis) -> None:
+    wrong = {each.part: each for each in found.findings}
+    unknown = {each.part for each in found.unchecked}
+    for part in found.examined:
+        if part not in wrong and part not in unknown:
+            say(f"ok       {part}")
+    for finding in found.findings:
+        say(f"{finding.severity:<8} {finding.part}: {finding.problem}\n           {finding.command}")
+    for each in found.unchecked:
+        say(f"unknown  {each.part}: {each.reason}")
+
+
+def standard() -> Standard:
+    """What the manifests of this version install."""
+    from kubeshard.inspection.doctor import Standard
+    from kubeshard.manifests.policies import lease_policy, webhook_policy
+    from kubeshard.manifests.rights import ring_grants, sharder_grants
+    from kubeshard.manifests.template import resolved
+
+    policies = [
+        resolved(each, {"policies": {"pods": pods}, "serviceAccount": {"name": ""}})
+        for pods in (False, True)
+        for each in (*lease_policy(), *webhook_policy("policies.pods"))
+    ]
+    return Standard(policies=policies, rights=tuple(sharder_grants()), ring_rights=ring_grants)

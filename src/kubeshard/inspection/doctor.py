@@ -1,0 +1,472 @@
+"""Examines an installation of the sharder: whether it is complete, current, permitted and at work.
+
+Every part is examined for itself, so a right that the user lacks leaves out one part, and the diagnosis says which.
+
+| part | what must hold |
+|---|---|
+| definition | the CustomResourceDefinition of ControllerRing is served, and knows all fields |
+| leader | a sharder holds and renews the Lease of the election |
+| deployment | its pods are available, and of the version of this program |
+| rights | the sharder's account may do what the sharder does |
+| policies | the admission policies that confine this account are installed, bound and current |
+| clocks | this machine, the leader and the shards have the API server's time |
+| ring | what `kubectl shard status` reports: conditions, shards, objects without a shard, stuck drains |
+| rights on a ring | the sharder may assign the objects of the ring's resources |
+| webhook of a ring | the API server calls it (`webhook_call`), and its certificates are valid |
+| deleted rings | no shards wait for the objects of a ring that does not exist |
+
+Guaranteed: nothing is written. Not guaranteed: that everything works if nothing is found; networks between nodes, for
+example, are seen through the webhook only.
+
+RBAC: see `cluster`, `counts` and `webhook_call`; get on customresourcedefinitions, deployments, secrets and the
+policies; create on subjectaccessreviews.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kubeshard.client.client import Client
+from kubeshard.core.builtin import Secret
+from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.grants import Grant
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import Key, KubeObject, field
+from kubeshard.inspection.clocks import TOLERATED, wrong_clocks
+from kubeshard.inspection.cluster import ClusterSnapshot, read_cluster, read_leader, read_orphans, server_time
+from kubeshard.inspection.diagnosis import Diagnosis, Finding, Unchecked
+from kubeshard.inspection.errors import Unanswerable, needing
+from kubeshard.inspection.ring import SeenRing, see
+from kubeshard.inspection.status import EXAMINE, Severity, status_of
+from kubeshard.inspection.webhook_call import causes, is_called
+from kubeshard.sharder.reports import OPTIONAL_VERBS
+from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, contains
+from kubeshard.sharding.api import VERSION, ControllerRing
+from kubeshard.sharding.crd import NAME as DEFINITION
+from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACE, webhook_config_name
+from kubeshard.version import __version__
+
+SHARDER = "sharder"
+"""The name of the Deployment, the container, the account and the election."""
+AT_ONCE = 8
+"""How many rights are asked for at once."""
+
+_REVIEWS = GroupResource("authorization.k8s.io", "subjectaccessreviews")
+
+
+class CustomResourceDefinition(KubeObject, group="apiextensions.k8s.io", version="v1", namespaced=False):
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Deployment(KubeObject, group="apps", version="v1"):
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Policy(
+    KubeObject,
+    group="admissionregistration.k8s.io",
+    version="v1",
+    kind="ValidatingAdmissionPolicy",
+    namespaced=False,
+):
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+
+class PolicyBinding(
+    KubeObject,
+    group="admissionregistration.k8s.io",
+    version="v1",
+    kind="ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+):
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standard:
+    """What the manifests of this version install, as far as an installation is compared with it."""
+
+    policies: Sequence[Mapping[str, Any]]
+    """Policies and their bindings. Two of one kind and name are alternatives."""
+    rights: Sequence[Grant]
+    """Those of the sharder in all namespaces."""
+    ring_rights: Callable[[ControllerRing], Iterable[Grant]]
+
+
+async def examine(client: Client, standard: Standard, namespace: str = SYSTEM_NAMESPACE) -> Diagnosis:
+    """Examines the installation whose sharder is in that namespace. Raises ApiError if the cluster does not answer."""
+    now = await server_time(client)
+    doctor = _Doctor(client, standard, namespace, now)
+    await doctor.examine()
+    return Diagnosis(namespace, doctor.examined, doctor.findings, doctor.unchecked)
+
+
+class _Doctor:
+    def __init__(self, client: Client, standard: Standard, namespace: str, now: float) -> None:
+        self._client = client
+        self._standard = standard
+        self._namespace = namespace
+        self._now = now
+        self._election = Key(namespace, SHARDER)
+        self._account = SHARDER
+        self._kubectl = f"kubectl --namespace {namespace}"
+        self.examined: list[str] = []
+        self.findings: list[Finding] = []
+        self.unchecked: list[Unchecked] = []
+
+    async def examine(self) -> None:
+        await self._part("definition", self._definition)
+        try:
+            cluster = await read_cluster(self._client, self._election)
+        except (Unanswerable, ApiError) as error:
+            cluster = None
+            if not isinstance(error.__context__, NotFound):  # else the definition has been missed already
+                self.unchecked.append(Unchecked("rings", str(error)))
+        if cluster:
+            await self._part("leader", self._leader, cluster)
+        await self._part("deployment", self._deployment)
+        await self._part("rights", self._rights, self._standard.rights, self._install("rights"))
+        await self._part("policies", self._policies)
+        await self._part("clocks", self._clocks)
+        if cluster:
+            for name in cluster.rings:
+                await self._ring(cluster, name)
+            await self._part("deleted rings", self._deleted_rings, cluster)
+
+    async def _part(self, name: str, check: Callable[..., AsyncIterator[Finding]], *arguments: Any) -> None:
+        self.examined.append(name)
+        try:
+            async for finding in check(name, *arguments):
+                self.findings.append(finding)
+        except (Unanswerable, ApiError) as error:
+            self.unchecked.append(Unchecked(name, str(error)))
+
+    def _install(self, part: str) -> str:
+        place = "" if self._namespace == SYSTEM_NAMESPACE else f" --set namespace={self._namespace}"
+        return f"kubeshard manifests sharder --part {part}{place} | kubectl apply --server-side -f -"
+
+    async def _definition(self, part: str) -> AsyncIterator[Finding]:
+        install = self._install("crd")
+        with needing("get", CustomResourceDefinition.KIND.group_resource):
+            try:
+                found = await self._client.get(CustomResourceDefinition, DEFINITION)
+            except NotFound:
+                yield Finding(part, "error", f"the CustomResourceDefinition {DEFINITION} is missing", install)
+                return
+        conditions = {each.get("type"): each.get("status") for each in found.status.get("conditions") or ()}
+        if conditions.get("Established") != "True":
+            yield Finding(
+                part, "error", f"{DEFINITION} is not established", f"kubectl describe crd {DEFINITION}"
+            )
+        served = [each for each in found.spec.get("versions") or () if each.get("served")]
+        ours = next((each for each in served if each.get("name") == VERSION), None)
+        if ours is None:
+            names = ", ".join(str(each.get("name")) for each in served) or "none"
+            yield Finding(
+                part, "error", f"version {VERSION} of {DEFINITION} is not served, but {names}", install
+            )
+            return
+        (wanted,) = controller_ring_crd()["spec"]["versions"]
+        if lacking := list(_lacking(wanted["schema"]["openAPIV3Schema"], _schema_of(ours))):
+            yield Finding(part, "error", f"{DEFINITION} is old: it lacks {', '.join(lacking)}", install)
+
+    async def _leader(self, part: str, cluster: ClusterSnapshot) -> AsyncIterator[Finding]:
+        with needing("get", GroupResource("coordination.k8s.io", "leases")):
+            if leaderless := await read_leader(self._client, cluster):
+                yield Finding(
+                    part, "error", leaderless, f"{self._kubectl} rollout restart deployment/{SHARDER}"
+                )
+
+    async def _deployment(self, part: str) -> AsyncIterator[Finding]:
+        with needing("get", Deployment.KIND.group_resource):
+            try:
+                found = await self._client.get(Deployment, SHARDER, self._namespace)
+            except NotFound:
+                yield Finding(
+                    part,
+                    "error",
+                    f"there is no Deployment {self._namespace}/{SHARDER}",
+                    self._install("sharder").replace(" |", " --set image=REGISTRY/kubeshard:TAG |"),
+                )
+                return
+        wanted, available = found.spec.get("replicas", 1), found.status.get("availableReplicas", 0)
+        if not wanted:
+            scale = f"{self._kubectl} scale deployment/{SHARDER} --replicas=2"
+            yield Finding(part, "error", f"the Deployment {SHARDER} is scaled to zero", scale)
+        elif available < wanted:
+            yield Finding(
+                part,
+                "warning" if available else "error",
+                f"{available} of {wanted} pods of the Deployment {SHARDER} are available",
+                f"{self._kubectl} describe pods -l app.kubernetes.io/component={SHARDER}",
+            )
+        pod = (found.spec.get("template") or {}).get("spec") or {}
+        self._account = pod.get("serviceAccountName") or SHARDER
+        for container in pod.get("containers") or ():
+            if container.get("name") == SHARDER:
+                for finding in self._version(part, str(container.get("image"))):
+                    yield finding
+
+    def _version(self, part: str, image: str) -> Iterator[Finding]:
+        repository, tag = split_image(image)
+        if not repository.endswith("kubeshard"):
+            return  # another sharder, with versions of its own
+        if not _VERSION.match(tag):
+            self.unchecked.append(Unchecked(part, f"the image {image} does not say which version it is"))
+        elif tag.removeprefix("v") != __version__:
+            yield Finding(
+                part,
+                "warning",
+                f"the sharder is of version {tag.removeprefix('v')}, this program of {__version__}",
+                f"{self._kubectl} set image deployment/{SHARDER} {SHARDER}={repository}:{__version__}",
+            )
+
+    async def _rights(self, part: str, grants: Iterable[Grant], command: str) -> AsyncIterator[Finding]:
+        asked = [(grant, verb) for grant in grants for verb in sorted(grant.verbs)]
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def may(grant: Grant, verb: str) -> bool:
+            async with places:
+                return await self._may(grant, verb)
+
+        with needing("create", _REVIEWS):
+            answers = await asyncio.gather(*(may(grant, verb) for grant, verb in asked))
+        lacking: dict[tuple[GroupResource, str], list[str]] = {}
+        for (grant, verb), allowed in zip(asked, answers, strict=True):
+            if not allowed:
+                where = "" if grant.namespace is ALL or grant.namespace is None else str(grant.namespace)
+                lacking.setdefault((grant.resource, where), []).append(verb)
+        for (resource, where), verbs in lacking.items():
+            severity: Severity = "warning" if _is_optional(resource, verbs) else "error"
+            place = f" in {where}" if where else ""
+            yield Finding(
+                part, severity, f"the sharder may not {', '.join(verbs)} {resource}{place}", command
+            )
+
+    async def _may(self, grant: Grant, verb: str) -> bool:
+        """Whether the sharder's account may."""
+        resource, _, subresource = grant.resource.resource.partition("/")
+        spec = {
+            "user": f"system:serviceaccount:{self._namespace}:{self._account}",
+            "groups": [
+                "system:serviceaccounts",
+                f"system:serviceaccounts:{self._namespace}",
+                "system:authenticated",
+            ],
+            "resourceAttributes": {
+                "verb": verb,
+                "group": grant.resource.group,
+                "resource": resource,
+                "subresource": subresource,
+                "namespace": grant.namespace if isinstance(grant.namespace, str) else "",
+                "name": grant.name,
+            },
+        }
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        answer = json.loads((await self._client.raw("POST", path, json.dumps(body).encode())).body)
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    async def _policies(self, part: str) -> AsyncIterator[Finding]:
+        install = self._install("policies")
+        wanted: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+        for manifest in self._standard.policies:
+            wanted.setdefault((manifest["kind"], manifest["metadata"]["name"]), []).append(manifest["spec"])
+        for (kind, name), alternatives in wanted.items():
+            is_policy = kind == Policy.KIND.kind
+            with needing("get", (Policy if is_policy else PolicyBinding).KIND.group_resource):
+                try:
+                    if is_policy:
+                        spec = (await self._client.get(Policy, name)).spec
+                    else:
+                        spec = (await self._client.get(PolicyBinding, name)).spec
+                except NotFound:
+                    effect = (
+                        "a stolen credential can do more harm" if is_policy else "its policy does nothing"
+                    )
+                    yield Finding(part, "warning", f"the {kind} {name} is missing: {effect}", install)
+                    continue
+            if not any(contains(spec, each) for each in alternatives):
+                yield Finding(part, "warning", f"the {kind} {name} is not that of {__version__}", install)
+
+    async def _clocks(self, part: str) -> AsyncIterator[Finding]:
+        ahead = self._client.world.clock.wall() - self._now
+        if abs(ahead) > TOLERATED:
+            yield Finding(
+                part, "warning", f"this machine's clock is {_off(ahead)}", "timedatectl set-ntp true"
+            )
+        async for clock in wrong_clocks(self._client, self._election):
+            yield Finding(
+                part,
+                "warning",
+                f"the clock of the holder of the Lease {clock.namespace}/{clock.name} is {_off(clock.ahead)}",
+                f"kubectl --namespace {clock.namespace} get pods -o wide  # and set the clock of its node",
+            )
+
+    async def _ring(self, cluster: ClusterSnapshot, name: str) -> None:
+        ring: SeenRing | None = None
+
+        async def state(part: str) -> AsyncIterator[Finding]:
+            nonlocal ring
+            ring = await see(self._client, cluster, name)
+            for place in sorted((ring.resource.shard_namespaces or frozenset()) - cluster.namespaces.keys()):
+                yield Finding(
+                    part,
+                    "warning",
+                    f"ring {name} expects shards in the namespace {place}, which does not exist",
+                    f"kubectl create namespace {place}",
+                )
+            for trouble in (await status_of(self._client, cluster, name, led=True)).troubles:
+                if trouble.command == EXAMINE:
+                    continue  # that is under way
+                yield Finding(part, trouble.severity, f"ring {name}: {trouble.problem}", trouble.command)
+
+        await self._part(f"ring {name}", state)
+        grant = (
+            f"kubectl get controllerring {name} -o yaml"
+            f" | kubeshard manifests ring - --sharder {self._namespace}:{self._account}"
+            " | kubectl apply --server-side -f -"
+        )
+        grants = self._standard.ring_rights(cluster.rings[name])
+        await self._part(f"rights on ring {name}", self._rights, grants, grant)
+        if ring is not None:
+            await self._part(f"webhook of ring {name}", self._webhook, ring)
+            await self._part(f"certificates of ring {name}", self._certificates, ring)
+
+    async def _webhook(self, part: str, ring: SeenRing) -> AsyncIterator[Finding]:
+        try:
+            if await is_called(self._client, ring):
+                return
+        except (Unanswerable, ApiError):
+            async for finding in causes(self._client, ring.name, self._namespace, part):
+                yield finding
+            raise
+        found = 0
+        async for finding in causes(self._client, ring.name, self._namespace, part):
+            found += 1
+            yield finding
+        if not found:
+            yield Finding(
+                part,
+                "error",
+                f"the API server does not call the webhook of ring {ring.name}, though it could:"
+                " its certificate, the network or a NetworkPolicy prevents it",
+                "kubectl --namespace kube-system logs -l component=kube-apiserver --tail=-1"
+                " | grep 'Failed calling webhook'",
+            )
+
+    async def _certificates(self, part: str, ring: SeenRing) -> AsyncIterator[Finding]:
+        from kubeshard.inspection.certificates import bundle_problem, serving_problems
+
+        name = webhook_config_name(ring.name)
+        with needing("get", MutatingWebhookConfiguration.KIND.group_resource):
+            try:
+                config = await self._client.get(MutatingWebhookConfiguration, name)
+            except NotFound:
+                return  # a trouble of the ring
+        called = next((each.get("clientConfig") or {} for each in config.webhooks), {})
+        try:
+            bundle = base64.b64decode(called.get("caBundle") or "", validate=True)
+        except binascii.Error:
+            bundle = b"?"
+        if bundle and (problem := bundle_problem(bundle, self._now)):
+            again = f"kubectl delete mutatingwebhookconfiguration {name}"
+            yield Finding(part, "error", f"the caBundle of ring {ring.name}'s webhook {problem}", again)
+            return
+        managed = config.metadata.annotation("cert-manager.io/inject-ca-from")
+        secret = managed.rpartition("/")[2] if managed else SECRET_NAME
+        service = called.get("service") or {}
+        with needing("get", Secret.KIND.group_resource):
+            try:
+                found = await self._client.get(Secret, secret, self._namespace)
+            except NotFound:
+                return  # its certificate is in files
+        serving = base64.b64decode((found.data or {}).get("tls.crt", ""))
+        renew = (
+            f"cmctl renew --namespace {self._namespace} {secret}"
+            if managed
+            else f"{self._kubectl} delete secret {secret}"
+        )
+        host = (
+            f"{service.get('name')}.{service.get('namespace')}.svc"
+            if service
+            else str(called.get("url", "")).partition("://")[2].partition("/")[0].rpartition(":")[0]
+        )
+        for useless, problem in serving_problems(serving, bundle, host, self._now):
+            yield Finding(
+                part,
+                "error" if useless else "warning",
+                f"the certificate in the Secret {self._namespace}/{secret} {problem}",
+                renew,
+            )
+
+    async def _deleted_rings(self, part: str, cluster: ClusterSnapshot) -> AsyncIterator[Finding]:
+        for name in await read_orphans(self._client, cluster):
+            yield Finding(
+                part,
+                "warning",
+                f"Leases of shards name the ring {name}, which does not exist: nobody assigns its objects",
+                f"kubectl delete leases --all-namespaces -l {RING_LABEL}={name}  # if it was deleted on purpose",
+            )
+
+
+_VERSION = re.compile(r"v?\d+\.\d+")
+
+
+def split_image(image: str) -> tuple[str, str]:
+    """Repository and tag; "" without a tag."""
+    name = image.partition("@")[0]
+    repository, colon, tag = name.rpartition(":")
+    return (repository, tag) if colon and "/" not in tag else (name, "")
+
+
+def _schema_of(version: Mapping[str, Any]) -> Mapping[str, Any]:
+    schema: Mapping[str, Any] = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+    return schema
+
+
+def _lacking(wanted: Mapping[str, Any], found: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Fields that a schema does not have."""
+    there = found.get("properties") or {}
+    for name, schema in (wanted.get("properties") or {}).items():
+        place = f"{path}.{name}" if path else name
+        if name in there:
+            yield from _lacking(schema, there[name], place)
+        elif found.get("x-kubernetes-preserve-unknown-fields") is not True:
+            yield place
+    if "items" in wanted:
+        yield from _lacking(wanted["items"], found.get("items") or {}, f"{path}[]")
+
+
+def _is_optional(resource: GroupResource, verbs: Iterable[str]) -> bool:
+    """Whether the sharder works without it, only worse (docs/configuration.md)."""
+    optional = _OPTIONAL.get(resource.resource)
+    return set(verbs) <= (OPTIONAL_VERBS if optional is None else optional)
+
+
+_NEEDED = frozenset[str]()
+_OPTIONAL: Mapping[str, frozenset[str]] = {
+    "events": frozenset({"create", "patch"}),
+    "mutatingwebhookconfigurations": frozenset({"list", "watch"}),
+    "leases": frozenset({"create"}),
+    "controllerrings": _NEEDED,
+    "controllerrings/status": _NEEDED,
+    "controllerrings/finalizers": _NEEDED,
+    "namespaces": _NEEDED,
+}
+"""The verbs that are optional, by resource; of others, those of a ring, it is `OPTIONAL_VERBS`."""
+
+
+def _off(ahead: float) -> str:
+    return f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the API server's"

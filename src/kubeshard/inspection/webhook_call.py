@@ -1,0 +1,209 @@
+"""Whether the API server calls the webhook of a ring and, if it does not, why.
+
+Only the API server knows, so it is asked as the sharder asks it (`kubeshard.sharder.webhook_probe`): by a dry run that
+takes an object's shard label away. Nothing is stored, and the answer has the label again if the webhook was called. If
+it was not, what the API server would use is looked at: address, Service, endpoints, certificate authority. A webhook
+with a URL is also called from here, with a review of an object that does not exist.
+
+Guaranteed: nothing is written. Not guaranteed: that the cause is found, if it is in the network.
+
+RBAC: list and patch on a resource of the ring; get on mutatingwebhookconfigurations; for the cause get on services and
+list on endpointslices.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from kubeshard.client.client import Client
+from kubeshard.core.errors import NotFound
+from kubeshard.core.namespaces import ALL
+from kubeshard.core.objects import KubeObject, field, metadata_only
+from kubeshard.core.patches import MergePatch
+from kubeshard.core.selectors import Selector
+from kubeshard.inspection.diagnosis import Finding
+from kubeshard.inspection.errors import Unanswerable, needing
+from kubeshard.inspection.ring import SeenRing
+from kubeshard.runtime.tls import Tls
+from kubeshard.runtime.transport import HttpRequest, TransportError
+from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
+from kubeshard.sharding.names import WEBHOOK_NAME, webhook_config_name
+
+LOOKED_AT = 500
+"""Objects of a resource among which one is sought that the webhook is called for."""
+TRIES = 2
+"""Dry runs that have to agree that the webhook is not called."""
+PATIENCE = 5.0
+"""Seconds for a call from here."""
+
+
+class Service(KubeObject, version="v1"):
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+
+class EndpointSlice(KubeObject, group="discovery.k8s.io", version="v1"):
+    endpoints: tuple[Mapping[str, Any], ...] | None = None
+
+
+async def is_called(client: Client, ring: SeenRing) -> bool:
+    """Whether the webhook is called. Raises Unanswerable if there is nothing to find it out with, MissingRight,
+    ApiError.
+    """
+    if not ring.view.available:
+        raise Unanswerable("no shard is available, and without one the webhook assigns nothing")
+    if ring.webhook.selector is None:
+        raise Unanswerable("its MutatingWebhookConfiguration cannot be read")
+    selected = Selector.from_label_selector(ring.webhook.selector)
+    places = {
+        name
+        for name, namespace in ring.cluster.namespaces.items()
+        if selected.matches(namespace.metadata.labels or {})
+    }
+    label = ring.view.shard_label
+    unlabelled = MergePatch({"metadata": {"labels": {label: None}}})
+    quiet, tried = client.without_warnings(), 0  # the webhook warns whoever takes the label away
+    for _, kind in ring.entries:
+        form, seen = metadata_only(kind), 0
+        with needing("list", kind.group_resource):
+            async for obj in client.list(
+                form, ALL, label_selector=Selector.exists(label), page_size=LOOKED_AT
+            ):
+                seen += 1
+                if obj.metadata.namespace in places:
+                    tried += 1
+                    with needing("patch", kind.group_resource):
+                        answer = await quiet.patch(
+                            form, obj.metadata.name, obj.metadata.namespace, unlabelled, dry_run=True
+                        )
+                    if answer.metadata.has_label(label):
+                        return True
+                if tried >= TRIES or seen >= LOOKED_AT:
+                    break
+        if tried >= TRIES:
+            break
+    if tried:
+        return False
+    raise Unanswerable("there is no object that it could be tried with: create one, and ask again")
+
+
+async def causes(client: Client, ring: str, namespace: str, part: str) -> AsyncIterator[Finding]:
+    """What keeps the API server from calling it. `namespace` is the sharder's. Raises MissingRight, ApiError."""
+    again = f"kubectl delete mutatingwebhookconfiguration {webhook_config_name(ring)}"
+    config = await _client_config(client, ring)
+    if config is None:
+        yield Finding(part, "error", f"ring {ring} has no webhook named {WEBHOOK_NAME}", again)
+        return
+    try:
+        bundle = base64.b64decode(config.get("caBundle") or "", validate=True).decode()
+        Tls(ca=bundle).check()
+    except (binascii.Error, ValueError):
+        yield Finding(part, "error", f"the caBundle of ring {ring}'s webhook is no certificate", again)
+        return
+    if url := config.get("url"):
+        if problem := await _call(client, url, bundle):
+            yield Finding(
+                part, "error", f"the webhook at {url} does not answer as it should: {problem}", again
+            )
+        return
+    service = config.get("service") or {}
+    place, name, port = service.get("namespace", ""), service.get("name", ""), service.get("port") or 443
+    if place != namespace:
+        yield Finding(
+            part,
+            "error",
+            f"ring {ring}'s webhook is that of the Service {place}/{name}, but the sharder is in {namespace}",
+            again,
+        )
+        return
+    async for problem, command in _service(client, place, name, port):
+        yield Finding(part, "error", problem, command)
+
+
+async def _client_config(client: Client, ring: str) -> Mapping[str, Any] | None:
+    with needing("get", MutatingWebhookConfiguration.KIND.group_resource):
+        found = await client.get(MutatingWebhookConfiguration, webhook_config_name(ring))
+    entries = [each for each in found.webhooks if each.get("name") == WEBHOOK_NAME]
+    return entries[0].get("clientConfig") or {} if entries else None
+
+
+async def _service(client: Client, namespace: str, name: str, port: int) -> AsyncIterator[tuple[str, str]]:
+    """Problems, with a command for each."""
+    kubectl = f"kubectl --namespace {namespace}"
+    with needing("get", Service.KIND.group_resource):
+        try:
+            service = await client.get(Service, name, namespace)
+        except NotFound:
+            yield (
+                f"there is no Service {namespace}/{name}, at which the API server calls the webhook",
+                f"{kubectl} expose deployment/sharder --name={name} --port={port} --target-port=webhook",
+            )
+            return
+    ports = [each.get("port") for each in service.spec.get("ports") or ()]
+    if port not in ports:
+        patch = json.dumps({"spec": {"ports": [{"name": "webhook", "port": port, "targetPort": "webhook"}]}})
+        yield (
+            f"the API server calls the webhook at port {port} of the Service {namespace}/{name}, which has"
+            f" {', '.join(map(str, ports)) or 'none'}",
+            f"{kubectl} patch service {name} --patch '{patch}'",
+        )
+    with needing("list", EndpointSlice.KIND.group_resource):
+        slices = await client.list_all(
+            EndpointSlice, namespace, label_selector=Selector.equals("kubernetes.io/service-name", name)
+        )
+    endpoints = [each for found in slices for each in found.endpoints or ()]
+    if not any((each.get("conditions") or {}).get("ready", True) for each in endpoints):
+        yield (
+            f"no pod behind the Service {namespace}/{name} is ready, so the API server can call none",
+            f"{kubectl} get pods -l app.kubernetes.io/component=sharder",
+        )
+
+
+async def _call(client: Client, url: str, bundle: str) -> str:
+    """Sends a review as the API server would. Returns what is wrong, or ""."""
+    address = urlsplit(url)
+    body = json.dumps(_REVIEW).encode()
+    request = HttpRequest("POST", address.path or "/", {"content-type": "application/json"}, body, PATIENCE)
+    try:
+        transport = client.world.connect(f"{address.scheme}://{address.netloc}", Tls(ca=bundle))
+    except ValueError as error:
+        return str(error)
+    try:
+        answer = await transport.request(request)
+    except TransportError as error:
+        return str(error)
+    finally:
+        await transport.close()
+    try:
+        uid = json.loads(answer.body)["response"]["uid"]
+    except (ValueError, LookupError, TypeError):
+        return f"status {answer.status} without an AdmissionReview"
+    return "" if uid == _UID else "it answers another question"
+
+
+_UID = "00000000-0000-0000-0000-000000000000"
+_REVIEW = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {
+        "uid": _UID,
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "name": "kubectl-shard-doctor",
+        "namespace": "kube-system",
+        "operation": "CREATE",
+        "userInfo": {"username": "kubectl-shard-doctor"},
+        "object": {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "kubectl-shard-doctor", "namespace": "kube-system"},
+        },
+        "oldObject": None,
+        "dryRun": True,
+    },
+}
+"""Of a namespace in which no webhook of a ring is called."""

@@ -1,0 +1,463 @@
+"""`kubectl shard doctor` finds each of many planted mistakes, with a command that mends it, and nothing where all is
+well.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from commands import KubectlShard
+from installation import RING, SYSTEM, Installation, installation, real_installation, until
+
+from kubeshard.cli.kubectl.doctor import standard
+from kubeshard.client import Client
+from kubeshard.core import Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
+from kubeshard.core.errors import Forbidden
+from kubeshard.core.times import micro_time
+from kubeshard.inspection.clocks import skew
+from kubeshard.inspection.diagnosis import Diagnosis
+from kubeshard.inspection.doctor import examine, split_image
+from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.issuing import new_authority, new_server_leaf
+from kubeshard.sharder.webhook_config import SECRET_NAME
+from kubeshard.sharding.names import RING_LABEL
+from kubeshard.testing import ControlPlane
+from kubeshard_apiserver.testing import EmbeddedApi
+
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/controllerrings.sharding.timebertt.dev"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/sharder"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+POLICIES = "/apis/admissionregistration.k8s.io/v1"
+SERVICE = f"/api/v1/namespaces/{SYSTEM}/services/sharder"
+RING_PATH = f"/apis/sharding.timebertt.dev/v1alpha1/controllerrings/{RING}"
+
+Plant = Callable[[Installation], Awaitable[Any]]
+
+
+class Mistake(NamedTuple):
+    plant: Plant
+    part: str
+    severity: str
+    problem: str
+    command: str
+    """A part of it."""
+
+
+async def missing_field(here: Installation) -> None:
+    versions = json.loads((await here.client.raw("GET", DEFINITION)).body)["spec"]["versions"]
+    del versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["namespaceSelector"]
+    await here.patch(DEFINITION, {"spec": {"versions": versions}})
+
+
+async def scaled_to_zero(here: Installation) -> None:
+    await here.patch(DEPLOYMENT, {"spec": {"replicas": 0}})
+
+
+async def silent_leader(here: Installation) -> None:
+    await here.stop_sharder()
+    past = micro_time(time.time() - 120)
+    await here.client.patch(
+        Lease,
+        "sharder",
+        SYSTEM,
+        MergePatch({"spec": {"holderIdentity": "gone", "renewTime": past, "leaseDurationSeconds": 15}}),
+    )
+
+
+async def no_right_to_patch_leases(here: Installation) -> None:
+    await here.stop_sharder()
+    role = json.loads((await here.client.raw("GET", f"{ROLES}/sharding:sharder")).body)
+    rules = [each for each in role["rules"] if "leases" not in each["resources"]]
+    leases = [each for each in role["rules"] if "leases" in each["resources"]]
+    kept = [{**each, "verbs": [verb for verb in each["verbs"] if verb != "patch"]} for each in leases]
+    await here.patch(f"{ROLES}/sharding:sharder", {"rules": [*rules, *kept]})
+
+
+async def no_right_on_the_ring(here: Installation) -> None:
+    await here.delete(f"{ROLES}/sharding:controllerring:{RING}")
+
+
+async def wrong_authority(here: Installation) -> None:
+    await here.stop_sharder()
+    other = new_authority("other", time.time(), 3600.0).certificate
+    await here.webhooks(caBundle=base64.b64encode(other).decode())
+
+
+async def wrong_service(here: Installation) -> None:
+    await here.stop_sharder()
+    await here.webhooks(
+        service={
+            "namespace": SYSTEM,
+            "name": "shard",
+            "port": 443,
+            "path": f"/webhooks/sharder/controllerring/{RING}",
+        }
+    )
+
+
+async def wrong_port(here: Installation) -> None:
+    await here.stop_sharder()
+    await here.patch(
+        SERVICE, {"spec": {"ports": [{"name": "webhook", "port": 8443, "targetPort": "webhook"}]}}
+    )
+    await here.webhooks(
+        service={
+            "namespace": SYSTEM,
+            "name": "sharder",
+            "port": 444,
+            "path": f"/webhooks/sharder/controllerring/{RING}",
+        }
+    )
+
+
+async def expired_certificate(here: Installation) -> None:
+    """It is served from a Secret that nobody renewed."""
+    await here.stop_sharder()
+    long_ago = time.time() - 10 * 86400
+    authority = new_authority("sharder", long_ago, 365 * 86400.0)
+    leaf = new_server_leaf(authority, [f"sharder.{SYSTEM}.svc"], long_ago, 86400.0)
+    await here.webhooks(caBundle=base64.b64encode(authority.certificate).decode())
+    data = {"tls.crt": base64.b64encode(leaf.certificate).decode()}
+    await here.client.patch(Secret, SECRET_NAME, SYSTEM, MergePatch({"data": data}))
+
+
+async def fast_shard(here: Installation) -> None:
+    await here.client.patch(
+        Lease, "b", "team", MergePatch({"spec": {"renewTime": micro_time(time.time() + 60)}})
+    )
+
+
+async def missing_policy(here: Installation) -> None:
+    await here.delete(f"{POLICIES}/validatingadmissionpolicies/sharding-sharder-leases")
+
+
+async def unbound_policy(here: Installation) -> None:
+    await here.delete(f"{POLICIES}/validatingadmissionpolicybindings/sharding-sharder-webhooks")
+
+
+async def old_policy(here: Installation) -> None:
+    path = f"{POLICIES}/validatingadmissionpolicies/sharding-sharder-leases"
+    await here.patch(path, {"spec": {"validations": [{"expression": "true"}]}})
+
+
+async def old_sharder(here: Installation) -> None:
+    containers = [{"name": "sharder", "image": "registry.example.com/kubeshard:0.0.9"}]
+    await here.patch(DEPLOYMENT, {"spec": {"template": {"spec": {"containers": containers}}}})
+
+
+async def unserved_resource(here: Installation) -> None:
+    resources = [{"group": "", "resource": "secrets"}, {"group": "example.com", "resource": "things"}]
+    await here.patch(RING_PATH, {"spec": {"resources": resources}})
+
+
+async def missing_namespace_of_shards(here: Installation) -> None:
+    annotation = "alpha.sharding.timebertt.dev/shard-namespaces"
+    await here.patch(RING_PATH, {"metadata": {"annotations": {annotation: "team,nowhere"}}})
+
+
+async def stuck_drain(here: Installation) -> None:
+    await here.stop_sharder()
+    await here.cluster.conditions(
+        ("Ready", "True", ""), ("DrainStuck", "True", "1 object on a has not been released for 90 s")
+    )
+
+
+async def unassigned_object(here: Installation) -> None:
+    await here.stop_sharder()
+    await here.cluster.secret("late")
+
+
+async def no_shard(here: Installation) -> None:
+    for name in ("a", "b"):
+        await here.client.patch(Lease, name, "team", MergePatch({"spec": {"holderIdentity": ""}}))
+
+
+async def deleted_ring(here: Installation) -> None:
+    now = micro_time(time.time())
+    spec = LeaseSpec(holder_identity="x", lease_duration_seconds=15, acquire_time=now, renew_time=now)
+    meta = ObjectMeta(name="x", namespace="other", labels={RING_LABEL: "forgotten"})
+    await here.client.create(Lease(metadata=meta, spec=spec))
+
+
+MISTAKES: Mapping[str, Mistake] = {
+    "an old definition": Mistake(
+        missing_field, "definition", "error", "it lacks spec.namespaceSelector", "--part crd"
+    ),
+    "a Deployment without pods": Mistake(
+        scaled_to_zero, "deployment", "error", "is scaled to zero", "scale deployment/sharder --replicas=2"
+    ),
+    "a leader that is silent": Mistake(
+        silent_leader, "leader", "error", "has not renewed the Lease", "rollout restart deployment/sharder"
+    ),
+    "a right of the sharder's that is missing": Mistake(
+        no_right_to_patch_leases,
+        "rights",
+        "error",
+        "the sharder may not patch leases.coordination.k8s.io",
+        "--part rights",
+    ),
+    "a ring that the sharder may not assign": Mistake(
+        no_right_on_the_ring,
+        f"rights on ring {RING}",
+        "error",
+        "the sharder may not get, list, patch, watch configmaps",
+        "kubeshard manifests ring -",
+    ),
+    "a webhook with a foreign authority": Mistake(
+        wrong_authority,
+        f"certificates of ring {RING}",
+        "error",
+        "was issued by none of the authorities",
+        f"delete secret {SECRET_NAME}",
+    ),
+    "a webhook at another Service": Mistake(
+        wrong_service,
+        f"webhook of ring {RING}",
+        "error",
+        f"there is no Service {SYSTEM}/shard",
+        "expose deployment/sharder --name=shard",
+    ),
+    "a Service without the port": Mistake(
+        wrong_port, f"webhook of ring {RING}", "error", "at port 444 of the Service", "patch service sharder"
+    ),
+    "an expired certificate": Mistake(
+        expired_certificate,
+        f"certificates of ring {RING}",
+        "error",
+        "has expired 9 days ago",
+        "delete secret",
+    ),
+    "a shard whose clock is fast": Mistake(
+        fast_shard, "clocks", "warning", "of the Lease team/b is", "get pods -o wide"
+    ),
+    "a policy that is missing": Mistake(
+        missing_policy, "policies", "warning", "sharding-sharder-leases is missing", "--part policies"
+    ),
+    "a policy without a binding": Mistake(
+        unbound_policy, "policies", "warning", "its policy does nothing", "--part policies"
+    ),
+    "a policy of another version": Mistake(
+        old_policy, "policies", "warning", "sharding-sharder-leases is not that of", "--part policies"
+    ),
+    "a sharder of another version": Mistake(
+        old_sharder,
+        "deployment",
+        "warning",
+        "the sharder is of version 0.0.9",
+        "set image deployment/sharder",
+    ),
+    "a resource that is not served": Mistake(
+        unserved_resource,
+        f"ring {RING}",
+        "warning",
+        "things.example.com",
+        f"kubectl edit controllerring {RING}",
+    ),
+    "a namespace of shards that is missing": Mistake(
+        missing_namespace_of_shards,
+        f"ring {RING}",
+        "warning",
+        "the namespace nowhere",
+        "create namespace nowhere",
+    ),
+    "a drain that is stuck": Mistake(
+        stuck_drain,
+        f"ring {RING}",
+        "warning",
+        "has not been released for 90 s",
+        f"kubectl shard status {RING}",
+    ),
+    "an object without a shard": Mistake(
+        unassigned_object,
+        f"ring {RING}",
+        "error",
+        "secrets without a shard: 1 (team/late)",
+        "logs deployment/sharder",
+    ),
+    "a ring without shards": Mistake(
+        no_shard, f"ring {RING}", "error", "no shard is available", f"controllerring={RING}"
+    ),
+    "a ring that was deleted": Mistake(
+        deleted_ring, "deleted rings", "warning", "the ring forgotten, which does not exist", "delete leases"
+    ),
+}
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Installation]:
+    async with installation(tmp_path) as made:
+        yield made
+
+
+async def diagnosed(here: Installation) -> Diagnosis:
+    return await examine(here.client, standard())
+
+
+async def test_nothing_is_found_where_all_is_well(here: Installation) -> None:
+    await here.renew()
+    found = await diagnosed(here)
+    assert (found.findings, found.unchecked, found.exit_code) == ([], [], 0)
+    assert f"webhook of ring {RING}" in found.examined
+
+
+@pytest.mark.system  # each waits for a sharder to begin
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+async def test_a_mistake_is_found_with_what_mends_it(here: Installation, mistake: Mistake) -> None:
+    await finds(here, mistake)
+
+
+ON_A_REAL_SERVER = (
+    "an old definition",
+    "a ring that the sharder may not assign",
+    "a webhook with a foreign authority",
+    "a shard whose clock is fast",
+    "a policy of another version",
+    "an object without a shard",
+)
+"""Where it matters how the server stores, authorizes, dates and calls."""
+
+
+async def test_a_real_server_shows_the_same(kube_control_plane: ControlPlane) -> None:
+    for name in ON_A_REAL_SERVER:
+        async with real_installation(kube_control_plane) as here:
+            await here.renew()
+            found = await diagnosed(here)
+            assert {each.part for each in found.findings} <= {
+                "deployment"
+            }  # whose pods may still be starting
+            assert found.unchecked == []
+            await finds(here, MISTAKES[name])
+
+
+async def finds(here: Installation, mistake: Mistake) -> None:
+    """Within seconds, since the sharder may still be about to notice."""
+    await mistake.plant(here)
+    seen = await diagnosed(here)
+
+    async def is_found() -> bool:
+        nonlocal seen
+        seen = await diagnosed(here)
+        return any(
+            each.part == mistake.part and mistake.problem in each.problem and mistake.command in each.command
+            for each in seen.findings
+            if each.severity == mistake.severity
+        )
+
+    try:
+        await until(is_found, 20.0)
+    except AssertionError:
+        pytest.fail("\n".join(map(str, (*seen.findings, *seen.unchecked))))
+    assert seen.exit_code == (2 if any(each.severity == "error" for each in seen.findings) else 1)
+
+
+async def test_a_right_that_the_user_lacks_leaves_out_one_part_and_is_said(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = Client.raw
+
+    async def refused(self: Client, method: str, path: str, *arguments: Any, **how: Any) -> Any:
+        if path.endswith("subjectaccessreviews"):
+            raise Forbidden("no")
+        return await raw(self, method, path, *arguments, **how)
+
+    await here.renew()
+    monkeypatch.setattr(Client, "raw", refused)
+    found = await diagnosed(here)
+    assert (found.findings, found.exit_code) == ([], 0)
+    assert [each.part for each in found.unchecked] == ["rights", f"rights on ring {RING}"]
+    assert "you may not create subjectaccessreviews.authorization.k8s.io" in found.unchecked[0].reason
+
+
+async def test_the_clock_of_this_machine_is_compared(here: Installation) -> None:
+    clock = _Fast(here.client.world.clock)
+    world = dataclasses.replace(here.client.world, clock=clock)
+    async with Client(here.config, world=world) as client:
+        found = await examine(client, standard())
+    (finding,) = found.findings
+    assert finding.problem == "this machine's clock is 60 s ahead of the API server's"
+    assert (finding.severity, finding.command) == ("warning", "timedatectl set-ntp true")
+
+
+class _Fast:
+    """A clock that is a minute ahead."""
+
+    def __init__(self, right: Clock) -> None:
+        self.monotonic = right.monotonic
+        self.boottime = right.boottime
+        self._right = right
+
+    def wall(self) -> float:
+        return self._right.wall() + 60.0
+
+
+@pytest.mark.parametrize(
+    ("renewed", "written", "ahead"),
+    [
+        ("2026-01-01T00:00:00.900000Z", "2026-01-01T00:00:00Z", 0.0),
+        ("2026-01-01T00:01:01.000000Z", "2026-01-01T00:00:00Z", 60.0),
+        ("2026-01-01T00:00:00.000000Z", "2026-01-01T00:01:00Z", -60.0),
+        ("2026-01-01T00:00:00.000000Z", None, None),
+        (None, "2026-01-01T00:01:00Z", None),
+    ],
+)
+def test_a_clock_is_known_from_a_lease_and_when_it_was_written(
+    renewed: str | None, written: str | None, ahead: float | None
+) -> None:
+    entry = {"time": written, "fieldsV1": {"f:spec": {"f:renewTime": {}}}}
+    other = {"time": "2026-02-01T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}}
+    assert skew({"metadata": {"managedFields": [entry, other]}, "spec": {"renewTime": renewed}}) == ahead
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("kubeshard:1.0", ("kubeshard", "1.0")),
+        ("registry.example.com:5000/kubeshard", ("registry.example.com:5000/kubeshard", "")),
+        ("a/kubeshard:v1@sha256:" + "a" * 64, ("a/kubeshard", "v1")),
+    ],
+)
+def test_the_version_is_that_of_the_image(image: str, parts: tuple[str, str]) -> None:
+    assert split_image(image) == parts
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[EmbeddedApi]:
+    api = EmbeddedApi(controllers=False, pods=False)
+    yield api
+    api.stop()
+
+
+def test_an_empty_cluster_has_errors(empty: EmbeddedApi, kubectl_shard: KubectlShard) -> None:
+    kubectl_shard.at(empty.kubeconfig)
+    done = kubectl_shard("doctor")
+    assert (done.code, done.err) == (2, "")
+    assert (
+        "error    definition: the CustomResourceDefinition controllerrings.sharding.timebertt.dev is missing\n"
+        "           kubeshard manifests sharder --part crd | kubectl apply --server-side -f -\n"
+    ) in done.out
+    assert "there is no Deployment elsewhere/sharder" in kubectl_shard("doctor", "-n", "elsewhere").out
+    found = kubectl_shard("doctor", "-o", "json")
+    assert found.code == 2
+    assert {"part": "definition", "severity": "error"}.items() <= found.json["findings"][0].items()
+    assert set(kubectl_shard("doctor", "-o", "name").out.split()) == {
+        "definition",
+        "deployment",
+        "rights",
+        "policies",
+    }
+
+
+def test_a_cluster_that_does_not_answer_is_an_error(tmp_path: Path, kubectl_shard: KubectlShard) -> None:
+    api = EmbeddedApi(controllers=False, pods=False)
+    (tmp_path / "kubeconfig").write_text(api.kubeconfig.read_text())
+    api.stop()
+    done = kubectl_shard.at(tmp_path / "kubeconfig")("doctor")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Error: the cluster does not answer: ")
