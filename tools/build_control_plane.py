@@ -49,6 +49,9 @@ PROGRAMS: Mapping[str, Program] = {
 }
 
 
+_HELM = "helm.sh/helm/v3/pkg/chartutil"
+
+
 class BuildFailed(KubeshardError):
     """`go build` failed. The message contains the end of its output."""
 
@@ -152,9 +155,10 @@ def _linker_flags() -> str:
     major, minor, _ = RELEASE.removeprefix("v").split(".")
     values = {"gitVersion": RELEASE, "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    return " ".join(
-        ["-s", "-w", *(f"-X {package}.{k}={v}" for package in packages for k, v in values.items())]
-    )
+    known = [f"{package}.{name}={value}" for package in packages for name, value in values.items()]
+    # For which version Helm renders charts, if no cluster says.
+    known += [f"{_HELM}.k8sVersionMajor={major}", f"{_HELM}.k8sVersionMinor={minor}"]
+    return " ".join(["-s", "-w", *(f"-X {each}" for each in known)])
 
 
 def _go() -> str:

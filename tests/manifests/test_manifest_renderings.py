@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from value_sets import SETS, Values
 
 from kubeshard.core.patches import apply_merge_patch
 from kubeshard.core.yaml_output import as_yaml
@@ -21,48 +22,6 @@ from kubeshard.testing.assets import find_assets
 pytestmark = pytest.mark.kube
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-
-Values = Mapping[str, Any]
-
-SETS: Mapping[str, Values] = {
-    "default": {},
-    "cert-manager": {"certManager": {"enabled": True}},
-    "switches": {
-        "networkPolicy": {"enabled": True},
-        "serviceMonitor": {"enabled": True},
-        "policies": {"enabled": False},
-        "createNamespace": False,
-    },
-    "everything": {
-        "certManager": {"enabled": True},
-        "networkPolicy": {
-            "enabled": True,
-            "controlPlane": [
-                {"ipBlock": {"cidr": "10.0.0.0/28"}},
-                {"podSelector": {"matchLabels": {"app": "tunnel"}}},
-            ],
-        },
-        "serviceMonitor": {"enabled": True},
-    },
-    "sized": {
-        "image": "registry.example.com/kubeshard@sha256:" + "a" * 64,
-        "replicas": 5,
-        "logLevel": "debug",
-        "resources": {"requests": {"cpu": "1", "memory": "1.5Gi"}, "limits": {"memory": "2Gi"}},
-    },
-    "configured": {
-        "policies": {"enabled": False},
-        "config": {
-            "leaderElection": {"leaderElect": False, "leaseDuration": "20s"},
-            "gracefulShutDown": "0s",
-            "sharders": [],
-            "health": {},
-            "shardUsers": {"<ring> & co": ["système"]},
-            "controller": {"sharder": {"concurrentMoves": 1000000}},
-            "webhook": {"config": {"clientConfig": {"url": "https://example.com:9443"}}},
-        },
-    },
-}
 
 ELSEWHERE: Values = {"namespace": "elsewhere", "certManager": {"enabled": True}}
 

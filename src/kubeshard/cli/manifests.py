@@ -17,7 +17,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.experiment.scenarios import SCENARIOS, scaled
 
 if TYPE_CHECKING:
-    from kubeshard.manifests.values import Values
+    from kubeshard.manifests.value_types import Values
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -236,11 +236,12 @@ def experiment(
     """
     from kubeshard.examples.webhosting.api import RING
     from kubeshard.experiment.job import job_objects
-    from kubeshard.manifests.values import SharderValues, chosen
+    from kubeshard.manifests.sharder import image_of
+    from kubeshard.manifests.values import SharderValues, chosen, plain
     from kubeshard.shard.identity import check_ring_name
 
     check_ring_name(ring or RING)
-    image = chosen(SharderValues, {"image": image} if image else {}).image
+    image = image_of(plain(chosen(SharderValues, {"image": image} if image else {}))["image"])
     arguments = [scenario, "--scale", f"{scale:g}", "--seed", str(seed), "--ring", ring or RING]
     if duration is not None:
         arguments += ["--duration", f"{duration:g}s"]

@@ -32,6 +32,8 @@ COMPONENTS: Mapping[str, str] = {
     "network-policy": "networkPolicy.enabled=true",
     "service-monitor": SERVICE_MONITOR,
     "cert-manager": "certManager.enabled=true",
+    "prometheus-rule": "prometheusRule.enabled=true",
+    "dashboards": "dashboards.enabled=true",
     "without-policies": "policies.enabled=false",
     "without-namespace": "createNamespace=false",
 }
@@ -104,7 +106,7 @@ def identity(obj: Manifest) -> Identity:
     return obj["apiVersion"], obj["kind"], meta.get("namespace", ""), meta["name"]
 
 
-_NAMESPACE = {"version": "v1", "kind": "ServiceAccount", "name": NAME, "fieldPath": "metadata.namespace"}
+_NAMESPACE = {"version": "v1", "kind": "Service", "name": NAME, "fieldPath": "metadata.namespace"}
 """Where a component finds the namespace."""
 
 

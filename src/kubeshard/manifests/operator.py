@@ -15,9 +15,8 @@ from kubeshard.manager.roles import roles
 from kubeshard.manager.servers import Converting
 from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_policy, service_monitor
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
-from kubeshard.manifests.sharder import COMPONENT_LABEL
 from kubeshard.manifests.template import Chosen, resolved
-from kubeshard.manifests.values import OperatorValues, plain
+from kubeshard.manifests.values import COMPONENT_LABEL, OperatorValues, plain
 from kubeshard.sharding.names import APP_LABEL
 
 Manifest = dict[str, Any]

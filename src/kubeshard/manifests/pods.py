@@ -17,9 +17,9 @@ USER = 65532
 PROGRAM = "kubeshard"
 
 
-def system_namespace(name: Any, labels: Mapping[str, str]) -> Manifest:
+def system_namespace(name: Any, labels: Mapping[str, str], level: Any = "restricted") -> Manifest:
     """A namespace that only admits such pods."""
-    levels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
+    levels = {f"pod-security.kubernetes.io/{mode}": level for mode in ("enforce", "audit", "warn")}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -31,8 +31,8 @@ def container(
     name: str,
     arguments: Sequence[Any],
     *,
-    ports: Mapping[str, int],
-    environment: Sequence[Manifest] = (),
+    ports: Mapping[str, Any],
+    environment: Sequence[Any] = (),
     mounts: Sequence[Any] = (),
 ) -> Manifest:
     """A container that runs `kubeshard` with these arguments and the logging options. The kubelet probes the port

@@ -11,7 +11,7 @@ is in them, so the sharder may register any webhook. These policies add the miss
 A webhook of a ring is called at the sharder's own Service, is named after a ControllerRing that owns it, never fails or
 delays a request, and matches neither system namespaces nor pods: a stolen credential cannot stop the cluster with it.
 
-They are evaluated only for requests from that account: one that is named `sharder` and may write the status of rings.
+They are evaluated only for requests from that account: one that has its name and may write the status of rings.
 They do not mention its namespace, so tools that rename namespaces cannot switch them off. They need Kubernetes 1.30 or
 newer.
 """
@@ -23,7 +23,7 @@ from typing import Any
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
-from kubeshard.manifests.template import When
+from kubeshard.manifests.template import Chosen, When
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import GROUP, ControllerRing
 from kubeshard.sharding.names import (
@@ -42,10 +42,12 @@ _API = "admissionregistration.k8s.io/v1"
 MAX_TIMEOUT = 5
 """Seconds for which a webhook may delay a request: as long as that of the Go sharder, which may share the account."""
 
-_BY_SHARDER = (
-    "request.userInfo.username.matches('^system:serviceaccount:[^:]+:sharder$')"
+_BY_SHARDER = Chosen(
+    "serviceAccount.name",
+    "request.userInfo.username.matches('^system:serviceaccount:[^:]+:{}$')"
     f" && authorizer.group('{GROUP}').resource('{ControllerRing.KIND.plural}').subresource('status')"
-    ".check('update').allowed()"
+    ".check('update').allowed()",
+    "sharder",
 )
 _SPACE = {"space": "request.userInfo.username.split(':')[2]"}
 """The sharder's namespace."""

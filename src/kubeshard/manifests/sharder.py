@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kubeshard.core.errors import ConfigurationError
@@ -17,28 +17,29 @@ from kubeshard.core.patches import apply_merge_patch
 from kubeshard.manager.config_file import parse_config
 from kubeshard.manager.roles import metrics_grants, roles
 from kubeshard.manifests.network import metrics_reader, network_policy, service_monitor, verified
-from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
+from kubeshard.manifests.pods import container, pod_spec, system_namespace
 from kubeshard.manifests.policies import lease_policy, webhook_policy
 from kubeshard.manifests.rights import certificate_grants, sharder_grants
-from kubeshard.manifests.template import Chosen, Made, Values, When, resolved
-from kubeshard.manifests.values import SharderValues, plain
+from kubeshard.manifests.template import Chosen, Each, File, Made, Values, When, resolved
+from kubeshard.manifests.values import LABELS, SharderValues, plain
+from kubeshard.monitoring.alerting import rules
+from kubeshard.monitoring.grafana import dashboards
 from kubeshard.sharder.config import API_VERSION, KIND, SharderConfig, validated
 from kubeshard.sharder.webhook_config import SECRET_NAME
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import APP_LABEL, APP_NAME, WEBHOOK_PORT
+from kubeshard.sharding.names import APP_LABEL, APP_NAME
+from kubeshard.version import __version__
 
 Manifest = dict[str, Any]
 
 NAME = "sharder"
-COMPONENT_LABEL = "app.kubernetes.io/component"
-LABELS = {APP_LABEL: APP_NAME, COMPONENT_LABEL: NAME}
 NAMESPACE = Chosen("namespace")
 
 CONFIG_PATH = "/config.yaml"
 CERTIFICATE = "webhook-server"
 CERTIFICATE_PATH = "/certificate"
 METRICS_PORT = 8080
-HEALTH_PORT = 8081
 
 CERT_MANAGER = "certManager.enabled"
 
@@ -61,10 +62,22 @@ class Part:
 
 def parts() -> tuple[Part, ...]:
     """All objects of the sharder, in the order in which they can be created."""
+    return tuple(
+        replace(part, objects=tuple(with_common_labels(obj) for obj in part.objects)) for part in _parts()
+    )
+
+
+def _parts() -> tuple[Part, ...]:
     return (
-        Part("namespace", (system_namespace(NAMESPACE, {APP_LABEL: APP_NAME}),), "createNamespace"),
-        Part("crd", (_crd(),)),
+        Part(
+            "namespace",
+            (system_namespace(NAMESPACE, {APP_LABEL: APP_NAME}, Made(_level, "sharder.level")),),
+            "createNamespace",
+        ),
+        Part("crd", (_crd(),), "crds.enabled"),
+        Part("account", (_account(),), "serviceAccount.create"),
         Part("rights", tuple(_rights())),
+        Part("aggregated-roles", tuple(_aggregated()), "aggregatedRoles.enabled"),
         Part(
             "certificate-rights", tuple(_roles("certificate", certificate_grants(_HERE))), CERT_MANAGER, False
         ),
@@ -80,11 +93,27 @@ def parts() -> tuple[Part, ...]:
             "service-monitor",
             (
                 metrics_reader("sharding:metrics-reader", LABELS),
-                service_monitor(NAME, NAMESPACE, LABELS, verified(Made(_authority, "sharder.ca"), NAMES[0])),
+                _monitor(),
             ),
             "serviceMonitor.enabled",
         ),
+        Part("prometheus-rule", (_prometheus_rule(),), "prometheusRule.enabled"),
+        Part("dashboards", tuple(_dashboards()), "dashboards.enabled"),
     )
+
+
+def with_common_labels(obj: Manifest) -> Manifest:
+    """The description with the labels that all objects and pods have."""
+    found = {**obj, "metadata": {**obj["metadata"], "labels": _common(obj["metadata"].get("labels") or {})}}
+    if obj["kind"] == "Deployment":
+        template = obj["spec"]["template"]
+        metadata = {**template["metadata"], "labels": _common(template["metadata"]["labels"])}
+        found["spec"] = {**obj["spec"], "template": {**template, "metadata": metadata}}
+    return found
+
+
+def _common(labels: Mapping[str, Any]) -> Manifest:
+    return {**labels, "common": Each("commonLabels")}
 
 
 def sharder_objects(values: SharderValues, only: Collection[str] = ()) -> list[Manifest]:
@@ -102,7 +131,8 @@ def sharder_objects(values: SharderValues, only: Collection[str] = ()) -> list[M
         if not part.switch or When(part.switch, None, part.is_on).holds(chosen)
         for obj in part.objects
     ]
-    return [resolved(obj, chosen) for obj in found]
+    extra = [] if only else chosen["extraObjects"]
+    return [*(resolved(obj, chosen) for obj in found), *extra]
 
 
 def base_config() -> Manifest:
@@ -112,14 +142,21 @@ def base_config() -> Manifest:
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "webhook": When(
-            CERT_MANAGER,
-            {
-                "config": {
-                    "annotations": {"cert-manager.io/inject-ca-from": f"$(POD_NAMESPACE)/{CERTIFICATE}"}
-                },
-                "server": {"certDir": CERTIFICATE_PATH},
+        "health": {"bindAddress": Chosen("ports.health", ":{}")},
+        "metrics": {"bindAddress": Chosen("ports.metrics", ":{}")},
+        "webhook": {
+            "config": When(
+                CERT_MANAGER,
+                {"annotations": {"cert-manager.io/inject-ca-from": f"$(POD_NAMESPACE)/{CERTIFICATE}"}},
+            ),
+            "server": {
+                "bindAddress": Chosen("ports.webhook", ":{}"),
+                "certDir": When(CERT_MANAGER, CERTIFICATE_PATH),
             },
+        },
+        "sharders": When(
+            "serviceAccount.name",
+            [Chosen("serviceAccount.name", "system:serviceaccount:$(POD_NAMESPACE):{}")],
         ),
     }
 
@@ -143,6 +180,9 @@ def _check(values: Values) -> None:
         raise ConfigurationError(f"value config: {error}") from None
     if unknown:
         raise ConfigurationError(f"value config: {'; '.join(unknown)}")
+    for name in ("commonLabels", "podLabels"):
+        if taken := set(values[name]) & LABELS.keys():
+            raise ConfigurationError(f"value {name}: {min(taken)} is the sharder's own; pods are found by it")
     if values["policies"]["enabled"]:
         _check_policies(config, values["namespace"])
 
@@ -168,8 +208,9 @@ def _check_policies(config: SharderConfig, namespace: str) -> None:
             )
 
 
-_HERE = "the-namespace"
-"""A placeholder for the chosen namespace while roles are made."""
+_HERE, _WHO = "the-namespace", "the-account"
+"""Placeholders for the chosen namespace and account while roles are made."""
+ACCOUNT = Chosen("serviceAccount.name", otherwise=NAME)
 
 
 def _settled(manifest: Any) -> Any:
@@ -177,18 +218,48 @@ def _settled(manifest: Any) -> Any:
         return {key: _settled(value) for key, value in manifest.items()}
     if isinstance(manifest, list):
         return [_settled(value) for value in manifest]
-    return NAMESPACE if manifest == _HERE else manifest
+    return (
+        {_HERE: NAMESPACE, _WHO: ACCOUNT}.get(manifest, manifest) if isinstance(manifest, str) else manifest
+    )
 
 
 def _roles(name: str, grants: Any) -> Iterator[Manifest]:
-    for manifest in roles(grants, name, account=(_HERE, NAME)):
+    for manifest in roles(grants, name, account=(_HERE, _WHO)):
         yield _labelled(_settled(manifest))
 
 
+def _account() -> Manifest:
+    annotations = When("serviceAccount.annotations", Chosen("serviceAccount.annotations"))
+    metadata = {"name": ACCOUNT, "namespace": NAMESPACE, "labels": LABELS, "annotations": annotations}
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata,
+        "automountServiceAccountToken": False,
+    }
+
+
 def _rights() -> Iterator[Manifest]:
-    yield {**_object("v1", "ServiceAccount", NAME), "automountServiceAccountToken": False}
     yield from _roles("sharding:sharder", sharder_grants())
     yield from _roles("sharding:metrics-auth", metrics_grants())
+
+
+def _aggregated() -> Iterator[Manifest]:
+    """Who views the cluster sees rings. Only its administrators change them: a ring makes the sharder, which may more
+    than they, write to objects.
+    """
+    resources = {"apiGroups": [ControllerRing.KIND.group], "resources": [ControllerRing.KIND.plural]}
+    for name, to, verbs in (
+        ("view", "view", ["get", "list", "watch"]),
+        ("edit", "admin", ["create", "update", "patch", "delete"]),
+    ):
+        labels = {**LABELS, f"rbac.authorization.k8s.io/aggregate-to-{to}": "true"}
+        yield {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": f"sharding:controllerrings-{name}", "labels": labels},
+            "rules": [{**resources, "verbs": verbs}],
+        }
 
 
 def _labelled(manifest: Manifest) -> Manifest:
@@ -206,7 +277,7 @@ def _crd() -> Manifest:
     metadata = {
         **manifest["metadata"],
         "labels": {APP_LABEL: APP_NAME},
-        "annotations": {"helm.sh/resource-policy": "keep"},
+        "annotations": When("crds.keep", {"helm.sh/resource-policy": "keep"}),
     }
     return {**manifest, "metadata": metadata}
 
@@ -234,22 +305,6 @@ def _service() -> Manifest:
 
 
 def _deployment() -> Manifest:
-    sharder = container(
-        NAME,
-        ["sharder", f"--config={CONFIG_PATH}"],
-        environment=[
-            {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
-        ],
-        ports={"webhook": WEBHOOK_PORT, "metrics": METRICS_PORT, "health": HEALTH_PORT},
-        mounts=[
-            {"name": "config", "mountPath": CONFIG_PATH, "subPath": "config", "readOnly": True},
-            When(CERT_MANAGER, {"name": "certificate", "mountPath": CERTIFICATE_PATH, "readOnly": True}),
-        ],
-    )
-    volumes = [
-        {"name": "config", "configMap": {"name": "sharder-config"}},
-        When(CERT_MANAGER, {"name": "certificate", "secret": {"secretName": CERTIFICATE}}),
-    ]
     return {
         **_object("apps/v1", "Deployment", NAME),
         "spec": {
@@ -257,15 +312,84 @@ def _deployment() -> Manifest:
             "selector": {"matchLabels": LABELS},
             "template": {
                 "metadata": {
-                    "labels": LABELS,
+                    "labels": {**LABELS, "pods": Each("podLabels")},
                     "annotations": {
-                        "checksum/config": Made(_checksum, "sharder.config", "sha256sum | toJson")
+                        "checksum/config": Made(_checksum, "sharder.config", "sha256sum | toJson"),
+                        "pods": Each("podAnnotations"),
                     },
                 },
-                "spec": {**pod_spec(NAME, sharder, volumes), "topologySpreadConstraints": spread(LABELS)},
+                "spec": _pod(),
             },
         },
     }
+
+
+def _pod() -> Manifest:
+    volumes = [
+        {"name": "config", "configMap": {"name": "sharder-config"}},
+        When(CERT_MANAGER, {"name": "certificate", "secret": {"secretName": CERTIFICATE}}),
+        Each("extraVolumes"),
+    ]
+    optional = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints", "imagePullSecrets")
+    return {
+        **pod_spec(NAME, _container(), volumes),
+        "serviceAccountName": ACCOUNT,
+        "securityContext": Chosen("podSecurityContext"),
+        "hostNetwork": When("hostNetwork", True),
+        "dnsPolicy": When("hostNetwork", "ClusterFirstWithHostNet"),
+        "priorityClassName": When("priorityClassName", Chosen("priorityClassName")),
+        **{name: When(name, Chosen(name)) for name in optional},
+    }
+
+
+def _container() -> Manifest:
+    found = container(
+        NAME,
+        ["sharder", f"--config={CONFIG_PATH}"],
+        environment=[
+            {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            Each("extraEnv"),
+        ],
+        ports={name: Chosen(f"ports.{name}") for name in ("webhook", "metrics", "health")},
+        mounts=[
+            {"name": "config", "mountPath": CONFIG_PATH, "subPath": "config", "readOnly": True},
+            When(CERT_MANAGER, {"name": "certificate", "mountPath": CERTIFICATE_PATH, "readOnly": True}),
+            Each("extraVolumeMounts"),
+        ],
+    )
+    probes = {
+        f"{kind}Probe": {
+            "httpGet": found[f"{kind}Probe"]["httpGet"],
+            "tuned": Each(f"{kind}Probe"),
+        }
+        for kind in ("liveness", "readiness")
+    }
+    return {
+        **found,
+        "image": Made(_image, "sharder.image"),
+        "imagePullPolicy": Chosen("imagePullPolicy"),
+        "args": [*found["args"], Each("extraArgs")],
+        **probes,
+        "securityContext": Chosen("securityContext"),
+    }
+
+
+def _image(values: Values) -> str:
+    return image_of(values["image"])
+
+
+def image_of(image: Any) -> str:
+    """The reference of an image that is given as one, or in parts."""
+    if isinstance(image, str):
+        return image
+    tag, digest = image.get("tag", ""), image.get("digest", "")
+    tag = tag or ("" if digest else __version__)
+    return f"{image['repository']}{':' if tag else ''}{tag}{'@' if digest else ''}{digest}"
+
+
+def _level(values: Values) -> str:
+    """The Pod Security level of the namespace: only the lowest admits pods on the network of their node."""
+    return "privileged" if values["hostNetwork"] else "restricted"
 
 
 def _budget() -> Manifest:
@@ -281,6 +405,43 @@ def _policies() -> Iterator[Manifest]:
 def _authority(values: Values) -> str:
     """The Secret with the certificate of whom to trust."""
     return CERTIFICATE if When(CERT_MANAGER, None).holds(values) else SECRET_NAME
+
+
+def _monitor() -> Manifest:
+    monitor = service_monitor(NAME, NAMESPACE, LABELS, verified(Made(_authority, "sharder.ca"), NAMES[0]))
+    (endpoint,) = monitor["spec"]["endpoints"]
+    tuned = {name: Chosen(f"serviceMonitor.{name}") for name in ("interval", "scrapeTimeout")}
+    metadata = {**monitor["metadata"], "labels": {**LABELS, "chosen": Each("serviceMonitor.labels")}}
+    return {
+        **monitor,
+        "metadata": metadata,
+        "spec": {**monitor["spec"], "endpoints": [{**endpoint, **tuned}]},
+    }
+
+
+def _prometheus_rule() -> Manifest:
+    found = _object("monitoring.coreos.com/v1", "PrometheusRule", NAME)
+    metadata = {**found["metadata"], "labels": {**LABELS, "chosen": Each("prometheusRule.labels")}}
+    return {**found, "metadata": metadata, "spec": rules()}
+
+
+def dashboard_files() -> Mapping[str, str]:
+    """The text of each dashboard, by the path of its file in the chart."""
+    return {
+        f"dashboards/{name}.json": json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+        for name, made in dashboards().items()
+    }
+
+
+def _dashboards() -> Iterator[Manifest]:
+    """ConfigMaps in the form that the sidecar of Grafana's chart looks for."""
+    for path, text in dashboard_files().items():
+        file = path.rpartition("/")[2]
+        found = _object("v1", "ConfigMap", f"kubeshard-dashboard-{file.removesuffix('.json')}")
+        labels = {**LABELS, "grafana_dashboard": "1", "chosen": Each("dashboards.labels")}
+        annotations = When("dashboards.annotations", Chosen("dashboards.annotations"))
+        metadata = {**found["metadata"], "labels": labels, "annotations": annotations}
+        yield {**found, "metadata": metadata, "data": {file: File(path, text)}}
 
 
 def _issuer() -> Manifest:

@@ -8,6 +8,8 @@ A description is a manifest with some parts chosen at installation:
 | `Chosen("namespace", "sharder.{}.svc")` | the value within a text | `{{ printf ... }}` |
 | `When("policies.enabled", what)` | an optional entry or item | `{{- if .Values.policies.enabled }}` |
 | `Made(by, "sharder.config")` | what a function computes from the values | `{{ include "sharder.config" . }}` |
+| `Each("podLabels")` | all entries of a mapping, or items of a list, beside others | `{{- range ... }}` |
+| `File("dashboards/sharder.json", text)` | the text, from a file of the chart | `{{ .Files.Get ... }}` |
 
 Guaranteed: both ways yield the same object for the same values, as long as the functions of `Made` agree with the
 templates that they name.
@@ -29,21 +31,27 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The value at a dotted path; with `within`, that text with the value in place of its `{}`."""
+    """The value at a dotted path; with `within`, that text with the value in place of its `{}`. `otherwise` is the
+    value in place of an empty one.
+    """
 
     path: str
     within: str = ""
+    otherwise: str = ""
 
     def of(self, values: Values) -> Any:
-        found = at(values, self.path)
-        return self.within.replace("{}", str(found)) if self.within else found
+        found = at(values, self.path) or self.otherwise if self.otherwise else at(values, self.path)
+        return self.within.replace("{}", str(found)) if self.within else _without_null(found)
 
     @property
     def helm(self) -> str:
+        value = f".Values.{self.path}"
+        if self.otherwise:
+            value = f"({value} | default {json.dumps(self.otherwise)})"
         if not self.within:
-            return f"{{{{ .Values.{self.path} | toJson }}}}"
-        words = json.dumps(self.within.replace("%", "%%").replace("{}", "%s"), ensure_ascii=False)
-        each = f" .Values.{self.path}" * self.within.count("{}")
+            return f"{{{{ {value} | toJson }}}}"
+        words = json.dumps(self.within.replace("%", "%%").replace("{}", "%v"), ensure_ascii=False)
+        each = f" {value}" * self.within.count("{}")
         return f"{{{{ printf {words}{each} | toJson }}}}"
 
 
@@ -76,6 +84,42 @@ class Made:
         return f'{{{{ include "{self.template}" . | {self.then} }}}}'
 
 
+@dataclass(frozen=True, slots=True)
+class Each:
+    """All items of the list at the path, as an item of a list; or, as an entry of a mapping under any key, all entries
+    of the mapping at the path.
+    """
+
+    path: str
+
+    def helm(self, *, mapping: bool) -> tuple[str, str]:
+        """What begins the repetition, and the line to repeat."""
+        if mapping:
+            return f"{{{{- range $key, $value := .Values.{self.path} }}}}", (
+                "{{ $key | toJson }}: {{ $value | toJson }}"
+            )
+        return f"{{{{- range .Values.{self.path} }}}}", "- {{ . | toJson }}"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A text that is also a file of the chart, which may then contain braces."""
+
+    path: str
+    text: str
+
+    @property
+    def helm(self) -> str:
+        return f'{{{{ .Files.Get "{self.path}" | toJson }}}}'
+
+
+def _without_null(value: Any) -> Any:
+    """Helm leaves a value out that a file sets to null."""
+    if isinstance(value, Mapping):
+        return {key: _without_null(each) for key, each in value.items() if each is not None}
+    return value
+
+
 def at(values: Values, path: str) -> Any:
     """The value at a dotted path. Raises KeyError."""
     found: Any = values
@@ -91,14 +135,25 @@ def resolved(description: Any, values: Values) -> Any:
             return description.of(values)
         case Made():
             return description.by(values)
+        case File():
+            return description.text
         case Mapping():
-            return {
-                key: resolved(_content(item), values)
-                for key, item in description.items()
-                if _is_there(item, values)
-            }
+            found: dict[str, Any] = {}
+            for key, item in description.items():
+                if isinstance(item, Each):
+                    found |= at(values, item.path)
+                elif _is_there(item, values):
+                    found[key] = resolved(_content(item), values)
+            return found
         case list() | tuple():
-            return [resolved(_content(item), values) for item in description if _is_there(item, values)]
+            return [
+                each
+                for item in description
+                if _is_there(item, values)
+                for each in (
+                    at(values, item.path) if isinstance(item, Each) else [resolved(_content(item), values)]
+                )
+            ]
         case _:
             return description
 
@@ -123,7 +178,7 @@ _MARK = re.compile(r"^(?P<indent> *)(?P<before>.*?)PLACE-(?P<number>\d+)$")
 
 def _marked(description: Any, places: list[Any]) -> Any:
     match description:
-        case Chosen() | When() | Made():
+        case Chosen() | When() | Made() | Each() | File():
             places.append(description)
             return f"PLACE-{len(places) - 1}"
         case Mapping():
@@ -137,8 +192,11 @@ def _marked(description: Any, places: list[Any]) -> Any:
 def _line(line: str, places: list[Any]) -> str:
     found = _MARK.match(line)
     if found is None:
-        return f"{line}\n"
+        return line.replace("{{", '{{ "{{" }}') + "\n"
     place, indent, before = places[int(found["number"])], found["indent"], found["before"]
+    if isinstance(place, Each):
+        begin, repeated = place.helm(mapping=before != "- ")
+        return f"{indent}{begin}\n{indent}{repeated}\n{indent}{{{{- end }}}}\n"
     if not isinstance(place, When):
         return f"{indent}{before}{place.helm}\n"
     if before == "- ":

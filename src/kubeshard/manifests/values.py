@@ -16,24 +16,44 @@ import yaml
 from msgspec import Meta
 
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.core.objects import Struct, field
+from kubeshard.core.objects import field
 from kubeshard.core.patches import apply_merge_patch
-from kubeshard.sharding.names import SYSTEM_NAMESPACE
+from kubeshard.manifests.pod_values import (
+    Affinity,
+    Annotations,
+    ContainerSecurity,
+    Dashboards,
+    Definitions,
+    EnvironmentVariable,
+    ImageParts,
+    Labels,
+    LivenessProbe,
+    Mount,
+    NamedSecret,
+    PodSecurity,
+    Ports,
+    PrometheusRule,
+    ReadinessProbe,
+    ServiceAccount,
+    ServiceMonitor,
+    SpreadConstraint,
+    Toleration,
+)
+from kubeshard.manifests.value_types import (
+    CIDR,
+    DNS_LABEL,
+    IMAGE,
+    QUANTITY,
+    DnsLabel,
+    Off,
+    On,
+    Quantity,
+    Values,
+)
+from kubeshard.sharding.names import APP_LABEL, APP_NAME, SYSTEM_NAMESPACE
 from kubeshard.version import __version__
 
-QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi)?$"
-DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-IMAGE = r"^([^\s/@]+/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+:[0-9a-f]{32,})?$"
-"""An image reference as container runtimes parse it: registry, path, tag and digest."""
-CIDR = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$"
-Quantity = Annotated[str, Meta(pattern=QUANTITY)]
-DnsLabel = Annotated[str, Meta(pattern=DNS_LABEL)]
-
 V = TypeVar("V", bound="Values")
-
-
-class Values(Struct, forbid_unknown_fields=True):
-    """The base class of all values. Unknown names are mistakes."""
 
 
 class Amounts(Values):
@@ -49,14 +69,6 @@ class Resources(Values):
     requests: Amounts = field(default_factory=Amounts)
     limits: Limits = field(default_factory=Limits)
     """There is no CPU limit: a throttled webhook keeps users waiting."""
-
-
-class Off(Values):
-    enabled: bool = False
-
-
-class On(Values):
-    enabled: bool = True
 
 
 class Policies(On):
@@ -102,10 +114,38 @@ CreateNamespace = Annotated[bool, Meta(description="Whether to create the namesp
 ResourcesOfPods = Annotated[Resources, Meta(description="Of each pod.")]
 
 
+COMPONENT_LABEL = "app.kubernetes.io/component"
+LABELS = {APP_LABEL: APP_NAME, COMPONENT_LABEL: "sharder"}
+"""Of the sharder's pods."""
+
+
+def _spread() -> tuple[SpreadConstraint, ...]:
+    """Over nodes and zones where possible."""
+    selector = {"matchLabels": LABELS}
+    return tuple(
+        SpreadConstraint(
+            max_skew=1, topology_key=key, when_unsatisfiable="ScheduleAnyway", label_selector=selector
+        )
+        for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+    )
+
+
 class SharderValues(Values):
     """The values of the sharder."""
 
-    image: Image = f"kubeshard:{__version__}"
+    image: Annotated[
+        Annotated[str, Meta(pattern=IMAGE)] | ImageParts,
+        Meta(
+            description="The container image: a reference, or `repository` with `tag` and `digest`. The default tag is "
+            "this version."
+        ),
+    ] = f"kubeshard:{__version__}"
+    image_pull_policy: Annotated[
+        Literal["Always", "IfNotPresent", "Never"], Meta(description="When nodes pull the image.")
+    ] = "IfNotPresent"
+    image_pull_secrets: Annotated[
+        tuple[NamedSecret, ...], Meta(description="Secrets with the credentials of its registry.")
+    ] = ()
     replicas: Replicas = 2
     namespace: Annotated[DnsLabel, Meta(description="Where the sharder runs.")] = SYSTEM_NAMESPACE
     create_namespace: CreateNamespace = True
@@ -129,7 +169,94 @@ class SharderValues(Values):
         ),
     ] = field(default_factory=Policies)
     network_policy: NetworkPolicySwitch = field(default_factory=NetworkPolicy)
-    service_monitor: ServiceMonitorSwitch = field(default_factory=Off)
+    service_monitor: Annotated[
+        ServiceMonitor,
+        Meta(
+            description="A ServiceMonitor for the Prometheus operator, and the role for reading metrics. `labels` are "
+            "those by which a Prometheus selects it."
+        ),
+    ] = field(default_factory=ServiceMonitor)
+    prometheus_rule: Annotated[
+        PrometheusRule, Meta(description="The alerts and recording rules, for the Prometheus operator.")
+    ] = field(default_factory=PrometheusRule)
+    dashboards: Annotated[
+        Dashboards,
+        Meta(
+            description="The dashboards in ConfigMaps with the label `grafana_dashboard`, which the sidecar of "
+            "Grafana's chart looks for, and these. An annotation may name a folder."
+        ),
+    ] = field(default_factory=Dashboards)
+    crds: Annotated[
+        Definitions,
+        Meta(
+            description="Whether to install the CustomResourceDefinition, and whether Helm keeps it, and so all rings, "
+            "when it uninstalls."
+        ),
+    ] = field(default_factory=Definitions)
+    aggregated_roles: Annotated[
+        On,
+        Meta(
+            description="ClusterRoles that let the cluster's viewers, by `view`, see rings, and its administrators, by "
+            "`admin`, change them. Rings belong to no namespace, so this needs a ClusterRoleBinding of these."
+        ),
+    ] = field(default_factory=On)
+    service_account: Annotated[
+        ServiceAccount,
+        Meta(description="The account of the pods, by default `sharder`. Without `create`, it has to exist."),
+    ] = field(default_factory=ServiceAccount)
+    common_labels: Annotated[Labels, Meta(description="Labels of all objects, and of the pods.")] = field(
+        default_factory=dict
+    )
+    pod_labels: Annotated[Labels, Meta(description="More labels of the pods.")] = field(default_factory=dict)
+    pod_annotations: Annotated[Annotations, Meta(description="More annotations of the pods.")] = field(
+        default_factory=dict
+    )
+    priority_class_name: Annotated[str, Meta(description="The pods' PriorityClass.")] = ""
+    node_selector: Annotated[Labels, Meta(description="Labels of the nodes on which pods run.")] = field(
+        default_factory=dict
+    )
+    tolerations: Annotated[tuple[Toleration, ...], Meta(description="Taints that pods tolerate.")] = ()
+    affinity: Annotated[Affinity, Meta(description="Where else pods want to run.")] = field(
+        default_factory=Affinity
+    )
+    topology_spread_constraints: Annotated[
+        tuple[SpreadConstraint, ...],
+        Meta(description="How pods are spread; by default over nodes and zones, where possible."),
+    ] = field(default_factory=_spread)
+    pod_security_context: Annotated[
+        PodSecurity,
+        Meta(description="The pod's security context. Null, in a file, leaves a field to the platform."),
+    ] = field(default_factory=PodSecurity)
+    security_context: Annotated[ContainerSecurity, Meta(description="The container's security context.")] = (
+        field(default_factory=ContainerSecurity)
+    )
+    liveness_probe: Annotated[LivenessProbe, Meta(description="When the kubelet restarts a pod.")] = field(
+        default_factory=LivenessProbe
+    )
+    readiness_probe: Annotated[
+        ReadinessProbe, Meta(description="When the API server may call a pod's webhook.")
+    ] = field(default_factory=ReadinessProbe)
+    host_network: Annotated[
+        bool,
+        Meta(
+            description="Whether pods use their node's network, as webhooks must where the control plane cannot reach "
+            "pods. The namespace then admits it, and each port has to be free on the nodes."
+        ),
+    ] = False
+    ports: Annotated[Ports, Meta(description="The ports on which a pod listens.")] = field(
+        default_factory=Ports
+    )
+    extra_args: Annotated[tuple[str, ...], Meta(description="More arguments of `kubeshard sharder`.")] = ()
+    extra_env: Annotated[
+        tuple[EnvironmentVariable, ...], Meta(description="More environment variables.")
+    ] = ()
+    extra_volumes: Annotated[
+        tuple[Mapping[str, Any], ...], Meta(description="More volumes of the pods.")
+    ] = ()
+    extra_volume_mounts: Annotated[tuple[Mount, ...], Meta(description="Where they are mounted.")] = ()
+    extra_objects: Annotated[
+        tuple[Mapping[str, Any], ...], Meta(description="More objects, installed with the others.")
+    ] = ()
 
 
 class OperatorValues(Values):
@@ -194,10 +321,17 @@ def _explained(type_: type[Values], error: str) -> str:
 
 
 def _type_at(type_: Any, path: Iterable[str]) -> Any:
-    for name in path:
-        found = next(each.type for each in msgspec.structs.fields(type_) if each.encode_name == name)
-        type_ = get_args(found)[0] if get_origin(found) is Annotated else found
+    for each in path:
+        name, index, _ = each.partition("[")
+        found = _bare(
+            next(known.type for known in msgspec.structs.fields(type_) if known.encode_name == name)
+        )
+        type_ = _bare(get_args(found)[0]) if index else found
     return type_
+
+
+def _bare(type_: Any) -> Any:
+    return _bare(get_args(type_)[0]) if get_origin(type_) is Annotated else type_
 
 
 def plain(values: Values) -> dict[str, Any]:

@@ -12,8 +12,9 @@ sharders on one host).
 
 The environment variable `POD_NAMESPACE` is the namespace that the sharder runs in (default: `sharding-system`). Fields
 that the file leaves out, and that depend on it, follow it: the Lease of the election, `sharders`, the Service that API
-servers call, and the namespaces that rings leave out. In `webhook.config.annotations`, `$(POD_NAMESPACE)` stands for
-it. So the file need not mention the namespace, and the manifests can be moved to another one.
+servers call, and the namespaces that rings leave out. In `webhook.config.annotations` and `sharders`,
+`$(POD_NAMESPACE)` stands for it. So the file need not mention the namespace, and the manifests can be moved to
+another one.
 """
 
 from __future__ import annotations
@@ -204,7 +205,11 @@ def _placed(config: SharderConfig, namespace: str) -> SharderConfig:
         config,
         leader_election=replace(election, resource_namespace=election.resource_namespace or namespace),
         webhook=replace(config.webhook, config=webhook),
-        sharders=(_account(namespace),) if config.sharders is _SHARDERS else config.sharders,
+        sharders=(
+            (_account(namespace),)
+            if config.sharders is _SHARDERS
+            else tuple(user.replace("$(POD_NAMESPACE)", namespace) for user in config.sharders)
+        ),
     )
 
 
