@@ -63,10 +63,10 @@ class View:
     def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, frozenset[GroupKind]]:
         return {}
 
-    def available(self, ring: str) -> tuple[str, ...]:
+    def available(self, ring: str, now: float) -> tuple[str, ...]:
         return self.shards
 
-    def fresh(self) -> bool:
+    def fresh(self, now: float) -> bool:
         return True
 
 

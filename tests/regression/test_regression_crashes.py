@@ -14,9 +14,10 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.assignment_controller import Assignments
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job, Mover
+from kubeshard.sharder.namespace_scans import NamespaceScans
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.scanner import Scanner
-from kubeshard.sharder.unassigned import UnassignedWatches, _Watch
+from kubeshard.sharder.unassigned import _Watch
 from kubeshard.sharding.api import RingResource
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch, definition
 from kubeshard.testing.virtual_time import virtual_time
@@ -41,7 +42,7 @@ def sync_of(args: tuple[Any, ...]) -> str:
         if isinstance(arg, Job):
             return arg.entry.resource.resource
         if isinstance(arg, _Watch):
-            return arg.resource.resource
+            return arg._resource.name.resource
     return "others"
 
 
@@ -50,8 +51,8 @@ def sync_of(args: tuple[Any, ...]) -> str:
     [
         (Scanner, "scan", "scan"),
         (Assignments, "_wait_for_others", "scan"),
-        (UnassignedWatches, "_dispatch", "watch"),
-        (UnassignedWatches, "_scan_namespace", "scan new namespaces"),
+        (_Watch, "put", "watch"),
+        (NamespaceScans, "_scan_namespace", "scan new namespaces"),
         (Mover, "_attempt", ""),
         (LeaseObserver, "relist", "lease observer"),
     ],

@@ -120,10 +120,10 @@ class SmallRing:
 
     # Views of the ring
 
-    def available(self, ring: str) -> tuple[str, ...]:
+    def available(self, ring: str, now: float) -> tuple[str, ...]:
         return self.shards
 
-    def fresh(self) -> bool:
+    def fresh(self, now: float) -> bool:
         return self.is_fresh
 
     def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, frozenset[GroupKind]]:

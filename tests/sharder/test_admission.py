@@ -61,10 +61,10 @@ class View:
     def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, frozenset[GroupKind]]:
         return self.kinds
 
-    def available(self, ring: str) -> tuple[str, ...]:
+    def available(self, ring: str, now: float) -> tuple[str, ...]:
         return self.shards
 
-    def fresh(self) -> bool:
+    def fresh(self, now: float) -> bool:
         return self.is_fresh
 
     def rings(self, registry: CollectorRegistry | None = None, *, strict: bool = False) -> Rings:
@@ -820,7 +820,7 @@ GUARDS: dict[str, tuple[object, str, object, Callable[[], None]]] = {
     "the view is fresh": (
         View,
         "fresh",
-        lambda self: True,
+        lambda self, now: True,
         test_a_view_that_may_be_wrong_does_not_let_the_label_go,
     ),
     "only the shard puts its name back": (

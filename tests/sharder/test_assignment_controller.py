@@ -35,11 +35,11 @@ class World:
         self.enqueued: list[Key] = []
         self.observer = LeaseObserver(SmallApi().client(self.clock), self.clock)
         self.small = SmallRing(clock=self.clock)
-        self.small.available = self.observer.available  # type: ignore[method-assign]
-        self.observer.fresh = lambda: True  # type: ignore[method-assign]
+        self.small.available = self.observer.book.available  # type: ignore[method-assign]
+        self.observer.book.fresh = lambda now: True  # type: ignore[method-assign]
         scanner: Any = SimpleNamespace(scan=self._scan)
         unassigned: Any = SimpleNamespace(keep_watching=lambda _: asyncio.sleep(3600))
-        mover: Any = None
+        unused: Any = None
         proofs: Any = SimpleNamespace(forget=lambda _: None)
         registration = SimpleNamespace(remove=lambda: None)
         informer = SimpleNamespace(add_handler=lambda _: registration)
@@ -49,7 +49,8 @@ class World:
             self.observer,
             scanner,
             unassigned,
-            mover,
+            unused,
+            unused,
             Retries(self.clock, SeededRng(1)),
             proofs,
             cache,

@@ -43,11 +43,10 @@ class Scans:
         unassigned: Any = SimpleNamespace(keep_watching=self._watch)
         observer: Any = SimpleNamespace(
             relist=self._relist,
-            fresh=self.small.fresh,
             subscribed=lambda _: nullcontext(),
-            book=SimpleNamespace(availability_ends=lambda *_: float("inf")),
+            book=SimpleNamespace(availability_ends=lambda *_: float("inf"), fresh=self.small.fresh),
         )
-        mover: Any = None
+        unused: Any = None
         proofs: Any = SimpleNamespace(forget=lambda _: None)
         informer = SimpleNamespace(add_handler=lambda _: SimpleNamespace(remove=lambda: None))
         cache: Any = SimpleNamespace(declare=lambda _: informer)
@@ -56,7 +55,8 @@ class Scans:
             observer,
             scanner,
             unassigned,
-            mover,
+            unused,
+            unused,
             Retries(self.clock, SeededRng(1)),
             proofs,
             cache,

@@ -18,8 +18,11 @@ from kubeshard.core.errors import ApiError, Forbidden, Gone, NotFound, Throttled
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta, PartialObject
 from kubeshard.core.selectors import LabelSelector, Selector
+from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Job
+from kubeshard.sharder.namespace_scans import NamespaceScans
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
+from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.schedule import ScanPriority, ScanScope
 from kubeshard.sharder.unassigned import APART, SYNCS_A_TURN, UnassignedWatches
 from kubeshard.sharding.api import RingResource
@@ -27,6 +30,23 @@ from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import RingView
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
+
+
+def unassigned_watches(
+    client: Any, kinds: Any, mover: Any, permissions: Any, rings: Rings, *, concurrent_moves: int
+) -> UnassignedWatches:
+    late = LateAssignment(mover, concurrent_moves=concurrent_moves)
+    return UnassignedWatches(
+        client,
+        kinds,
+        late,
+        NamespaceScans(client, kinds, late, concurrent_moves=concurrent_moves),
+        permissions,
+        rings,
+        concurrent_moves=concurrent_moves,
+        clock=VirtualClock(),
+        rng=SeededRng(1),
+    )
 
 
 class Nothing:
@@ -83,20 +103,10 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_scan(
     client: Any = SimpleNamespace(list=lambda *_, **__: Nothing(), current_version=version, watch=watch)
     kinds: Any = SimpleNamespace(kind=kind, forget=lambda _: None)
     permissions: Any = SimpleNamespace(refused=refused, granted=lambda *_: None)
-    unused: Any = None
     small = SmallRing("a", clock=VirtualClock())
     sync = small.sync("secrets")
     sync.begin(ScanPriority.NORMAL, 0.0)  # the scan of the start is past what the watch may miss
-    watches = UnassignedWatches(
-        client,
-        kinds,
-        unused,
-        permissions,
-        small.rings,
-        concurrent_moves=10,
-        clock=VirtualClock(),
-        rng=SeededRng(1),
-    )
+    watches = unassigned_watches(client, kinds, None, permissions, small.rings, concurrent_moves=10)
     missed: list[ScanScope] = []
     sync.request = lambda scope, now: missed.append(scope)  # type: ignore[method-assign]
     running = asyncio.create_task(watches.keep_watching(sync))
@@ -155,15 +165,8 @@ class Many:
         kinds: Any = SimpleNamespace(kind=kind)
         mover: Any = SimpleNamespace(carry_out=self._carry_out)
         permissions: Any = SimpleNamespace(granted=lambda *_: None)
-        self.watches = UnassignedWatches(
-            client,
-            kinds,
-            mover,
-            permissions,
-            self.small.rings,
-            concurrent_moves=5,
-            clock=clock,
-            rng=SeededRng(1),
+        self.watches = unassigned_watches(
+            client, kinds, mover, permissions, self.small.rings, concurrent_moves=5
         )
 
     @asynccontextmanager
@@ -269,14 +272,14 @@ async def test_moves_of_one_ring_that_hang_do_not_delay_the_shared_watch_of_othe
 async def test_a_ring_on_which_decisions_crash_costs_the_other_rings_of_a_shared_watch_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    many, consider = Many(50), UnassignedWatches._consider
+    many, assign = Many(50), LateAssignment.assign
 
-    async def crashes(watches: Any, sync: ResourceSync, *args: Any) -> None:
+    async def crashes(late: Any, sync: ResourceSync, *args: Any) -> None:
         if sync is many.syncs[7]:
             raise ZeroDivisionError
-        await consider(watches, sync, *args)
+        await assign(late, sync, *args)
 
-    monkeypatch.setattr(UnassignedWatches, "_consider", crashes)
+    monkeypatch.setattr(LateAssignment, "assign", crashes)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
@@ -306,7 +309,7 @@ async def test_an_object_that_concerns_a_thousand_rings_leaves_the_loop_to_other
             most, considered = max(most, considered), 0
             await asyncio.sleep(0)
 
-    many.watches._consider = note  # type: ignore[method-assign]
+    many.watches.late.assign = note  # type: ignore[method-assign]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)

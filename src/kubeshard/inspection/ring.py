@@ -128,8 +128,8 @@ class _Members:
     def __init__(self, cluster: ClusterSnapshot) -> None:
         self._cluster = cluster
 
-    def available(self, ring: str) -> tuple[str, ...]:
+    def available(self, ring: str, now: float) -> tuple[str, ...]:
         return self._cluster.available(ring)
 
-    def fresh(self) -> bool:
+    def fresh(self, now: float) -> bool:
         return True

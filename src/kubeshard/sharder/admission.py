@@ -174,7 +174,7 @@ class ShardAdmission:
             return self._refused(request, ring, entry, meta, decision.reason)
         if decision.action is not Action.ASSIGN:
             return AdmissionAnswer(message=decision.reason)
-        if not self._rings.inputs.shards.fresh():
+        if not self._rings.inputs.shards.fresh(self._clock.monotonic()):
             return self._leave_unassigned(request, ring, "stale", STALE)
         if not request.dry_run:
             ring.metrics.assigned(resource)
@@ -208,7 +208,7 @@ class ShardAdmission:
             and _is_acknowledgement(request, view)
         ):
             return False
-        return shard in view.available or not self._rings.inputs.shards.fresh()
+        return shard in view.available or not self._rings.inputs.shards.fresh(self._clock.monotonic())
 
     def _may_exchange(self, request: AdmissionRequest, ring: Ring, view: RingView, old: ObjectMeta) -> bool:
         """Whether this update may replace the label of the old object's shard by that of another one. An

@@ -62,7 +62,7 @@ def build_sharder(
     namespaces, ring_objects = cache.declare(Namespace), cache.declare(ControllerRing)
     rings = Rings(
         RingInputs(
-            shards=observer,
+            shards=observer.book,
             kinds=kinds,
             # The store is read for every object; for objects it lacks the cache is read, which raises until synced.
             namespace=lambda name: namespaces.store.get(Key("", name)) or cache.get(Namespace, name),

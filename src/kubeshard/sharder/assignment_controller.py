@@ -56,8 +56,10 @@ from kubeshard.sharder.bounded_tasks import StartLimit
 from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.namespace_scans import NamespaceScans
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.retries import Retries
@@ -127,14 +129,17 @@ def assignments(
         rng=rng,
     )
     scanner = Scanner(client, kinds, mover, permissions, concurrent_moves=at_once, clock=clock)
+    late = LateAssignment(mover, concurrent_moves=at_once)
+    namespaces = NamespaceScans(client, kinds, late, concurrent_moves=at_once)
     unassigned = UnassignedWatches(
-        client, kinds, mover, permissions, rings, concurrent_moves=at_once, clock=clock, rng=rng
+        client, kinds, late, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock, rng=rng
     )
     return Assignments(
         rings,
         observer,
         scanner,
         unassigned,
+        namespaces,
         mover,
         retries,
         proofs,
@@ -155,6 +160,7 @@ class Assignments(Reconciler[ControllerRing]):
         observer: LeaseObserver,
         scanner: Scanner,
         unassigned: UnassignedWatches,
+        namespaces: NamespaceScans,
         mover: Mover,
         retries: Retries,
         proofs: DeadShardProofs,
@@ -167,6 +173,7 @@ class Assignments(Reconciler[ControllerRing]):
         self._observer = observer
         self._scanner = scanner
         self._unassigned = unassigned
+        self._namespaces = namespaces
         self._mover = mover
         self._retries = retries
         self._proofs = proofs
@@ -263,7 +270,7 @@ class Assignments(Reconciler[ControllerRing]):
                     sync.request(ScanScope.ALL)
                 if selects > selected:
                     for each in sync.resources.values():
-                        self._unassigned.scan_namespace(each, name)
+                        self._namespaces.scan(each, name)
         if isinstance(delta, Added):
             self._unassigned.namespace_appeared(name)
 
@@ -360,7 +367,7 @@ class Assignments(Reconciler[ControllerRing]):
 
     async def _up_to_date(self) -> bool:
         """Whether the view of the shards' Leases is fresh: they are read if it may not be, once for all callers."""
-        if self._observer.fresh() or self._group is None:
+        if self._observer.book.fresh(self._clock.monotonic()) or self._group is None:
             return True
         if self._relisting is None or self._relisting.done():
             self._relisting = self._group.create_task(self._relist(), name="relist")

@@ -115,7 +115,7 @@ class InManagerSharder:
         namespaces = places.declare(Namespace)
         self._rings = Rings(
             RingInputs(
-                shards=self._observer,
+                shards=self._observer.book,
                 kinds=self._kinds,
                 namespace=lambda name: namespaces.store.get(Key("", name)) or places.get(Namespace, name),
                 metrics=counts,

@@ -260,8 +260,8 @@ class ShardLeases(Reconciler[Lease]):
 
     def _judge(self, ring: Ring) -> CircuitBreaker:
         breaker = self._breakers.setdefault(ring, CircuitBreaker(self._grace))
-        shards = self._observer.shards(ring.name)
-        breaker.update(shards, self._clock.monotonic(), fresh=self._observer.fresh())
+        now, book = self._clock.monotonic(), self._observer.book
+        breaker.update(book.shards(ring.name, now), now, fresh=book.fresh(now))
         ring.report.mass_failure(breaker.explained)
         ring.metrics.failing_together(len(breaker.failing) if breaker.is_open else 0)
         return breaker

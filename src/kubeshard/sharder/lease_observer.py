@@ -76,17 +76,9 @@ class LeaseObserver:
         finally:
             del self._subscribers[token]
 
-    def available(self, ring: str) -> tuple[str, ...]:
-        """Names of the ring's available shards, ascending."""
-        return self.book.available(ring, self._clock.monotonic())
-
     def shards(self, ring: str) -> list[Shard]:
         """All known shards of the ring, including those with a deleted Lease."""
         return self.book.shards(ring, self._clock.monotonic())
-
-    def fresh(self) -> bool:
-        """Whether the view of the Leases can be up to date."""
-        return self.book.fresh(self._clock.monotonic())
 
     def confine(self, ring: str, namespaces: frozenset[str] | None) -> None:
         """The ring says in which namespaces its shards are; None: it does not."""

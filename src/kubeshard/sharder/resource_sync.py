@@ -133,10 +133,6 @@ class ResourceSync:
         self.delayed: DelayedAssignments[Any] = DelayedAssignments(ring.clock)
         self.narrow = False
         """Whether a scan did not see objects in namespaces that were not known."""
-        self.appeared: set[str] = set()
-        """Namespaces to scan."""
-        self.scanning_namespaces = False
-        """Whether a task does that."""
         self._group = group
         self._tasks: dict[asyncio.Task[None], None] = {}
         self.began: dict[ScanPriority, float] = {}
@@ -177,6 +173,24 @@ class ResourceSync:
         """Requests a scan."""
         self.schedule.request(scope, now)
         self.notify()
+
+    def missed(self) -> None:
+        """Objects without an available shard may have been missed: requests a scan of them, if none is about to."""
+        if not self.scans_all_soon:
+            self.request(ScanScope.MISPLACED, self.ring.clock.monotonic())
+
+    @property
+    def scans_all_soon(self) -> bool:
+        """Whether a scan of all objects of a main resource is about to start. Those of controlled ones may have to wait
+        for their owners'.
+        """
+        due = self.schedule.due(ScanPriority.NORMAL, self.ring.clock.monotonic())
+        return (
+            self.entry.main
+            and due is not None
+            and due.scope is ScanScope.ALL
+            and ScanPriority.NORMAL not in self.began
+        )
 
     def notify(self) -> None:
         """Something has changed: wakes tasks that wait for this sync."""

@@ -34,13 +34,15 @@ from kubeshard.sharding.planner import RingView
 
 
 class Shards(Protocol):
-    """Which shards are available. All methods read from memory; equal results should be the same object."""
+    """Which shards are available: the `LeaseBook`. All methods read from memory; `now` is in monotonic seconds. Equal
+    results should be the same object.
+    """
 
-    def available(self, ring: str) -> tuple[str, ...]:
+    def available(self, ring: str, now: float) -> tuple[str, ...]:
         """Names of the ring's available shards, ascending."""
         ...
 
-    def fresh(self) -> bool:
+    def fresh(self, now: float) -> bool:
         """Whether the view of the Leases can be up to date."""
         ...
 
@@ -127,7 +129,7 @@ class Ring:
     @property
     def available(self) -> tuple[str, ...]:
         """Names of the available shards, ascending."""
-        return self._inputs.shards.available(self.name)
+        return self._inputs.shards.available(self.name, self._inputs.clock.monotonic())
 
     @property
     def strict(self) -> bool:

@@ -1,0 +1,62 @@
+"""Assigns an object that a watch or a list shows without a shard: the webhook missed it, or it has lost its shard.
+
+One that has just lost its shard waits (`DelayedAssignments`), in case the shard wants it back; any other is assigned as
+soon as the caller's task group has capacity. Controlled objects may be assigned whatever their owners do (`AnyOwner`):
+nobody works on them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kubeshard.core.kinds import Kind, TypeMeta
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
+from kubeshard.sharder.moves import Job, Mover
+from kubeshard.sharder.resource_sync import AnyOwner, ResourceSync
+from kubeshard.sharding.planner import NOT_SELECTED, Action, plan
+
+
+class LateAssignment:
+    """`concurrent_moves`: patches in flight for delayed objects of one sync."""
+
+    def __init__(self, mover: Mover, *, concurrent_moves: int) -> None:
+        self._mover = mover
+        self._concurrent_moves = concurrent_moves
+
+    async def assign(self, sync: ResourceSync, kind: Kind, meta: ObjectMeta, tasks: BoundedTaskGroup) -> None:
+        """Starts the assignment in `tasks`, if the ring wants the object and it has no shard."""
+        if (job := _job(sync, kind, meta)) is not None:
+            await tasks.start(self._mover.carry_out(job))
+
+    def delays(self, sync: ResourceSync, kind: Kind, meta: ObjectMeta) -> bool:
+        """The object has just changed. Returns whether its shard may still want it back: then it is assigned later."""
+        key = Key(meta.namespace, meta.name)
+        job = _job(sync, kind, meta) if sync.entry.main else None
+        if job is None or not sync.delayed.waits(key, meta):
+            sync.delayed.drop(key)
+            return False
+        sync.delayed.put(key, job)
+        if not sync.delayed.attended:
+            sync.delayed.attended = True
+            sync.start(partial(self._assign_delayed, sync), "assignment of what was left")
+        return True
+
+    async def _assign_delayed(self, sync: ResourceSync) -> None:
+        """Until cancelled."""
+        async with BoundedTaskGroup(self._concurrent_moves) as tasks:
+            while True:
+                await tasks.start(self._mover.carry_out(await sync.delayed.next_due()))
+
+
+def _job(sync: ResourceSync, kind: Kind, meta: ObjectMeta) -> Job | None:
+    ring, entry = sync.ring, sync.entry
+    view = ring.view
+    if view is None:
+        return None
+    decision = plan(view, entry, TypeMeta(kind.api_version, kind.kind), meta)
+    if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
+        sync.skipped_namespaces.add(meta.namespace)
+    if decision.action is not Action.ASSIGN:
+        return None
+    return Job(sync.of, entry, kind, meta, decision, AnyOwner())
