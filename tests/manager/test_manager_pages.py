@@ -207,7 +207,7 @@ async def test_an_api_server_that_is_silent_for_ten_minutes_is_no_matter_of_live
     manager._process.pages.health = pages = Opened()  # type: ignore[assignment]
     run = asyncio.create_task(manager.run())
     await settle()
-    bench.cache.informer(Item)._reflectors[""].last_heard = bench.clock.monotonic()
+    bench.cache.informer(Item)._reflectors._by_part[""].last_heard = bench.clock.monotonic()
     await asyncio.sleep(600)
     assert (await get(pages.app, "/healthz")).status == 200
     ready = await get(pages.app, "/readyz?verbose")

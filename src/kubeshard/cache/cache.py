@@ -368,8 +368,6 @@ class Cache:
             scope,
             self._client,
             shared=self._shared,
-            clock=self._client.world.clock,
-            rng=self._client.world.rng,
             transform=self._transforms.get(form.kind) or self._transforms.get(form.kind.group_kind),
             on_error=self._on_watch_error,
             cluster=self.cluster,

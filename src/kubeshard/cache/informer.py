@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, Generic, NoReturn, TypeVar
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
 
 from kubeshard.cache.deltas import Delta
 from kubeshard.cache.handlers import (
@@ -29,9 +29,9 @@ from kubeshard.cache.handlers import (
     name_of,
 )
 from kubeshard.cache.indexes import IndexBuilds, IndexFunction, IndexListener
-from kubeshard.cache.rescoping import Staging
-from kubeshard.cache.scope import ALL_NAMESPACES, Scope
-from kubeshard.cache.snapshot import Advance, Apply, Collector, Receiver, Remove, Replace
+from kubeshard.cache.reflectors import Reflectors
+from kubeshard.cache.scope import Scope
+from kubeshard.cache.snapshot import Advance, Apply, Remove, Replace
 from kubeshard.cache.stats import InformerNotices, InformerStats
 from kubeshard.cache.store import Replacement, Store
 from kubeshard.cache.transforms import Transform, arriving
@@ -39,14 +39,11 @@ from kubeshard.client.client import Client
 from kubeshard.core.clusters import HOME, located
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
-from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.core.versions import compare
 from kubeshard.listwatch.machine import SharedKnowledge
-from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Reflector, Source
-from kubeshard.runtime.clock import Clock
+from kubeshard.listwatch.reflector import Interrupted, ListWatchStats
 from kubeshard.runtime.pace import Pace
-from kubeshard.runtime.rng import Rng
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -69,8 +66,6 @@ class Informer(InformerStats, Generic[T]):
         client: Client,
         *,
         shared: SharedKnowledge,
-        clock: Clock,
-        rng: Rng,
         transform: Transform[T] | None = None,
         on_error: OnError | None = None,
         cluster: str = HOME,
@@ -82,14 +77,11 @@ class Informer(InformerStats, Generic[T]):
         """Whether it is optional for every user, so that there is no warning if the kind is not served."""
         self.quiet = False
         """Whether the cache's owner reports why it cannot be filled."""
-        self._name = located(str(form), cluster)
+        self._name, clock = located(str(form), cluster), client.world.clock
         super().__init__(ListWatchStats(), InformerNotices(self._name, clock))
         self.store: Store[T] = Store(parts, index_failed=self._notices.index_failed)
-        self._client = client
         self._shared = shared
         self._clock = clock
-        self._rng = rng
-        self._arrive = arriving(form, transform)
         self._on_error = on_error
         self._unsynced = set(parts)
         self._synced = asyncio.Event()
@@ -100,16 +92,16 @@ class Informer(InformerStats, Generic[T]):
         self._exchanging = asyncio.Lock()
         """Locked until all handlers have been called with the changes of a full list."""
         self._progress: asyncio.Future[None] | None = None
-        self._group: asyncio.TaskGroup | None = None
-        self._ending = False
-        """Whether its tasks have been cancelled but some have not ended."""
-        self._past_stale_events = 0
-        """The counts of list/watches that have ended."""
-        self._reflectors = {part: self._reflector(scope, part, self, self._stats) for part in parts}
-        self._driven: dict[str, asyncio.Task[NoReturn]] = {}
-        """The list/watches by part, while the informer runs."""
-        self._staging: Staging[T] | None = None
-        """Set while another scope is being listed."""
+        self._reflectors = Reflectors(
+            self._name,
+            form,
+            scope,
+            self,
+            self._stats,
+            client,
+            shared=shared,
+            arrive=arriving(form, transform),
+        )
         self._held: asyncio.Event | None = None
         """Set when list/watches may write again; None while they may."""
 
@@ -184,35 +176,32 @@ class Informer(InformerStats, Generic[T]):
         watch that continues one (monotonic seconds). With several namespaces, the one silent for longest; None while
         one has never been read.
         """
-        heard = [reflector.last_heard for reflector in self._reflectors.values()]
-        return None if None in heard else min((time for time in heard if time is not None), default=None)
+        return self._reflectors.last_heard
 
     @property
     def last_answered(self) -> float | None:
         """When the server last responded to a request for the kind, with an error or anything else (monotonic
         seconds). None if it never has.
         """
-        answered = [reflector.last_answered for reflector in self._reflectors.values()]
-        return max((time for time in answered if time is not None), default=None)
+        return self._reflectors.last_answered
 
     @property
     def last_error(self) -> ApiError | None:
         """Why listing or watching does not work at the moment; None if it does. NotFound means that the kind is not
         installed.
         """
-        return next((r.last_error for r in self._reflectors.values() if r.last_error is not None), None)
+        return self._reflectors.last_error
 
     def read_after(self, namespace: str, moment: float) -> bool:
         """Whether a full list of the namespace's objects was requested after the moment (monotonic seconds), and has
         completed. Such a list shows everything that was written before, unless it was undone.
         """
-        reflector = self._reflectors.get(namespace) or self._reflectors.get(ALL_NAMESPACES)
-        return reflector is not None and reflector.read_since > moment
+        return self._reflectors.read_after(namespace, moment)
 
     @property
     def stale_events(self) -> int:
         """Old events that were received again and dropped."""
-        return self._past_stale_events + sum(each.stale_events for each in self._reflectors.values())
+        return self._reflectors.stale_events
 
     def progress(self) -> asyncio.Future[None]:
         """Done at the next change of the store or of its version. Shared: wait with `asyncio.wait`, never
@@ -228,78 +217,41 @@ class Informer(InformerStats, Generic[T]):
         """Lists and watches until cancelled. An unexpected exception of a list or watch, a bug, costs this kind only:
         it is reported like any failure, and everything is listed again. Any other exception is a bug that ends it.
         """
-        try:
-            async with asyncio.TaskGroup() as self._group:
-                self._index_builds.run_in(self._group)
-                self._handlers.run_in(self._group)
-                for part, reflector in self._reflectors.items():
-                    self._driven[part] = self._drive(reflector, self._group)
-                try:
-                    await asyncio.get_running_loop().create_future()
-                finally:
-                    self._ending = True
-                    self._index_builds.run_in(None)
-                    self._handlers.run_in(None)
-        finally:
-            self._group, self._ending = None, False
-            self._driven.clear()
+        async with asyncio.TaskGroup() as group:
+            self._run_in(group)
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self._run_in(None)
+
+    def _run_in(self, group: asyncio.TaskGroup | None) -> None:
+        self._index_builds.run_in(group)
+        self._handlers.run_in(group)
+        self._reflectors.run_in(group)
 
     async def rescope(self, scope: Scope, exchanging: Callable[[], None]) -> None:
         """Called by `Cache.rescope`. `exchanging` is called just before the exchange; if it raises, the old scope
         stays.
         """
-        group = self._group
-        if group is None or self._is_over(group):
-            raise RuntimeError(f"{self} does not run, so no other scope can be read: run the cache first")
-        if self._staging is not None:
-            raise RuntimeError(f"another scope of {self} is being read: wait for that, or cancel it")
-        parts = scope.parts(self.form.kind)
-        same = (scope.labels, scope.fields) == (self.scope.labels, self.scope.fields)
-        kept = {part: self._reflectors[part] for part in parts if same and part in self._reflectors}
-        fresh = [part for part in parts if part not in kept]
-        staging, stats = (
-            Staging(self.form.kind, scope, fresh, self),
-            ListWatchStats(errors=self._stats.errors),
-        )
-        reflectors = {part: self._reflector(scope, part, staging, stats) for part in fresh}
-        driven = {part: self._drive(reflector, group) for part, reflector in reflectors.items()}
-        self._staging = staging
         restores, position = self._shared.rewrites, self.store.resource_version
-        try:
-            with ExitStack() as undo:
-                for task in driven.values():
-                    undo.callback(task.cancel)
-                await staging.completed(driven.values())
-                async with self._exchanging:
-                    with self._holding():
-                        entries, versions = staging.close()
-                        # A list that began after the position was reached, but is older, proves a restore.
-                        rewound = restores != self._shared.rewrites or any(
-                            compare(version, position) < 0 for version in versions.values()
-                        )
-                        replacement = self.store.replacement(entries, versions, kept, rewound=rewound)
-                        await self._stepping(replacement.steps)
-                        if self._is_over(group):
-                            raise RuntimeError(f"{self} was stopped while another scope was read")
-                        exchanging()
-                        undo.pop_all()
-                        for part in [part for part in self._reflectors if part not in kept]:
-                            self._past_stale_events += self._reflectors[part].stale_events
-                            self._driven.pop(part).cancel()
-                        self._driven.update(driven)
-                        self._reflectors, self.scope = {**kept, **reflectors}, scope
-                        self._stats.add(stats)
-                        telling = self._exchanged(replacement)
-                    try:
-                        await telling
-                    finally:
-                        self._unsynced.intersection_update(kept)
-                        self._note_synced()
-                        for reflector in reflectors.values():
-                            reflector.collector.receiver, reflector.stats = self, self._stats
-                        staging.open()
-        finally:
-            self._staging = None
+        async with self._reflectors.reading(scope) as new, self._exchanging:
+            with self._holding():
+                entries, versions = new.staging.close()
+                # A list that began after the position was reached, but is older, proves a restore.
+                rewound = restores != self._shared.rewrites or any(
+                    compare(version, position) < 0 for version in versions.values()
+                )
+                replacement = self.store.replacement(entries, versions, new.kept, rewound=rewound)
+                await self._stepping(replacement.steps)
+                self._reflectors.exchange(new, exchanging)
+                self.scope = scope
+                telling = self._exchanged(replacement)
+            try:
+                await telling
+            finally:
+                self._unsynced.intersection_update(new.kept)
+                self._note_synced()
+                self._reflectors.opened(new)
 
     def apply(self, change: Apply[T] | Remove[T] | Advance, part: str) -> Awaitable[None] | None:
         """Called by the reflector: one step."""
@@ -312,8 +264,8 @@ class Informer(InformerStats, Generic[T]):
         step = self.store.apply if isinstance(change, Apply) else self.store.remove
         registrations = self._handlers.present
         deltas = step(change.entry, part)
-        if self._staging is not None:
-            self._staging.old(change)
+        if (staging := self._reflectors.staging) is not None:
+            staging.old(change)
         self._progressed()
         for delta in deltas:
             self._handlers.tell(registrations, delta)
@@ -328,14 +280,14 @@ class Informer(InformerStats, Generic[T]):
         if change.rewound:
             self._notices.history_went_back(change.resource_version)
         async with self._exchanging:
-            others = [other for other in self._reflectors if other != part]
+            others = [other for other in self._reflectors.parts if other != part]
             version = {part: change.resource_version}
             replacement = self.store.replacement(change.entries, version, others, rewound=change.rewound)
             await self._stepping(replacement.steps)
             telling = self._exchanged(replacement)
-            if self._staging is not None:
+            if (staging := self._reflectors.staging) is not None:
                 gone = [delta.object.key for delta in replacement.gone]
-                self._staging.old(change._replace(entries=replacement.snapshot), gone)
+                staging.old(change._replace(entries=replacement.snapshot), gone)
             await telling
         self._unsynced.discard(part)
         self._note_synced()
@@ -389,30 +341,6 @@ class Informer(InformerStats, Generic[T]):
         """Called by the reflector: an object does not fit its class."""
         self._notices.unreadable(error)
 
-    def _reflector(
-        self, scope: Scope, part: str, receiver: Receiver[T], stats: ListWatchStats
-    ) -> _PartReflector[T]:
-        namespace = ALL if part == ALL_NAMESPACES else part
-        source = Source(self._client, self.form, namespace, labels=scope.labels, fields=scope.fields)
-        return _PartReflector(
-            source,
-            Collector(receiver, part),
-            self._shared,
-            clock=self._clock,
-            rng=self._rng,
-            stats=stats,
-            arrive=self._arrive,
-            log={"kind": self.form, **({"namespace": part} if part else {})},
-        )
-
-    def _drive(self, reflector: _PartReflector[T], group: asyncio.TaskGroup) -> asyncio.Task[NoReturn]:
-        return group.create_task(
-            reflector.keep_running(), name=f"reflector {self.form} {reflector.collector.part}".rstrip()
-        )
-
-    def _is_over(self, group: asyncio.TaskGroup) -> bool:
-        return self._ending or self._group is not group
-
     def _note_synced(self) -> None:
         if not self._unsynced and not self._synced.is_set():
             self._handlers.store_filled()
@@ -421,11 +349,3 @@ class Informer(InformerStats, Generic[T]):
         if self._progress is not None:
             self._progress.set_result(None)
             self._progress = None
-
-
-class _PartReflector(Reflector[T]):
-    """Keeps one part of the store."""
-
-    def __init__(self, source: Source[T], collector: Collector[T], *args: Any, **options: Any) -> None:
-        super().__init__(source, collector, *args, **options)
-        self.collector = collector

@@ -33,7 +33,6 @@ from kubeshard.cache.informer import Informer
 from kubeshard.client.writes import WriteRecord
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
-from kubeshard.core.versions import at_least, newest
 from kubeshard.runtime.clock import Clock
 
 K = TypeVar("K")
@@ -126,12 +125,8 @@ def has_seen(informer: Informer[Any], key: Key, writes: list[WriteRecord]) -> bo
     stored = informer.store.metadata(key)
     kept = [write for write in writes if not write.deleted]
     may_show = stored is not None or any(_in_scope(informer, write) for write in kept)
-    if kept and may_show:
-        written = ""
-        for write in kept:
-            written = newest(written, write.resource_version)
-        if not at_least(informer.store.complete_up_to(key.namespace), written):
-            return False
+    if may_show and not all(informer.store.reached(key.namespace, write.resource_version) for write in kept):
+        return False
     return all(_gone(stored, write.uid) for write in writes if write.deleted)
 
 

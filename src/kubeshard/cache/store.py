@@ -111,6 +111,10 @@ class Store(Generic[T]):
         versions = self._versions
         return versions[namespace] if namespace in versions else versions.get(ALL_NAMESPACES, "")
 
+    def reached(self, namespace: str, version: str) -> bool:
+        """Whether objects of the namespace are complete up to the version."""
+        return at_least(self.complete_up_to(namespace), version)
+
     # Writing: only by the informer.
 
     def add_index(
