@@ -283,7 +283,13 @@ class LeaseRenewer:
         self._news.clear()
 
     async def _watch(self, client: Client) -> None:
-        """Watches the Lease, so that another holder or a deletion is seen at once."""
+        """Watches the Lease, so that another holder or a deletion is seen at once.
+
+        Not by `kubeshard.listwatch`, which keeps a copy complete, and lists or probes the kind for that, with a right
+        that holders of a Lease do not have. Nothing here depends on a complete copy: each watch begins with the Lease
+        as it is, without a version that could be too old, and what one misses, the next renewal finds out by its
+        compare-and-swap. That also tells a restored server, and a watch that stays silent.
+        """
         name = FieldSelector.equals("metadata.name", self._claim.name)
         while True:
             pause = self._machine.timing.retry_period
