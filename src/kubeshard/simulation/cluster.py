@@ -139,10 +139,14 @@ class _Webhooks:
         self.reachable = True
         self.refused = 0
         """How many calls did not arrive."""
+        self.answered = 0
+        """How many calls were answered."""
 
     async def call(self, call: WebhookCall) -> WebhookReply:
         self.refused += not self.reachable
-        return await AppCaller(self.apps if self.reachable else {}).call(call)
+        reply = await AppCaller(self.apps if self.reachable else {}).call(call)
+        self.answered += bool(self.reachable and self.apps)
+        return reply
 
     async def close(self) -> None:
         pass

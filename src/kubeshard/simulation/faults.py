@@ -12,7 +12,8 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ import msgspec
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import AlreadyExists, ApiError
-from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
@@ -34,10 +35,12 @@ from kubeshard.runtime.transport import (
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing
-from kubeshard.simulation.oracles import Oracles
+from kubeshard.simulation.oracles import Oracles, is_sharders
 from kubeshard.simulation.processes import Network, Process, StreamAround, Travelling, name_of, refusal
 from kubeshard.simulation.script import stream
 from kubeshard.simulation.workload import Workload
+
+Applies = Callable[[Process, HttpRequest], bool]
 
 LATEST = 40.0
 """The maximum number of seconds by which a write is delayed."""
@@ -55,6 +58,9 @@ class Conditions:
         self.chances = dict.fromkeys(("429", "500", "503", "late", "lost"), 0.0)
         self.silent: dict[str, asyncio.Event] = {}
         self.children_late: asyncio.Event | None = None
+        self.rules: list[Rule] = []
+        self.quiet: dict[str, tuple[Applies, asyncio.Event]] = {}
+        """Watches that deliver nothing until the event is set, by what happens to them."""
         self._oracles = oracles
         self._streams = {what: stream(seed, what) for what in (*self.chances, "lands")}
         self._landing: set[asyncio.Task[None]] = set()
@@ -77,16 +83,25 @@ class Conditions:
                 return refusal(500, "InternalError")
             if self._happens("503"):
                 return refusal(503, "ServiceUnavailable")
+            for rule in self.rules:
+                if rule.applies(process, request):
+                    self.counts[f"happened: {rule.what}"] += 1
+                    if rule.lands is None:
+                        return refusal(rule.code, "InternalError")
+                    return await withheld(request, rule.lands.wait())
             if request.method != "GET" and self._happens("late"):
-                landing = asyncio.create_task(land(request), name="late write")
-                self._landing.add(landing)
-                landing.add_done_callback(self._landing.discard)
-                await asyncio.sleep(LATEST)
-                raise TransportTimeout("no answer in time")
+                return await withheld(request, asyncio.sleep(self._streams["lands"].uniform(0.5, LATEST)))
             return None
 
-        async def land(request: HttpRequest) -> None:
-            await asyncio.sleep(self._streams["lands"].uniform(0.5, LATEST))
+        async def withheld(request: HttpRequest, until: Awaitable[object]) -> HttpResponse:
+            landing = asyncio.create_task(land(request, until), name="late write")
+            self._landing.add(landing)
+            landing.add_done_callback(self._landing.discard)
+            await asyncio.sleep(LATEST)
+            raise TransportTimeout("no answer in time")
+
+        async def land(request: HttpRequest, until: Awaitable[object]) -> None:
+            await until
             self._oracles.arriving(process, request)
             with suppress(TransportError):
                 answer = await network._inner.request(request)
@@ -97,28 +112,55 @@ class Conditions:
                 raise TransportError("connection reset", sent=True)
 
         network.before, network.after = before, after
-        network.leaving = self._oracles.sending
-        network.through = lambda request, inner: _Silenced(
-            self, process, network, inner, children="/configmaps?" in request.target
-        )
+        network.leaving = partial(self._oracles.sending, process)
+        network.through = lambda request, inner: _Silenced(self, process, network, inner, request)
+
+
+class Rule:
+    """What befalls the requests to which it applies: they are refused; or, if `lands` is given, they get no answer, and
+    take effect once it is set.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        applies: Applies,
+        *,
+        code: int = 500,
+        lands: asyncio.Event | None = None,
+    ) -> None:
+        self.what = what
+        self.applies = applies
+        self.code = code
+        self.lands = lands
 
 
 class _Silenced(StreamAround):
     """A watch that delivers nothing while its process must not hear anything."""
 
     def __init__(
-        self, conditions: Conditions, process: Process, network: Network, inner: HttpStream, *, children: bool
+        self,
+        conditions: Conditions,
+        process: Process,
+        network: Network,
+        inner: HttpStream,
+        request: HttpRequest,
     ) -> None:
         super().__init__(Travelling(network, inner))
         self._conditions = conditions
         self._process = process
-        self._children = children
+        self._request = request
+        self._children = "/configmaps?" in request.target
 
     async def chunks(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner.chunks():
             if silence := self._conditions.silent.get(self._process.name):
                 self._conditions.counts["happened: silent"] += 1
                 await silence.wait()
+            for what, (applies, silence) in tuple(self._conditions.quiet.items()):
+                if applies(self._process, self._request):
+                    self._conditions.counts[f"happened: {what}"] += 1
+                    await silence.wait()
             if self._children and (late := self._conditions.children_late):
                 self._conditions.counts["happened: children late"] += 1
                 await late.wait()
@@ -163,6 +205,68 @@ class Injection:
         before = sum(self.conditions.counts[f"happened: {each}"] for each in what)
         yield
         self.effects += sum(self.conditions.counts[f"happened: {each}"] for each in what) - before
+
+    @asynccontextmanager
+    async def ruled(self, rule: Rule) -> AsyncIterator[None]:
+        """The rule applies during the block."""
+        self.conditions.rules.append(rule)
+        try:
+            yield
+        finally:
+            self.conditions.rules.remove(rule)
+
+    @asynccontextmanager
+    async def quiet(self, what: str, applies: Applies) -> AsyncIterator[None]:
+        """These watches deliver nothing during the block, and what they missed after it."""
+        silence = asyncio.Event()
+        self.conditions.quiet[what] = applies, silence
+        try:
+            yield
+        finally:
+            silence.set()
+            if self.conditions.quiet.get(what) == (applies, silence):
+                del self.conditions.quiet[what]
+
+    async def until(self, condition: Callable[[], object], within: float) -> bool:
+        """Waits until the condition holds, at most so many seconds, or until all faults are over. Returns whether it
+        does.
+        """
+        deadline = self.world.loop.time() + within
+        while not condition():
+            if self.conditions.over.is_set() or self.world.loop.time() >= deadline:
+                return False
+            await asyncio.sleep(0.1)
+        return True
+
+    def holder(self, name: str) -> str | None:
+        """The holder of a shard's Lease; None if there is no Lease."""
+        lease = self.world.objects("coordination.k8s.io", "leases").get(Key("ops", name))
+        return None if lease is None else lease["spec"].get("holderIdentity") or ""
+
+
+def _moves(process: Process, request: HttpRequest) -> bool:
+    """Whether a sharder writes an object."""
+    path = request.target.partition("?")[0]
+    return (
+        request.method == "PATCH"
+        and ("/things/" in path or "/configmaps/" in path)
+        and is_sharders(process, request)
+    )
+
+
+def _lists_leases(process: Process, request: HttpRequest) -> bool:
+    """Whether a sharder reads, or watches, the Leases of shards."""
+    path = request.target.partition("?")[0]
+    return request.method == "GET" and path.endswith("/leases") and is_sharders(process, request)
+
+
+def _second_watch(process: Process, request: HttpRequest) -> bool:
+    """Whether the second controller of a shard watches."""
+    return (
+        "PartialObjectMetadata" in request.headers.get("Accept", "")
+        and "/things?" in request.target
+        and not is_sharders(process, request)
+    )
 
 
 Fault = Callable[[Injection], Coroutine[Any, Any, None]]
@@ -408,11 +512,13 @@ async def put_without_labels(on: Injection) -> None:
     """A user replaces objects by versions without labels: up to three that are being drained, or else any one."""
     for name in sorted(on.world.draining())[:3] or [on.object()]:
         path = f"/apis/sim.example/v1/namespaces/team/things/{name}"
+        before, calls = on.world.owners().get(name, ""), on.world.caller.answered
         with suppress(ApiError):
             thing = json.loads((await on.admin.raw("GET", path)).body)
             thing["metadata"]["labels"] = {"app": "x"}
             await on.admin.raw("PUT", path, json.dumps(thing).encode())
             on.effects += 1
+            on.workload.oracles.replaced(name, before, seen=on.world.caller.answered > calls)
 
 
 @fault
@@ -475,6 +581,66 @@ async def ring_anew(on: Injection) -> None:
     await on.lasts(0.1, 30)
     with suppress(ApiError):
         await on.world.make_ring()
+
+
+async def _failover(on: Injection, *, hidden: bool, lands: bool) -> None:
+    """A shard dies, and a sharder takes its Lease, but its moves fail until the shard is back. `hidden`: meanwhile the
+    sharder no longer learns of Leases. `lands`: the first move of each object takes effect once the shard is back.
+    """
+    process = on.one("s")
+    if process is None:
+        return
+    name, back, held = name_of(process.name), asyncio.Event(), set[str]()
+
+    def first(process: Process, request: HttpRequest) -> bool:
+        if not lands or not _moves(process, request) or on.holder(name) == name:
+            return False
+        path, before = request.target.partition("?")[0], len(held)
+        held.add(path)
+        return len(held) > before
+
+    async with on.ruled(Rule("withheld", first, lands=back)), on.ruled(Rule("move refused", _moves)):
+        process.kill()
+        if not await on.until(lambda: on.holder(name) not in (name, None), 60):
+            return
+        async with AsyncExitStack() as stack:
+            if hidden:
+                await stack.enter_async_context(on.quiet("Leases hidden", _lists_leases))
+                await stack.enter_async_context(on.ruled(Rule("Leases hidden", _lists_leases, code=503)))
+            if await on.until(lambda: on.holder(name) == name, 90):
+                await on.lasts(1, 8)  # it works
+            back.set()
+            if hidden:
+                on.conditions.rules = [rule for rule in on.conditions.rules if rule.what != "move refused"]
+                await on.lasts(10, 15)
+                on.conditions.rules.append(Rule("move refused", _moves))
+
+
+@fault
+async def failover_blind(on: Injection) -> None:
+    """A shard is back, but the sharder that considered it dead does not learn that before it can move its objects."""
+    await _failover(on, hidden=True, lands=False)
+
+
+@fault
+async def failover_late(on: Injection) -> None:
+    """A shard is back, and then the moves that a sharder sent while it was dead take effect."""
+    await _failover(on, hidden=False, lands=True)
+
+
+@fault
+async def second_silent(on: Injection) -> None:
+    """The watches of the second controller of all shards deliver nothing for a while."""
+    async with on.happening("second silent"), on.quiet("second silent", _second_watch):
+        await on.lasts(10, 60)
+
+
+@fault
+async def leases_unreadable(on: Injection) -> None:
+    """Sharders cannot list or watch the Leases of shards."""
+    async with on.happening("Leases unreadable"), on.quiet("Leases unreadable", _lists_leases):
+        async with on.ruled(Rule("Leases unreadable", _lists_leases, code=503)):
+            await on.lasts(10, 60)
 
 
 async def ring_as_it_was(world: SimulatedCluster, admin: Client) -> None:

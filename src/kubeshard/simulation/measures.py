@@ -17,16 +17,23 @@ from kubeshard.shard import handover, reclaiming, shard_lease
 from kubeshard.sharder import admission, dead_shards, waiting
 from kubeshard.sharding import leases
 from kubeshard.simulation import processes
+from kubeshard.simulation.script import Sharder
 
 
 class Measure(NamedTuple):
-    """`faults`: those under which `oracle` notices that it is missing. `off`: what is replaced to switch it off."""
+    """`faults`: those under which `oracle` notices that it is missing, with the sharder there. `off`: what is replaced
+    to switch it off. `covered_by`: other measures that hide its absence, so they are switched off with it: it is a
+    second line of defence. `seed`: one with which its absence is noticed soon.
+    """
 
     name: str
     summary: str
     oracle: str
     faults: tuple[str, ...]
     off: tuple[tuple[Any, str, Any], ...]
+    covered_by: tuple[str, ...] = ()
+    sharder: Sharder = "service"
+    seed: int = 601
 
 
 async def _at_once(*_: object, **__: object) -> bool:
@@ -72,8 +79,8 @@ MEASURES = (
     Measure(
         "proof of death",
         "the sharder reads the Lease again before it takes objects from a shard",
-        "overlap",
-        ("watches_silent", "sharder_pause"),
+        "taken alive",
+        ("failover_blind",),
         ((dead_shards.DeadShardProofs, "proven", _proven),),
     ),
     Measure(
@@ -86,15 +93,15 @@ MEASURES = (
     Measure(
         "reclaiming",
         "a shard that is restarted seals its objects against late writes of its former process",
-        "former process",
-        ("late", "restart"),
+        "taken alive",
+        ("failover_late",),
         ((reclaiming, "reclaim", _at_once),),
     ),
     Measure(
         "stale guard",
         "events that are older than an object's assignment do not count",
-        "stale read",
-        ("watches_silent", "scale", "drain"),
+        "not ours",
+        ("second_silent", "scale"),
         ((handover.StaleGuard, "admits", lambda *_: True),),
     ),
     Measure(
@@ -114,14 +121,14 @@ MEASURES = (
     Measure(
         "children wait",
         "controlled objects move after their owner",
-        "missed child",
-        ("children_late", "scale", "block"),
+        "parted",
+        ("scale",),
         ((waiting.PendingDrains, "unsure", lambda *_: False),),
     ),
     Measure(
         "webhook restores",
         "a shard label that a user drops is put back",
-        "overlap",
+        "not restored",
         ("put_without_labels", "scale"),
         ((admission.ShardAdmission, "_must_keep", lambda *_: False),),
     ),

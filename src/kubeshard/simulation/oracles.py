@@ -6,40 +6,66 @@
 - former process: no write of a dead process to a main object takes effect after another process of the same name has
   begun to work on it.
 - overlap: no two processes reconcile the same object at once, unless the kernel ended one of them.
+- not ours: no process begins with an object that it has released, or that was taken from it.
 - stale read: the first reconcile of an object that came from another shard sees it as it was when it came, or later.
+- expired: no process sends a write for an object after its right to act has ended.
 - missed child: no shard that owns an object creates a child that another one has created for it.
+- taken alive: no sharder takes an object from a process that holds its Lease, works on the object, and was not asked
+  for it.
+- parted: no sharder takes a child from such a process either, while the process has the main object.
+- dead target: no sharder, and no webhook, gives an object to a shard that has not held a Lease for a while.
+- hasty: no sharder gives away at once what a user has taken from its shard: the shard takes it back.
+- not restored: a shard label that a user drops is still there after an update that a webhook has seen.
+- live Lease: no sharder takes over a Lease that was renewed a moment ago, or deletes one that is held.
+- hung: no process whose main loop is blocked renews its Lease.
+- released at work: no process releases its Lease while it works on an object.
 - crash: no process ends with an error, and nothing is logged with a traceback.
 - not owned, not settled: see `kubeshard.simulation.running`.
 
 Three exceptions cannot be avoided: for a minute after etcd was restored, labels may name former owners; where no
-webhook is called, a user may write another shard's name into a label; and a child may be created for an object that
+webhook is called, a user may take an object from its shard, for a minute; and a child may be created for an object that
 was deleted and created again a moment ago.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import math
 from collections import Counter, deque
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.objects import Key
+from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster
 from kubeshard.simulation.processes import Process, name_of
+from kubeshard_apiserver.history import Event
+from kubeshard_apiserver.store import Store
 
 THINGS = GroupResource("sim.example", "things")
 CHILDREN = GroupResource("", "configmaps")
+LEASES = GroupResource("coordination.k8s.io", "leases")
 
 AMNESTY = 60.0
 """The length of the grace period after a restore, in seconds."""
 
 LANDS_WITHIN = 9.0
 """How many seconds after its time limit a request may still take effect: 4 in the kernel, 5 in the server."""
+
+RIGHT = 10.0
+"""How many seconds after the beginning of its last renewal a process may act."""
+STALE = 15.0
+"""How many seconds after the end of its Lease a shard may still be given objects."""
+BLOCKED = 3.0
+"""How many seconds after its main loop was blocked a process may still renew its Lease."""
+HASTE = 0.9
+"""How many seconds after a user took an object from its shard another one may not get it yet."""
 
 
 @dataclass
@@ -56,54 +82,91 @@ class SimulationResult:
 
 
 class Oracles:
-    """Checks a world for violations of the invariants."""
+    """Checks a world for violations of the invariants. `alarm` is set when the oracle `until` notices something."""
 
-    def __init__(self, world: SimulatedCluster, result: SimulationResult) -> None:
+    def __init__(self, world: SimulatedCluster, result: SimulationResult, until: str = "") -> None:
         self._world = world
         self._result = result
+        self._until = until
+        self.alarm = asyncio.Event()
         self._sender: ContextVar[tuple[Process, HttpRequest] | None] = ContextVar("sender", default=None)
         self._sent: dict[int, tuple[HttpRequest, float]] = {}
         self._at_work: dict[str, list[str]] = {}
         self._taken: dict[str, float] = {}
-        """Objects whose label a user removed, and when."""
+        """Objects that a user took from their shard, and when."""
+        self._dropped: dict[str, tuple[str, float]] = {}
+        """Objects whose label a user removed: whose they were, and when that was."""
         self._assigned: dict[str, int] = {}
         """The resourceVersion at which each object got its shard from another one, until a reconcile has begun."""
         self._last_owner: dict[str, str] = {}
         self._worked: dict[str, tuple[str, float]] = {}
         """Which process began to work on each object last, and when."""
+        self._rights: dict[str, float] = {}
+        """Until when each process may act."""
+        self._renewed: dict[str, float] = {}
+        """When the holder of each Lease wrote it last."""
+        self._free: dict[str, float] = {}
+        """Since when the shard of each name has held no Lease."""
         self._restored = -AMNESTY
-        self._label = shard_label(world.ring)
+        self._label, self._drain = shard_label(world.ring), drain_label(world.ring)
         world.observers.append(self._arriving)
-        world.server.store.subscribe(self._stored)
+        for server in dict.fromkeys((world.server, world.home)):
+            server.store.subscribe(partial(self._stored, server.store))
 
     def broken(self, oracle: str, what: str) -> None:
         """Called when something that must hold did not; `oracle` names it."""
         self.event(f"BROKEN: {oracle}: {what}")
         self._result.broken[oracle] += 1
-        self._result.breaks.append(f"{self._world.loop.time():.2f} {oracle}: {what}")
+        self._result.breaks.append(f"{self._now:.2f} {oracle}: {what}")
+        if oracle == self._until:
+            self.alarm.set()
 
     def event(self, what: str) -> None:
-        self._result.events.append(f"{self._world.loop.time():9.2f} {what}")
+        self._result.events.append(f"{self._now:9.2f} {what}")
+
+    @property
+    def _now(self) -> float:
+        return self._world.loop.time()
 
     def restored(self) -> None:
         """Called when etcd has just been restored."""
         self._assigned.clear()
-        self._restored = self._world.loop.time()
+        self._dropped.clear()
+        self._free.clear()
+        self._restored = self._now
 
-    def sending(self, request: HttpRequest) -> None:
-        self._sent[id(request)] = request, self._world.loop.time()
+    def sending(self, process: Process, request: HttpRequest) -> None:
+        """Called when a request leaves a process."""
+        self._sent[id(request)] = request, self._now
+        path = request.target.partition("?")[0]
+        if request.method == "GET" or not ("/things" in path or "/configmaps" in path):
+            return
+        until = self._rights.get(process.name)
+        if until is not None and self._now > until and not is_sharders(process, request):
+            self.broken(
+                "expired", f"{process.name} sends {request.method} {path} {self._now - until:.1f} s late"
+            )
 
-    def begins(self, process: str, name: str, version: str) -> None:
-        """Called when a reconcile of the object, as it was at this resourceVersion, begins."""
-        now = self._world.loop.time()
+    def begins(self, process: str, meta: ObjectMeta) -> None:
+        """Called when a reconcile of the object, as it was with this metadata, begins."""
+        now, name = self._now, meta.name
+        excused = self._excused(name) or self._dead(process)
         assigned = self._assigned.pop(name, 0)
-        if int(version) < assigned and not self._excused(name) and not self._dead(process):
-            self.broken("stale read", f"{process} begins with {name} at {version}, assigned at {assigned}")
+        if int(meta.resource_version) < assigned and not excused:
+            self.broken(
+                "stale read",
+                f"{process} begins with {name} at {meta.resource_version}, assigned at {assigned}",
+            )
+        main = self._world.server.store.get(THINGS, Key("team", name))
         self._worked[name] = process, now
         at_work = self._at_work.setdefault(name, [])
         self.event(f"{process} begins {name}")
+        if main is not None and main["metadata"]["uid"] == meta.uid and not excused:
+            owner = self._owner(main)
+            if owner != name_of(process):
+                self.broken("not ours", f"{process} begins with {name} of {owner or None}")
         others = [other for other in at_work if other != process and not self._world.processes[other].dead]
-        if others and not self._dead(process) and not self._excused(name):
+        if others and not excused:
             self.broken("overlap", f"{process} begins with {name}, which {others} work on")
         at_work.append(process)
 
@@ -111,12 +174,33 @@ class Oracles:
         self.event(f"{process} ends {name}")
         self._at_work[name].remove(process)
 
+    def replaced(self, name: str, before: str, *, seen: bool) -> None:
+        """Called when a user has replaced an object of the shard `before` by one without labels. `seen`: a webhook
+        was called for it.
+        """
+        main = self._world.server.store.get(THINGS, Key("team", name))
+        process = self._acting(before)
+        if main is None or self._owner(main) == before or not seen or process is None:
+            return
+        if self._now - self._renewed.get(before, self._now) < RIGHT and not self._since_restore:
+            self.broken("not restored", f"{name} of {before} is {self._owner(main) or None}'s after a PUT")
+
+    @property
+    def _since_restore(self) -> bool:
+        return self._now - self._restored < AMNESTY
+
     def _dead(self, process: str) -> bool:
         return bool(self._world.processes[process].dead)
 
+    def _acting(self, shard: str) -> str | None:
+        """The process that may act under this name."""
+        for process, until in self._rights.items():
+            if name_of(process) == shard and until > self._now and not self._dead(process):
+                return process
+        return None
+
     def _excused(self, name: str) -> bool:
-        since = max(self._restored, self._taken.get(name, -AMNESTY))
-        return self._world.loop.time() - since < AMNESTY
+        return self._now - max(self._restored, self._taken.get(name, -AMNESTY)) < AMNESTY
 
     def arriving(self, process: Process, request: HttpRequest) -> None:
         """From now on this task acts for the API server, on behalf of the request."""
@@ -144,31 +228,92 @@ class Oracles:
                 "missed child", f"{process.name} creates {name}, which {child['data'].get('by')} made"
             )
 
-    def _stored(self, resource: GroupResource) -> None:
-        store = self._world.server.store
-        if resource not in (THINGS, CHILDREN):
+    def _stored(self, store: Store, resource: GroupResource) -> None:
+        if resource not in (THINGS, CHILDREN, LEASES):
             return
-        event = store.history(resource).after(store.revision - 1)[-1].event
-        sender = self._sender.get()
+        event, sender = store.history(resource).after(store.revision - 1)[-1].event, self._sender.get()
+        if resource == LEASES:
+            if event.key.namespace == "ops":
+                self._judge_lease(event.key.name, event.old, event.new, sender)
+            return
+        name = event.key.name.removeprefix("c-")
         before, after = self._owner(event.old), self._owner(event.new)
-        if resource == THINGS and before != after:
-            self.event(f"{event.key.name}: {before or None} -> {after or None}")
-            if after and after != self._last_owner.get(event.key.name):
-                self._assigned[event.key.name] = store.revision
-            if after:
-                self._last_owner[event.key.name] = after
-            self._result.counts["changes of owners"] += bool(event.old and event.new)
-            if sender is None and event.old is not None:
-                self._result.counts["taken by users"] += bool(event.new)
-                if after:
-                    self._taken[event.key.name] = self._world.loop.time()
-        if resource == THINGS and (asked := self._asked(event.new)) != self._asked(event.old):
-            self.event(f"{event.key.name}: {'asked for' if asked else 'not asked for'}")
-        if sender is None or is_sharders(*sender):
-            return
-        process, request = sender
-        shard, name = name_of(process.name), event.key.name.removeprefix("c-")
         main = store.get(THINGS, Key("team", name))
+        if before != after:
+            self._judge_owner(resource, name, event, main, sender)
+        if resource == THINGS:
+            self._note_owner(name, event, sender)
+        if sender is not None and not is_sharders(*sender):
+            self._judge_write(resource, name, event, main, *sender)
+
+    def _note_owner(self, name: str, event: Event, sender: tuple[Process, HttpRequest] | None) -> None:
+        before, after = self._owner(event.old), self._owner(event.new)
+        if (asked := self._asked(event.new)) != self._asked(event.old):
+            self.event(f"{name}: {'asked for' if asked else 'not asked for'}")
+        if before == after:
+            return
+        self.event(f"{name}: {before or None} -> {after or None}")
+        self._dropped.pop(name, None)
+        if after and after != self._last_owner.get(name):
+            self._assigned[name] = self._world.server.store.revision
+        if after:
+            self._last_owner[name] = after
+        self._result.counts["changes of owners"] += bool(event.old and event.new)
+        if sender is None and event.old is not None:
+            self._result.counts["taken by users"] += bool(event.new)
+            self._taken[name] = self._now
+            if event.new is not None and not after:
+                self._dropped[name] = before, self._now
+
+    def _judge_owner(
+        self,
+        resource: GroupResource,
+        name: str,
+        event: Event,
+        main: Any,
+        sender: tuple[Process, HttpRequest] | None,
+    ) -> None:
+        """What a sharder, or its webhook, may do to the shard label."""
+        before, after = self._owner(event.old), self._owner(event.new)
+        by_sharder = sender is not None and is_sharders(*sender)
+        if not by_sharder and not (sender is None and event.old is None):
+            return
+        who = "a webhook" if sender is None else sender[0].name
+        _, sent = self._sent.get(id(sender[1]), (None, self._now)) if sender else (None, self._now)
+        free = self._free.get(after)
+        if after and free is not None and sent - free > STALE and not self._since_restore:
+            self.broken(
+                "dead target", f"{who} gives {event.key.name} to {after}, dead for {sent - free:.1f} s"
+            )
+        if event.old is None or event.new is None or self._excused(name) and name not in self._dropped:
+            return
+        if resource == THINGS and not before:
+            shard, dropped = self._dropped.get(name, ("", -HASTE))
+            if after != shard and self._now - dropped < HASTE and self._acting(shard):
+                self.broken("hasty", f"{who} gives {name}, which a user took from {shard}, to {after}")
+            return
+        worker, began = self._worked.get(name, ("", 0.0))
+        acts = worker and name_of(worker) == before and self._acting(before) == worker
+        if not acts or self._excused(name):
+            return
+        if resource == THINGS:
+            if not self._asked(event.old):
+                self.broken("taken alive", f"{who} gives {name}, on which {worker} works, to {after or None}")
+        elif main is not None and self._owner(main) == before and self._is_child(event.old, main):
+            self.broken("parted", f"{who} gives {event.key.name} to {after}, and {worker} has its owner")
+
+    def _judge_write(
+        self,
+        resource: GroupResource,
+        name: str,
+        event: Event,
+        main: Any,
+        process: Process,
+        request: HttpRequest,
+    ) -> None:
+        """What a shard may write."""
+        before, after = self._owner(event.old), self._owner(event.new)
+        shard = name_of(process.name)
         owner = before if resource == THINGS else self._owner(main)
         self._result.counts["writes"] += 1
         exchanged = resource == THINGS and before != shard == after and event.old is not None
@@ -184,8 +329,8 @@ class Oracles:
         if main is not None and event.old is None and self._owner_uid(event.new) != main["metadata"]["uid"]:
             self._result.counts["children of deleted objects"] += 1
             return
-        _, sent = self._sent.get(id(request), (request, self._world.loop.time()))
-        late = self._world.loop.time() - sent > (request.timeout or 0.0) + LANDS_WITHIN
+        _, sent = self._sent.get(id(request), (request, self._now))
+        late = self._now - sent > (request.timeout or 0.0) + LANDS_WITHIN
         if resource == CHILDREN and late:
             self._result.counts["late creates" if event.old is None else "late updates of children"] += 1
         elif main is not None:
@@ -199,11 +344,48 @@ class Oracles:
     ) -> None:
         """No write of a dead process to an object lands after its successor of the same name has begun with it."""
         latest, began = self._worked.get(name, (process.name, 0.0))
-        _, sent = self._sent.get(id(request), (request, self._world.loop.time()))
+        _, sent = self._sent.get(id(request), (request, self._now))
         same_shard = name_of(latest) == name_of(process.name)
         late = resource == THINGS and latest != process.name and same_shard and sent < began
         if late and not self._excused(name):
             self.broken("former process", f"{process.name} wrote {name} after {latest} began with it")
+
+    def _judge_lease(self, name: str, old: Any, new: Any, sender: tuple[Process, HttpRequest] | None) -> None:
+        """Who may write, take and delete a shard's Lease."""
+        before, after = (bool(each) and each["spec"].get("holderIdentity") == name for each in (old, new))
+        changed = old is None or new is None or old["spec"] != new["spec"]
+        if after:
+            self._free.pop(name, None)
+        elif before or name not in self._free:
+            deleted = new is None and (sender is None or not is_sharders(*sender))
+            self._free[name] = self._now + (2 * STALE if deleted and before else 0.0)
+        if before != after:
+            self.event(f"Lease {name}: {'held' if after else 'deleted' if new is None else 'not held'}")
+        if sender is None or not changed:
+            return
+        process, request = sender
+        age = self._now - self._renewed.get(name, -math.inf)
+        if is_sharders(process, request):
+            taken = new is not None and not after and (before or old is None)
+            if before and new is None:
+                self.broken("live Lease", f"{process.name} deletes the Lease of {name}, which is held")
+            elif taken and age < 2 * STALE - 1:
+                self.broken(
+                    "live Lease", f"{process.name} takes the Lease of {name}, renewed {age:.1f} s ago"
+                )
+        elif after:
+            _, sent = self._sent.get(id(request), (request, self._now))
+            self._renewed[name] = self._now
+            self._rights[process.name] = sent + RIGHT
+            if (blocked := process.blocked_for - (self._now - sent)) > BLOCKED:
+                self.broken("hung", f"{process.name}, blocked for {blocked:.1f} s, renews its Lease")
+        elif before:
+            self._rights.pop(process.name, None)
+            if busy := [name for name, at_work in self._at_work.items() if process.name in at_work]:
+                self.broken("released at work", f"{process.name} works on {', '.join(busy)}")
+
+    def _is_child(self, child: Any, main: Any) -> bool:
+        return bool(self._owner_uid(child) == main["metadata"]["uid"])
 
     def _owner_uid(self, child: Any) -> str:
         return next((each["uid"] for each in child["metadata"].get("ownerReferences", ())), "")
@@ -213,7 +395,7 @@ class Oracles:
 
     def _asked(self, obj: Any) -> bool:
         """Whether the object has the drain label."""
-        return obj is not None and drain_label(self._world.ring) in (obj["metadata"].get("labels") or {})
+        return obj is not None and self._drain in (obj["metadata"].get("labels") or {})
 
     def _but_labels(self, obj: Any) -> Any:
         return {**obj["metadata"], "labels": None, "resourceVersion": "", "managedFields": None}, obj["spec"]
@@ -221,7 +403,7 @@ class Oracles:
     def _but_drain(self, obj: Any) -> Any:
         """Returns the object without what a restarting shard changes: it sets a drain label and removes it."""
         labels = {**obj["metadata"]["labels"]}
-        labels.pop(drain_label(self._world.ring), None)
+        labels.pop(self._drain, None)
         return labels, obj["metadata"].get("annotations"), obj.get("data"), obj.get("spec")
 
 

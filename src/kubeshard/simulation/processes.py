@@ -246,6 +246,8 @@ class Process:
         """The process's view of the world."""
         self.networks: list[Network] = []
         self.stopped = False
+        self._blocked: float | None = None
+        """Since when its main loop has been blocked, while other threads go on."""
         self.main = VirtualThread(world.loop)
         self.threads = [self.main]
         self.dead = ""
@@ -320,10 +322,16 @@ class Process:
 
     def block(self) -> None:
         """Its main loop is blocked until `resume`; other threads go on."""
+        self._blocked = self.world.loop.time()
         self.main.stop()
 
+    @property
+    def blocked_for(self) -> float:
+        """For how long its main loop has been blocked."""
+        return 0.0 if self._blocked is None else self.world.loop.time() - self._blocked
+
     def resume(self) -> None:
-        self.stopped = False
+        self.stopped, self._blocked = False, None
         for thread in self.threads:
             thread.resume()
 

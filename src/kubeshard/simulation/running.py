@@ -32,16 +32,28 @@ def drawn(script: Script, kinds: Sequence[str] = ()) -> Script:
     return msgspec.structs.replace(script, faults=tuple(faults))
 
 
-def play(script: Script, recording: Recording = lambda cluster: nullcontext()) -> SimulationResult:
-    """Runs the script on virtual time."""
+def play(
+    script: Script, recording: Recording = lambda cluster: nullcontext(), *, until: str = ""
+) -> SimulationResult:
+    """Runs the script on virtual time, to its end or until this oracle notices something."""
     result = SimulationResult()
 
     async def scene() -> None:
         async with SimulatedCluster(seed=script.seed, latency=(0.001, 0.03)) as cluster:
-            oracles = Oracles(cluster, result)
+            oracles = Oracles(cluster, result, until)
             workload = Workload(cluster, oracles, result, script)
             with recording(cluster):
-                await _play(script, workload, Conditions(cluster, oracles, script.seed))
+                playing = asyncio.create_task(
+                    _play(script, workload, Conditions(cluster, oracles, script.seed)), name="script"
+                )
+                alarm = asyncio.create_task(oracles.alarm.wait(), name="alarm")
+                await asyncio.wait([playing, alarm], return_when=asyncio.FIRST_COMPLETED)
+                alarm.cancel()
+                if not playing.done():
+                    playing.cancel()
+                    await asyncio.wait([playing])
+                elif error := playing.exception():
+                    raise error
 
     with switched_off(script.without):
         simulate(scene)
@@ -61,8 +73,15 @@ def explore(
 
 
 def ablated(measure: Measure, seed: int) -> SimulationResult:
-    """Ten minutes without the measure, under the faults that it is there for."""
-    return explore(seed, 10.0, measure.faults, calm=0.7, without=(measure.name,))
+    """Ten minutes without the measure, or until its oracle notices that, under the faults that it is there for."""
+    script = Script(
+        seed=seed,
+        minutes=10.0,
+        calm=0.7,
+        sharder=measure.sharder,
+        without=(measure.name, *measure.covered_by),
+    )
+    return play(drawn(script, measure.faults), until=measure.oracle)
 
 
 async def _play(script: Script, workload: Workload, conditions: Conditions) -> None:
@@ -90,10 +109,11 @@ async def _play(script: Script, workload: Workload, conditions: Conditions) -> N
         conditions.over.set()
         await asyncio.gather(*inflicted)
         churning.cancel()
+        counts["virtual seconds"] = int(loop.time())
         await ring_as_it_was(workload.world, workload.admin)
         await workload.end()
     finally:
-        respawning.cancel()
-        churning.cancel()
+        for task in (respawning, churning, *inflicted):
+            task.cancel()
         logging.getLogger().removeHandler(crashes)
         counts.update(conditions.counts)

@@ -11,7 +11,7 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.dependents import ensure
 from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.core.builtin import ConfigMap
-from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
@@ -36,7 +36,7 @@ class Work(Reconciler[Thing]):
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
         name, value = obj.metadata.name, str(obj.spec.get("v", 0))
-        self._oracles.begins(self._process, name, obj.metadata.resource_version)
+        self._oracles.begins(self._process, obj.metadata)
         try:
             if self._world.rng.uniform(0, 1) < 0.3:
                 await asyncio.sleep(self._world.rng.uniform(0.01, 4.0))
@@ -51,21 +51,24 @@ class Work(Reconciler[Thing]):
         return None
 
 
-class Watching(Reconciler[Thing]):
-    """A second controller of the kind, which works on objects at the same time as the first."""
+class Watching(Reconciler[PartialObject]):
+    """A second controller of the kind, which works on objects at the same time as the first, and has a cache of its
+    own. It comes back to some of them.
+    """
 
     def __init__(self, world: SimulatedCluster, oracles: Oracles, process: str) -> None:
         self._world = world
         self._oracles = oracles
         self._process = process
 
-    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
-        self._oracles.begins(self._process, obj.metadata.name, obj.metadata.resource_version)
+    async def reconcile(self, ctx: Context, obj: PartialObject) -> Result | None:
+        self._oracles.begins(self._process, obj.metadata)
         try:
             await asyncio.sleep(self._world.rng.uniform(0.0, 2.0))
         finally:
             self._oracles.ends(self._process, obj.metadata.name)
-        return None
+        again = self._world.rng.uniform(0, 1) < 0.25
+        return Result(requeue_after=self._world.rng.uniform(2.0, 10.0)) if again else None
 
 
 class Workload:
@@ -100,7 +103,9 @@ class Workload:
         else:
             work = Work(self.world, self.oracles, process)
             second_reconciler = Watching(self.world, self.oracles, process)
-            second = Controller(name="second", reconciler=second_reconciler, primary=Thing, workers=4)
+            second = Controller(
+                name="second", reconciler=second_reconciler, primary=metadata_only(Thing), workers=4
+            )
             sharding = {"mode": self.mode}
             self.world.shard(name, work, process=process, workers=8, controllers=[second], sharding=sharding)
 
