@@ -541,6 +541,15 @@ def test_an_acknowledged_drain_is_hashed_as_usual(options: dict[str, Any]) -> No
 
 
 @pytest.mark.regression
+def test_an_object_is_not_given_back_to_the_shard_that_released_it() -> None:
+    owner = target("webhosting.timebertt.dev/Website/bar/foo", "a", "b", "z")
+    old = {SHARD_LABEL: owner, DRAIN_LABEL: "true"}
+    response = update(alive(), old=old, new={}, pod=owner)
+    assert response["allowed"]
+    assert "patch" not in response
+
+
+@pytest.mark.regression
 @pytest.mark.parametrize(
     "new", [None, {}, {"mine": "yes", "other": "no"}, {"mine": "yes", DRAIN_LABEL: "true"}]
 )

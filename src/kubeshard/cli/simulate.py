@@ -135,14 +135,26 @@ def run(
 @simulate.command(
     cls=Command,
     short_help="Play a script again.",
-    examples=("kubeshard simulate replay simulated/seed-7.json",),
+    examples=(
+        "kubeshard simulate replay simulated/seed-7.json",
+        "kubeshard simulate replay simulated/seed-7.json --picture failure.svg",
+    ),
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--events", type=int, default=EVENTS, show_default=True, help="Last events to show of a failure."
 )
-def replay(file: Path, events: int) -> None:
-    """Plays the script in the file, and shows what went wrong. Exits with 1 if anything did."""
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw what led to the first violation, as SVG, into this file.",
+)
+def replay(file: Path, events: int, picture: Path | None) -> None:
+    """Plays the script in the file, and shows what went wrong. Exits with 1 if anything did.
+
+    With --picture, also who owned the object and worked on it, the Leases, the writes and the faults around the first
+    violation, as text and as SVG.
+    """
     _require_apiserver()
     from kubeshard.simulation.faults import KINDS
     from kubeshard.simulation.running import play
@@ -152,7 +164,10 @@ def replay(file: Path, events: int) -> None:
     result = play(Script.load(file, KINDS))
     click.echo(_verdict(result))
     if result.breaks:
-        _print_events(result, events)
+        if picture is None:
+            _print_events(result, events)
+        else:
+            _draw(result, picture)
         raise SystemExit(1)
 
 
@@ -178,8 +193,10 @@ def measures(only: str, seeds: str | None) -> None:
         began, noticed = clock.monotonic(), "NOT NOTICED"
         for seed in _numbers(seeds or ABLATION_SEEDS):
             result = ablated(measure, seed)
-            if count := result.broken[measure.oracle]:
-                noticed = f"{measure.oracle}, {count} times with seed {seed}"
+            if result.broken[measure.oracle]:
+                noticed = (
+                    f"{measure.oracle}, with seed {seed} after {result.first[0] if result.first else 0:.0f} s"
+                )
                 break
         else:
             missed.append(measure.name)
@@ -250,6 +267,16 @@ def _report_failure(script: Script, result: SimulationResult, output: Path, shri
     click.echo(
         f"{faults or 'no fault'} is enough: kubeshard simulate replay {output}/seed-{script.seed}-shrunk.json"
     )
+
+
+def _draw(result: SimulationResult, file: Path) -> None:
+    from kubeshard.simulation.picture import as_svg, as_text, picture_of
+
+    at, name = result.first or (0.0, "")
+    picture = picture_of(result.history, at, name, result.breaks[0].partition(" ")[2])
+    click.echo(as_text(picture))
+    file.write_text(as_svg(picture), encoding="utf-8")
+    click.echo(f"drawn to {file}")
 
 
 def _print_events(result: SimulationResult, count: int) -> None:

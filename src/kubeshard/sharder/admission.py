@@ -16,6 +16,7 @@ The first row that applies decides:
 | no key (no controller, or a foreign one) | allowed |
 | no available shard | allowed |
 | view of the Leases stale | allowed, unassigned, warning |
+| UPDATE that ends a drain, and the same shard would get the object | allowed, unassigned (not with strict parity) |
 | else | allowed, label added |
 
 The shard label may be replaced by a sharder: a configured account, or a client that says so (`SHARDER_FIELD_MANAGER`);
@@ -37,6 +38,9 @@ Who the shard is, is told by the first row that applies:
 | the caller's field manager is the shard's name | the caller |
 | the shard's Lease says that it signs its acknowledgements like that | not the caller |
 | nothing: a Go shard outside a pod | a caller without a field manager, unlike kubectl and GitOps tools |
+
+A replica that would give an object back to the shard that has just released it knows less than the sharder that asked
+for the drain, which may be about to move what the object controls: so it leaves the object to that sharder.
 
 The API server does not say whether an update was a PUT or a patch.
 
@@ -81,6 +85,7 @@ from kubeshard.webhook.review import (
 POD_NAME_CLAIM = "authentication.kubernetes.io/pod-name"
 
 RESTORING = "restoring shard label"
+RELEASED = "the shard has released the object, and would be its next one: its sharder assigns it"
 STALE = "the sharder's view of the shards is out of date"
 
 _LOG_INTERVAL = 10.0
@@ -176,6 +181,8 @@ class ShardAdmission:
             return AdmissionAnswer(message=decision.reason)
         if not self._rings.inputs.shards.fresh(self._clock.monotonic()):
             return self._leave_unassigned(request, ring, "stale", STALE)
+        if not self._strict and _returns(request, view, decision.target):
+            return AdmissionAnswer(message=RELEASED)
         if not request.dry_run:
             ring.metrics.assigned(resource)
         return served.assigning(view, decision.target, labelled=meta.labels is not None)
@@ -315,6 +322,14 @@ class _Served:
             answer = prepared(AdmissionAnswer(message=ASSIGNING, patch=operations))
             self.answers[shard, labelled] = answer
         return answer
+
+
+def _returns(request: AdmissionRequest, view: RingView, target: str) -> bool:
+    """Whether the shard that acknowledges a drain would get the object back."""
+    if request.old_object is None:
+        return False
+    old = request.old_object.metadata
+    return old.label(view.shard_label) == target and old.has_label(view.drain_label)
 
 
 def _is_acknowledgement(request: AdmissionRequest, view: RingView) -> bool:

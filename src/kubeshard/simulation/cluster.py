@@ -191,6 +191,7 @@ class SimulatedCluster(Environment):
         trace: TracebackType | None,
     ) -> None:
         self.observers.clear()
+        self.deaths.clear()
         for process in self.processes.values():
             process.kill()
         disabled = logging.root.manager.disable

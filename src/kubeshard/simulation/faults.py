@@ -11,9 +11,8 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,7 +34,7 @@ from kubeshard.runtime.transport import (
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing
-from kubeshard.simulation.oracles import Oracles, is_sharders
+from kubeshard.simulation.oracles import is_sharders
 from kubeshard.simulation.processes import Network, Process, StreamAround, Travelling, name_of, refusal
 from kubeshard.simulation.script import stream
 from kubeshard.simulation.workload import Workload
@@ -52,7 +51,7 @@ class Conditions:
     of its own.
     """
 
-    def __init__(self, world: SimulatedCluster, oracles: Oracles, seed: int) -> None:
+    def __init__(self, world: SimulatedCluster, seed: int) -> None:
         self.over = asyncio.Event()
         self.counts = Counter[str]()
         self.chances = dict.fromkeys(("429", "500", "503", "late", "lost"), 0.0)
@@ -61,7 +60,7 @@ class Conditions:
         self.rules: list[Rule] = []
         self.quiet: dict[str, tuple[Applies, asyncio.Event]] = {}
         """Watches that deliver nothing until the event is set, by what happens to them."""
-        self._oracles = oracles
+        self._world = world
         self._streams = {what: stream(seed, what) for what in (*self.chances, "lands")}
         self._landing: set[asyncio.Task[None]] = set()
         world.connected = self._connected
@@ -102,17 +101,21 @@ class Conditions:
 
         async def land(request: HttpRequest, until: Awaitable[object]) -> None:
             await until
-            self._oracles.arriving(process, request)
+            self._world.arriving(process, request)
             with suppress(TransportError):
                 answer = await network._inner.request(request)
                 self.counts["happened: late, and landed"] += answer.status < 300
+
+        def leaving(request: HttpRequest) -> None:
+            for heard in self._world.leaving:
+                heard(process, request)
 
         async def after(request: HttpRequest, answer: HttpResponse) -> None:
             if request.method != "GET" and self._happens("lost"):
                 raise TransportError("connection reset", sent=True)
 
         network.before, network.after = before, after
-        network.leaving = partial(self._oracles.sending, process)
+        network.leaving = leaving
         network.through = lambda request, inner: _Silenced(self, process, network, inner, request)
 
 
@@ -216,6 +219,12 @@ class Injection:
             self.conditions.rules.remove(rule)
 
     @asynccontextmanager
+    async def hidden(self, what: str) -> AsyncIterator[None]:
+        """Sharders cannot list Leases during the block, and hear nothing of them."""
+        async with self.quiet(what, _lists_leases), self.ruled(Rule(what, _lists_leases, code=503)):
+            yield
+
+    @asynccontextmanager
     async def quiet(self, what: str, applies: Applies) -> AsyncIterator[None]:
         """These watches deliver nothing during the block, and what they missed after it."""
         silence = asyncio.Event()
@@ -227,7 +236,7 @@ class Injection:
             if self.conditions.quiet.get(what) == (applies, silence):
                 del self.conditions.quiet[what]
 
-    async def until(self, condition: Callable[[], object], within: float) -> bool:
+    async def until(self, condition: Callable[[], bool], within: float) -> bool:
         """Waits until the condition holds, at most so many seconds, or until all faults are over. Returns whether it
         does.
         """
@@ -451,6 +460,7 @@ async def restore(on: Injection) -> None:
     on.effects += store.revision - revision
     on.workload.oracles.restored()
     back()
+    on.workload.recorder.restored()
 
 
 @fault
@@ -599,21 +609,20 @@ async def _failover(on: Injection, *, hidden: bool, lands: bool) -> None:
         held.add(path)
         return len(held) > before
 
-    async with on.ruled(Rule("withheld", first, lands=back)), on.ruled(Rule("move refused", _moves)):
+    def refused(process: Process, request: HttpRequest) -> bool:
+        return not back.is_set() and _moves(process, request)
+
+    async with on.ruled(Rule("withheld", first, lands=back)), on.ruled(Rule("move refused", refused)):
         process.kill()
         if not await on.until(lambda: on.holder(name) not in (name, None), 60):
             return
         async with AsyncExitStack() as stack:
             if hidden:
-                await stack.enter_async_context(on.quiet("Leases hidden", _lists_leases))
-                await stack.enter_async_context(on.ruled(Rule("Leases hidden", _lists_leases, code=503)))
+                await stack.enter_async_context(on.hidden("Leases hidden"))
             if await on.until(lambda: on.holder(name) == name, 90):
                 await on.lasts(1, 8)  # it works
             back.set()
-            if hidden:
-                on.conditions.rules = [rule for rule in on.conditions.rules if rule.what != "move refused"]
-                await on.lasts(10, 15)
-                on.conditions.rules.append(Rule("move refused", _moves))
+            await on.lasts(10, 15)
 
 
 @fault
@@ -638,9 +647,8 @@ async def second_silent(on: Injection) -> None:
 @fault
 async def leases_unreadable(on: Injection) -> None:
     """Sharders cannot list or watch the Leases of shards."""
-    async with on.happening("Leases unreadable"), on.quiet("Leases unreadable", _lists_leases):
-        async with on.ruled(Rule("Leases unreadable", _lists_leases, code=503)):
-            await on.lasts(10, 60)
+    async with on.happening("Leases unreadable"), on.hidden("Leases unreadable"):
+        await on.lasts(10, 60)
 
 
 async def ring_as_it_was(world: SimulatedCluster, admin: Client) -> None:

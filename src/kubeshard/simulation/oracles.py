@@ -33,8 +33,8 @@ import asyncio
 import json
 import logging
 import math
+import re
 from collections import Counter, deque
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -44,6 +44,7 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster
+from kubeshard.simulation.history import Entry
 from kubeshard.simulation.processes import Process, name_of
 from kubeshard_apiserver.history import Event
 from kubeshard_apiserver.store import Store
@@ -79,6 +80,9 @@ class SimulationResult:
     counts: Counter[str] = field(default_factory=Counter)
     events: deque[str] = field(default_factory=lambda: deque(maxlen=4000))
     owned_after: float = 0.0
+    history: list[Entry] = field(default_factory=list)
+    first: tuple[float, str] | None = None
+    """When the first violation was noticed, and of which object."""
 
 
 class Oracles:
@@ -89,7 +93,6 @@ class Oracles:
         self._result = result
         self._until = until
         self.alarm = asyncio.Event()
-        self._sender: ContextVar[tuple[Process, HttpRequest] | None] = ContextVar("sender", default=None)
         self._sent: dict[int, tuple[HttpRequest, float]] = {}
         self._at_work: dict[str, list[str]] = {}
         self._taken: dict[str, float] = {}
@@ -110,11 +113,15 @@ class Oracles:
         self._restored = -AMNESTY
         self._label, self._drain = shard_label(world.ring), drain_label(world.ring)
         world.observers.append(self._arriving)
+        world.leaving.append(self.sending)
         for server in dict.fromkeys((world.server, world.home)):
             server.store.subscribe(partial(self._stored, server.store))
 
     def broken(self, oracle: str, what: str) -> None:
         """Called when something that must hold did not; `oracle` names it."""
+        if self._result.first is None:
+            named = re.search(r"\bt\d+\b", what)
+            self._result.first = self._now, named.group() if named else ""
         self.event(f"BROKEN: {oracle}: {what}")
         self._result.broken[oracle] += 1
         self._result.breaks.append(f"{self._now:.2f} {oracle}: {what}")
@@ -202,12 +209,7 @@ class Oracles:
     def _excused(self, name: str) -> bool:
         return self._now - max(self._restored, self._taken.get(name, -AMNESTY)) < AMNESTY
 
-    def arriving(self, process: Process, request: HttpRequest) -> None:
-        """From now on this task acts for the API server, on behalf of the request."""
-        self._sender.set((process, request))
-
     def _arriving(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
-        self._sender.set(None if answer else (process, request))
         if (
             answer is None
             and request.method == "POST"
@@ -231,7 +233,7 @@ class Oracles:
     def _stored(self, store: Store, resource: GroupResource) -> None:
         if resource not in (THINGS, CHILDREN, LEASES):
             return
-        event, sender = store.history(resource).after(store.revision - 1)[-1].event, self._sender.get()
+        event, sender = store.history(resource).after(store.revision - 1)[-1].event, self._world.sender.get()
         if resource == LEASES:
             if event.key.namespace == "ops":
                 self._judge_lease(event.key.name, event.old, event.new, sender)
@@ -285,14 +287,14 @@ class Oracles:
             self.broken(
                 "dead target", f"{who} gives {event.key.name} to {after}, dead for {sent - free:.1f} s"
             )
-        if event.old is None or event.new is None or self._excused(name) and name not in self._dropped:
+        if event.old is None or event.new is None or (self._excused(name) and name not in self._dropped):
             return
         if resource == THINGS and not before:
             shard, dropped = self._dropped.get(name, ("", -HASTE))
             if after != shard and self._now - dropped < HASTE and self._acting(shard):
                 self.broken("hasty", f"{who} gives {name}, which a user took from {shard}, to {after}")
             return
-        worker, began = self._worked.get(name, ("", 0.0))
+        worker, _ = self._worked.get(name, ("", 0.0))
         acts = worker and name_of(worker) == before and self._acting(before) == worker
         if not acts or self._excused(name):
             return

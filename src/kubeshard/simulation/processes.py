@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from contextvars import Context
+from contextvars import Context, ContextVar
 from dataclasses import replace
 from typing import Self
 
@@ -205,6 +205,12 @@ class Environment:
         self.latency = latency
         self.processes: dict[str, Process] = {}
         self.observers: list[Observer] = []
+        self.leaving: list[Callable[[Process, HttpRequest], None]] = []
+        """Called when a process sends a request, if its networks say so (`Network.leaving`)."""
+        self.deaths: list[Callable[[Process], None]] = []
+        """Called when a process has ended."""
+        self.sender: ContextVar[tuple[Process, HttpRequest] | None] = ContextVar("sender", default=None)
+        """For whom the current task acts inside the API server; None for a user."""
         self.connected: Callable[[Process, Network], None] | None = None
         """Called for every network that a process gets."""
         self.requests = 0
@@ -217,7 +223,12 @@ class Environment:
     def note(self, text: str) -> None:
         self.log.append((round(self.loop.time(), 3), text))
 
+    def arriving(self, process: Process, request: HttpRequest) -> None:
+        """From now on this task acts for the API server, on behalf of the request."""
+        self.sender.set((process, request))
+
     def observe(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
+        self.sender.set(None if answer else (process, request))
         self.requests += answer is None
         for observer in self.observers:
             observer(process, request, answer)
@@ -288,6 +299,8 @@ class Process:
         if not self.dead:
             self.dead = why
             self.world.note(f"{self.name} {why}")
+            for heard in self.world.deaths:
+                heard(self)
 
     def kill(self, why: str = "killed") -> None:
         """Acts like SIGKILL: no line of it runs any more, and nothing of it reaches the server."""

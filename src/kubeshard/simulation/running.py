@@ -1,5 +1,8 @@
 """Plays a script: shards and sharders work while everything around them fails, and the oracles watch.
 
+Afterwards an independent checker goes through the history of the run; if it and the oracles disagree about a violation,
+the run has failed, too.
+
 60 s after the last fault every object must be owned by a live shard, and none may be being drained; soon after, each
 object and its child must be on the shard that the ring chooses, and the last change of its spec must have been seen.
 """
@@ -8,17 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
+from kubeshard.simulation.checker import check
 from kubeshard.simulation.cluster import SimulatedCluster, simulate
 from kubeshard.simulation.faults import KINDS, Conditions, Injection, ring_as_it_was
+from kubeshard.simulation.history import Recorder
 from kubeshard.simulation.measures import Measure, switched_off
 from kubeshard.simulation.oracles import Crashes, Oracles, SimulationResult
 from kubeshard.simulation.script import Script, TimedFault, stream
 from kubeshard.simulation.workload import Workload
+
+BOTH_SEE = ("stale write", "overlap")
+"""What the oracles and the checker of the history must agree about."""
 
 Recording = Callable[[SimulatedCluster], AbstractContextManager[None]]
 
@@ -41,10 +50,12 @@ def play(
     async def scene() -> None:
         async with SimulatedCluster(seed=script.seed, latency=(0.001, 0.03)) as cluster:
             oracles = Oracles(cluster, result, until)
-            workload = Workload(cluster, oracles, result, script)
+            recorder = Recorder(cluster, (cluster.server.store,), cluster.ring)
+            result.history = recorder.entries
+            workload = Workload(cluster, oracles, recorder, result, script)
             with recording(cluster):
                 playing = asyncio.create_task(
-                    _play(script, workload, Conditions(cluster, oracles, script.seed)), name="script"
+                    _play(script, workload, Conditions(cluster, script.seed)), name="script"
                 )
                 alarm = asyncio.create_task(oracles.alarm.wait(), name="alarm")
                 await asyncio.wait([playing, alarm], return_when=asyncio.FIRST_COMPLETED)
@@ -57,7 +68,24 @@ def play(
 
     with switched_off(script.without):
         simulate(scene)
+    _check_again(result)
     return result
+
+
+def _check_again(result: SimulationResult) -> None:
+    """Checks the history, and whether the oracles saw the same."""
+    findings = check(result.history)
+    found = Counter(finding.rule for finding in findings)
+    for finding in findings:
+        if finding.rule not in BOTH_SEE:
+            result.broken[f"history: {finding.rule}"] += 1
+            result.breaks.append(f"{finding.at:.2f} history: {finding.rule}: {finding.what}")
+    for rule in BOTH_SEE:
+        if bool(found[rule]) != bool(result.broken[rule]):
+            seen = "the history" if found[rule] else "the oracle"
+            first = next((str(finding) for finding in findings if finding.rule == rule), "")
+            result.broken["disagreement"] += 1
+            result.breaks.append(f"disagreement: only {seen} shows: {rule} {first}")
 
 
 def explore(
@@ -93,25 +121,29 @@ async def _play(script: Script, workload: Workload, conditions: Conditions) -> N
     respawning = asyncio.create_task(workload.respawn(), name="respawn")
     churning = asyncio.create_task(workload.churn(), name="churn")
 
-    async def inflict(fault: TimedFault) -> None:
+    async def inflict(number: int, fault: TimedFault) -> None:
         injection = Injection(workload, conditions, stream(fault.draws), fault.stretch)
+        workload.recorder.inflicted(number, fault.kind)
         await KINDS[fault.kind](injection)
+        workload.recorder.inflicted(number, fault.kind, over=True)
         counts[f"effects: {fault.kind}"] += injection.effects
 
     inflicted: list[asyncio.Task[None]] = []
     try:
-        for fault in script.faults:
+        for number, fault in enumerate(script.faults):
             await asyncio.sleep(began + fault.after - loop.time())
             counts[f"fault: {fault.kind}"] += 1
             oracles.event(f"fault: {fault.kind}")
-            inflicted.append(asyncio.create_task(inflict(fault), name=fault.kind))
+            inflicted.append(asyncio.create_task(inflict(number, fault), name=fault.kind))
         await asyncio.sleep(began + script.minutes * 60 - loop.time())
         conditions.over.set()
         await asyncio.gather(*inflicted)
         churning.cancel()
         counts["virtual seconds"] = int(loop.time())
         await ring_as_it_was(workload.world, workload.admin)
+        workload.recorder.calm()
         await workload.end()
+        workload.recorder.finished()
     finally:
         for task in (respawning, churning, *inflicted):
             task.cancel()

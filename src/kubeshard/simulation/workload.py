@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller
@@ -16,6 +18,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing
+from kubeshard.simulation.history import Recorder
 from kubeshard.simulation.oracles import Oracles, SimulationResult
 from kubeshard.simulation.processes import Process, name_of
 from kubeshard.simulation.script import Script, stream
@@ -29,15 +32,14 @@ SHARDERS = {"service": ["x0", "x1"], "in-manager": [], "both": ["x0"]}
 class Work(Reconciler[Thing]):
     """Takes some time, maintains a child, and records in the Thing what it has seen."""
 
-    def __init__(self, world: SimulatedCluster, oracles: Oracles, process: str) -> None:
-        self._world = world
-        self._oracles = oracles
+    def __init__(self, workload: Workload, process: str) -> None:
+        self._world = workload.world
+        self._working = partial(workload.working, process)
         self._process = process
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
         name, value = obj.metadata.name, str(obj.spec.get("v", 0))
-        self._oracles.begins(self._process, obj.metadata)
-        try:
+        with self._working(obj.metadata):
             if self._world.rng.uniform(0, 1) < 0.3:
                 await asyncio.sleep(self._world.rng.uniform(0.01, 4.0))
             metadata = ObjectMeta(name=f"c-{name}", namespace="team")
@@ -46,8 +48,6 @@ class Work(Reconciler[Thing]):
             if obj.metadata.annotation("seen") != value:
                 patch = MergePatch({"metadata": {"annotations": {"seen": value}}})
                 await ctx.client.patch(Thing, name, "team", patch, base=obj)
-        finally:
-            self._oracles.ends(self._process, name)
         return None
 
 
@@ -56,17 +56,14 @@ class Watching(Reconciler[PartialObject]):
     own. It comes back to some of them.
     """
 
-    def __init__(self, world: SimulatedCluster, oracles: Oracles, process: str) -> None:
-        self._world = world
-        self._oracles = oracles
+    def __init__(self, workload: Workload, process: str) -> None:
+        self._world = workload.world
+        self._working = partial(workload.working, process)
         self._process = process
 
     async def reconcile(self, ctx: Context, obj: PartialObject) -> Result | None:
-        self._oracles.begins(self._process, obj.metadata)
-        try:
+        with self._working(obj.metadata):
             await asyncio.sleep(self._world.rng.uniform(0.0, 2.0))
-        finally:
-            self._oracles.ends(self._process, obj.metadata.name)
         again = self._world.rng.uniform(0, 1) < 0.25
         return Result(requeue_after=self._world.rng.uniform(2.0, 10.0)) if again else None
 
@@ -77,10 +74,16 @@ class Workload:
     """
 
     def __init__(
-        self, world: SimulatedCluster, oracles: Oracles, result: SimulationResult, script: Script
+        self,
+        world: SimulatedCluster,
+        oracles: Oracles,
+        recorder: Recorder,
+        result: SimulationResult,
+        script: Script,
     ) -> None:
         self.world = world
         self.oracles = oracles
+        self.recorder = recorder
         self.result = result
         self.count = script.objects
         self._calm = script.calm
@@ -98,16 +101,27 @@ class Workload:
         self._started[name] += 1
         process = f"{name}~{self._started[name]}"
         self.oracles.event(f"{process} starts")
+        self.recorder.started(process)
         if name.startswith("x"):
             self.world.sharder(process)
         else:
-            work = Work(self.world, self.oracles, process)
-            second_reconciler = Watching(self.world, self.oracles, process)
+            work, second_reconciler = Work(self, process), Watching(self, process)
             second = Controller(
                 name="second", reconciler=second_reconciler, primary=metadata_only(Thing), workers=4
             )
             sharding = {"mode": self.mode}
             self.world.shard(name, work, process=process, workers=8, controllers=[second], sharding=sharding)
+
+    @contextmanager
+    def working(self, process: str, meta: ObjectMeta) -> Iterator[None]:
+        """A reconcile of the object, as it was with this metadata, lasts as long as the block."""
+        self.oracles.begins(process, meta)
+        self.recorder.began(process, meta.name)
+        try:
+            yield
+        finally:
+            self.oracles.ends(process, meta.name)
+            self.recorder.ended(process, meta.name)
 
     def live(self, prefix: str) -> list[Process]:
         return [p for p in self.world.processes.values() if p.name.startswith(prefix) and not p.dead]

@@ -1,0 +1,157 @@
+"""Checks the history of a run, after it: what the oracles notice while it runs, from other data and by other code.
+
+- stale write: a write by a shard took effect on a main object, or on a child of one, that another shard owned.
+- overlap: two live processes worked on one object at the same time.
+- identity: a process acquired the Lease of a live one of the same name, whose right to act was not over.
+- ownership: a minute after the last fault, an object has no owner, or one that does not live.
+
+The exceptions are the same: a minute after a restore of etcd, and after a user changed the object's shard label.
+Writes to children that took longer than a request may take are not judged, nor are children of deleted objects.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kubeshard.simulation.history import (
+    Began,
+    Calm,
+    Changed,
+    Died,
+    Ended,
+    Entry,
+    Finished,
+    LeaseChanged,
+    Restored,
+    Sent,
+    Started,
+)
+
+GRACE = 60.0
+TAIL = 9.0
+RIGHT_LASTS = 10.0
+
+
+class Finding(NamedTuple):
+    at: float
+    rule: str
+    what: str
+
+
+def check(history: Iterable[Entry]) -> list[Finding]:
+    """Returns everything that was not right, in its order."""
+    return _Checker().run(history)
+
+
+class _Checker:
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self._sent: dict[int, Sent] = {}
+        self._alive: set[str] = set()
+        self._working: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        """How many reconciles of each object each process has begun and not ended."""
+        self._grace = defaultdict[str, float](float)
+        self._grace_of_all = 0.0
+        self._owners: dict[str, tuple[str, bool]] = {}
+        self._rights: dict[str, tuple[str, float]] = {}
+        """For each shard, the process that acquired its Lease last, and until when it may act."""
+        self._due: float | None = None
+        """When every object must have an owner; None while there are faults, and afterwards."""
+
+    def run(self, history: Iterable[Entry]) -> list[Finding]:
+        for entry in history:
+            if self._due is not None and entry.at > self._due:
+                self._ownership(self._due)
+            match entry:
+                case Sent():
+                    self._sent[entry.request] = entry
+                case Changed():
+                    self._changed(entry)
+                case LeaseChanged():
+                    self._lease(entry)
+                case Began():
+                    self._began(entry)
+                case Ended():
+                    self._working[entry.name][entry.process] -= 1
+                case Started():
+                    self._alive.add(entry.process)
+                case Died():
+                    self._alive.discard(entry.process)
+                case Restored():
+                    self._grace_of_all = entry.at + GRACE
+                    self._owners = dict(entry.owners)
+                    self._rights.clear()
+                case Calm():
+                    self._due = entry.at + GRACE
+                case Finished() if self._due is not None:
+                    self._ownership(entry.at)
+                case _:
+                    pass
+        return self.findings
+
+    def _found(self, at: float, rule: str, what: str) -> None:
+        self.findings.append(Finding(at, rule, what))
+
+    def _excused(self, name: str, at: float) -> bool:
+        return at < max(self._grace[name], self._grace_of_all)
+
+    def _changed(self, entry: Changed) -> None:
+        sent, (before, after) = self._sent.get(entry.request), entry.owner
+        if entry.kind == "main":
+            if sent is None and entry.existed and before != after:
+                self._grace[entry.name] = entry.at + GRACE
+            if entry.exists:
+                self._owners[entry.name] = after, entry.draining[1]
+            else:
+                self._owners.pop(entry.name, None)
+        if sent is None or sent.sharder or self._excused(entry.name, entry.at):
+            return
+        shard = _shard(sent.process)
+        if entry.kind == "main":
+            took_back = entry.labels_only and after == shard
+            if before != shard and entry.existed and not took_back:
+                self._found(entry.at, "stale write", f"{sent.process}: {entry.name} of {before or 'nobody'}")
+            return
+        of_another_object = not entry.main_uid or entry.belongs_to != entry.main_uid
+        too_late = entry.at > sent.at + sent.timeout + TAIL
+        reclaimed = entry.labels_only and before == after == shard
+        if entry.main_owner != shard and not (of_another_object or too_late or reclaimed):
+            owner = entry.main_owner or "nobody"
+            self._found(entry.at, "stale write", f"{sent.process}: the child of {entry.name} of {owner}")
+
+    def _began(self, entry: Began) -> None:
+        working = self._working[entry.name]
+        others = sorted(
+            each
+            for each, count in working.items()
+            if count > 0 and each != entry.process and each in self._alive
+        )
+        if others and entry.process in self._alive and not self._excused(entry.name, entry.at):
+            self._found(entry.at, "overlap", f"{entry.process} and {', '.join(others)}: {entry.name}")
+        working[entry.process] += 1
+
+    def _lease(self, entry: LeaseChanged) -> None:
+        sent = self._sent.get(entry.request)
+        if sent is None or entry.holder != entry.name:
+            if sent is None or entry.holder == "":
+                self._rights.pop(entry.name, None)  # a user deleted it, or it was released
+            return
+        before, until = self._rights.get(entry.name, (sent.process, 0.0))
+        if before != sent.process and before in self._alive and entry.at < until:
+            left = until - entry.at
+            self._found(entry.at, "identity", f"{sent.process} and {before}, which may act for {left:.1f} s")
+        self._rights[entry.name] = sent.process, sent.at + RIGHT_LASTS
+
+    def _ownership(self, at: float) -> None:
+        self._due = None
+        shards = {_shard(process) for process in self._alive}
+        for name, (owner, draining) in sorted(self._owners.items()):
+            if owner not in shards or draining:
+                state = "being drained from " if draining else ""
+                self._found(at, "ownership", f"{name}: {state}{owner or 'nobody'}")
+
+
+def _shard(process: str) -> str:
+    return process.partition("~")[0]
