@@ -134,10 +134,10 @@ class _Checker:
 
     def _lease(self, entry: LeaseChanged) -> None:
         sent = self._sent.get(entry.request)
-        if sent is None or entry.holder != entry.name:
+        if sent is None or entry.holder != entry.name or sent.sharder:
             if sent is None or entry.holder == "":
                 self._rights.pop(entry.name, None)  # a user deleted it, or it was released
-            return
+            return  # a sharder writes labels of Leases, too
         before, until = self._rights.get(entry.name, (sent.process, 0.0))
         if before != sent.process and before in self._alive and entry.at < until:
             left = until - entry.at

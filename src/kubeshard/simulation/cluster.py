@@ -192,6 +192,7 @@ class SimulatedCluster(Environment):
     ) -> None:
         self.observers.clear()
         self.deaths.clear()
+        self.leaving.clear()
         for process in self.processes.values():
             process.kill()
         disabled = logging.root.manager.disable

@@ -172,11 +172,16 @@ class _Silenced(StreamAround):
 
 class Injection:
     """One fault at work: what it may touch, and where it draws from. `stretch`: the factor by which it lasts longer
-    than it draws.
+    than it draws. `number`: of the fault in its script.
     """
 
     def __init__(
-        self, workload: Workload, conditions: Conditions, rng: random.Random, stretch: float = 1.0
+        self,
+        workload: Workload,
+        conditions: Conditions,
+        rng: random.Random,
+        stretch: float = 1.0,
+        number: int = 0,
     ) -> None:
         self.workload = workload
         self.world = workload.world
@@ -185,6 +190,7 @@ class Injection:
         self.rng = rng
         self.effects = 0
         self._stretch = stretch
+        self._number = number
 
     async def lasts(self, low: float, high: float) -> None:
         """Returns after a while, at the latest when all faults are over."""
@@ -195,8 +201,12 @@ class Injection:
     def one(self, prefix: str) -> Process | None:
         """Returns a live process whose name begins so, if there is one, and counts it as hit."""
         live = self.workload.live(prefix)
-        self.effects += bool(live)
-        return self.rng.choice(live) if live else None
+        if not live:
+            return None
+        self.effects += 1
+        process = self.rng.choice(live)
+        self.workload.recorder.hit(self._number, process.name)
+        return process
 
     def object(self) -> str:
         """Returns the name of an object."""
@@ -520,6 +530,7 @@ async def skew(on: Injection) -> None:
 @fault
 async def put_without_labels(on: Injection) -> None:
     """A user replaces objects by versions without labels: up to three that are being drained, or else any one."""
+    await on.until(lambda: bool(on.world.draining()), 15)
     for name in sorted(on.world.draining())[:3] or [on.object()]:
         path = f"/apis/sim.example/v1/namespaces/team/things/{name}"
         before, calls = on.world.owners().get(name, ""), on.world.caller.answered
@@ -635,6 +646,39 @@ async def failover_blind(on: Injection) -> None:
 async def failover_late(on: Injection) -> None:
     """A shard is back, and then the moves that a sharder sent while it was dead take effect."""
     await _failover(on, hidden=False, lands=True)
+
+
+@fault
+async def lease_deleted_late(on: Injection) -> None:
+    """A shard is removed; its Lease becomes garbage; and the sharder's deletion of it takes effect when the shard is
+    back.
+    """
+    name, back = "s8", asyncio.Event()
+
+    def deletes(process: Process, request: HttpRequest) -> bool:
+        gone = request.method == "DELETE" and request.target.partition("?")[0].endswith(f"/leases/{name}")
+        return gone and is_sharders(process, request)
+
+    if any(rule.what == "deletion withheld" for rule in on.conditions.rules):
+        return
+    async with on.happening("deletion withheld"), on.ruled(Rule("deletion withheld", deletes, lands=back)):
+        on.workload.names.append(name)
+        await on.until(lambda: on.holder(name) == name, 60)
+        on.workload.names.remove(name)
+        for process in on.workload.live(f"{name}~"):
+            assert process.manager is not None
+            process.manager.stop()
+        before = on.conditions.counts["happened: deletion withheld"]
+        if await on.until(lambda: on.conditions.counts["happened: deletion withheld"] > before, 120):
+            on.workload.names.append(name)
+            await on.until(lambda: on.holder(name) == name, 60)
+            back.set()
+            await on.lasts(5, 10)
+            on.workload.names.remove(name)
+            for process in on.workload.live(f"{name}~"):
+                assert process.manager is not None
+                process.manager.stop()
+        back.set()
 
 
 @fault

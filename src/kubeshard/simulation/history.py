@@ -105,6 +105,14 @@ class Inflicted(msgspec.Struct, frozen=True, tag=True):
     over: bool = False
 
 
+class Hit(msgspec.Struct, frozen=True, tag=True):
+    """A fault has chosen its victim."""
+
+    at: float
+    number: int
+    process: str
+
+
 class Restored(msgspec.Struct, frozen=True, tag=True):
     """etcd was restored. `owners` is who then owns each main object that exists, and whether it is being drained."""
 
@@ -134,6 +142,7 @@ Entry: TypeAlias = (
     | Started
     | Died
     | Inflicted
+    | Hit
     | Restored
     | Calm
     | Finished
@@ -170,6 +179,9 @@ class Recorder:
 
     def inflicted(self, number: int, kind: str, *, over: bool = False) -> None:
         self.add(Inflicted(self._now, number, kind, over))
+
+    def hit(self, number: int, process: str) -> None:
+        self.add(Hit(self._now, number, process))
 
     def restored(self) -> None:
         mains = self._stores[0].objects(GroupResource("sim.example", "things"))

@@ -6,16 +6,33 @@ For each there is a mix of faults under which a named oracle notices that it is 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
+from kubeshard.cache.deltas import Deleted, Delta, current
 from kubeshard.controller import in_flight
-from kubeshard.core.errors import ConfigurationError
+from kubeshard.controller.context import Context
+from kubeshard.core.builtin import Lease
+from kubeshard.core.errors import ConfigurationError, NotFound
+from kubeshard.core.patches import MergePatch
+from kubeshard.core.times import parse_time
 from kubeshard.listwatch import machine
-from kubeshard.shard import handover, reclaiming, shard_lease
-from kubeshard.sharder import admission, dead_shards, waiting
+from kubeshard.manager import process_health
+from kubeshard.shard import handover, reclaiming, shard_lease, taking_back
+from kubeshard.sharder import (
+    admission,
+    dead_shards,
+    lease_controller,
+    lease_observer,
+    moves,
+    unassigned,
+    waiting,
+)
+from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharding import leases
+from kubeshard.sharding.planner import RingView
 from kubeshard.simulation import processes
 from kubeshard.simulation.script import Sharder
 
@@ -33,6 +50,7 @@ class Measure(NamedTuple):
     off: tuple[tuple[Any, str, Any], ...]
     covered_by: tuple[str, ...] = ()
     sharder: Sharder = "service"
+    minutes: float = 10.0
     seed: int = 601
 
 
@@ -49,6 +67,37 @@ def _forgotten(
 ) -> Any:
     record = book._records.get(key)
     return book._put(key, record, None, now) if record else None
+
+
+def _without_version(job: moves.Job, view: RingView) -> MergePatch:
+    labels = {view.shard_label: job.decision.target, view.drain_label: None}
+    return MergePatch({"metadata": {"labels": labels}})
+
+
+def _by_its_own_clock(observer: LeaseObserver, lease: Lease, asked: float | None = None) -> None:
+    renewed, clock = parse_time(lease.spec.renew_time), observer._clock
+    age = 0.0 if renewed is None else max(0.0, clock.wall() - renewed)
+    observer._tell(observer.book.observe(lease, clock.monotonic() - age, asked))
+
+
+def _heard(observer: LeaseObserver, delta: Delta[Lease]) -> None:
+    if isinstance(delta, Deleted):
+        observer.forget(delta.object.key, delta.object.metadata.resource_version if delta.final else "")
+    else:
+        _by_its_own_clock(observer, current(delta))
+
+
+async def _collected(controller: lease_controller.ShardLeases, ctx: Context, shard: leases.Shard) -> None:
+    with suppress(NotFound):
+        await ctx.client.delete(Lease, shard.key.name, shard.key.namespace)
+
+
+async def _nothing(*_: object) -> None:
+    pass
+
+
+async def _never(*_: object) -> None:
+    await asyncio.get_running_loop().create_future()
 
 
 MEASURES = (
@@ -138,6 +187,61 @@ MEASURES = (
         "not settled",
         ("restore",),
         ((machine.SharedKnowledge, "rewritten", lambda *_: None),),
+    ),
+    Measure(
+        "deadline",
+        "no write starts after the right to act has ended",
+        "expired",
+        ("pause", "block"),
+        ((shard_lease.ShardFence, "check", lambda *_: None),),
+        covered_by=("watchdog",),
+    ),
+    Measure(
+        "healthy renewal",
+        "a process whose main loop is blocked does not renew its Lease",
+        "hung",
+        ("block",),
+        ((process_health.ProcessHealth, "unfit", lambda *_: None),),
+    ),
+    Measure(
+        "expiry as observed",
+        "a Lease expires by the clock of the sharder since it was last seen to change, not by the times in it",
+        "live Lease",
+        ("skew",),
+        (
+            (lease_observer.LeaseObserver, "observe", _by_its_own_clock),
+            (lease_observer.LeaseObserver, "_heard", _heard),
+        ),
+    ),
+    Measure(
+        "deletion by version",
+        "a sharder deletes a Lease only as it has seen it",
+        "live Lease",
+        ("lease_deleted_late",),
+        ((lease_controller.ShardLeases, "_collect", _collected),),
+    ),
+    Measure(
+        "moves by version",
+        "a sharder moves an object only as it has seen it",
+        "taken alive",
+        ("failover_late",),
+        ((moves, "_move_by_version", _without_version),),
+    ),
+    Measure(
+        "taking back",
+        "a shard takes back an object whose label a user changed",
+        "not settled",
+        ("label", "webhook"),
+        ((taking_back.TakingBack, "_consider", _nothing),),
+        minutes=3.0,
+    ),
+    Measure(
+        "watch on unassigned objects",
+        "a sharder assigns what no webhook has assigned",
+        "not owned",
+        ("webhook", "recreate"),
+        ((unassigned.UnassignedWatches, "keep_watching", _never),),
+        minutes=3.0,
     ),
 )
 

@@ -377,9 +377,10 @@ class Oracles:
                 )
         elif after:
             _, sent = self._sent.get(id(request), (request, self._now))
+            held = process.name in self._rights
             self._renewed[name] = self._now
             self._rights[process.name] = sent + RIGHT
-            if (blocked := process.blocked_for - (self._now - sent)) > BLOCKED:
+            if held and (blocked := process.blocked_for - (self._now - sent)) > BLOCKED:
                 self.broken("hung", f"{process.name}, blocked for {blocked:.1f} s, renews its Lease")
         elif before:
             self._rights.pop(process.name, None)

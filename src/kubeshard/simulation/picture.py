@@ -15,6 +15,7 @@ from kubeshard.simulation.history import (
     Died,
     Ended,
     Entry,
+    Hit,
     Inflicted,
     LeaseChanged,
     Restored,
@@ -84,7 +85,8 @@ class _Drawing:
         self._lines: list[tuple[float, str]] = []
         self._sent: dict[int, Sent] = {}
         self._stored: set[int] = set()
-        self._owns: tuple[float, str, bool] = (0.0, "", False)
+        self._owns: tuple[float, str, bool] | None = None
+        """Since when the object has had this owner, and whether it is being drained; None while it does not exist."""
         self._holds: dict[str, tuple[float, str]] = {}
         self._busy: dict[str, list[float]] = {}
         self._on: dict[int, tuple[float, str]] = {}
@@ -143,8 +145,12 @@ class _Drawing:
             case Inflicted(number=number, kind=kind) if not entry.over:
                 self._on[number] = at, kind
                 self._say(at, f"fault: {kind}")
-            case Inflicted(number=number, kind=kind):
-                begin, _ = self._on.pop(number)
+            case Hit(number=number, process=victim):
+                begin, kind = self._on[number]
+                self._on[number] = begin, f"{kind} {victim}"
+                self._say(at, f"{kind} hits {victim}")
+            case Inflicted(number=number):
+                begin, kind = self._on.pop(number)
                 if at - begin > 0.5:
                     self._say(at, f"fault over: {kind}")
                 self._bar(self._faults, begin, at, kind, pale=True)
@@ -177,9 +183,10 @@ class _Drawing:
         self._say(entry.at, f"{who} {what}{took}")
         if entry.at >= self._begin:
             self._owner.marks.append(Mark(entry.at, f"{who} {what}", who.partition("~")[0]))
-        if entry.kind == "main":
+        same = self._owns is not None and self._owns[1:] == (after, entry.draining[1])
+        if entry.kind == "main" and not (same and entry.exists):
             self._owned(entry.at)
-            self._owns = entry.at, after, entry.draining[1]
+            self._owns = (entry.at, after, entry.draining[1]) if entry.exists else None
 
     def _answered(self, entry: Answered, sent: Sent) -> None:
         if entry.status >= 300:
@@ -189,7 +196,7 @@ class _Drawing:
                 self._owner.marks.append(Mark(entry.at, what, sent.process.partition("~")[0], good=False))
 
     def _owned(self, until: float) -> None:
-        since, owner, draining = self._owns
+        since, owner, draining = self._owns or (until, "", False)
         if until > since:
             text = f"{owner or 'nobody'}{', asked for it' if draining else ''}"
             self._bar(self._owner, since, until, text, owner, pale=draining or not owner)

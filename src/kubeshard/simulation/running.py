@@ -101,10 +101,10 @@ def explore(
 
 
 def ablated(measure: Measure, seed: int) -> SimulationResult:
-    """Ten minutes without the measure, or until its oracle notices that, under the faults that it is there for."""
+    """Some minutes without the measure, or until its oracle notices that, under the faults that it is there for."""
     script = Script(
         seed=seed,
-        minutes=10.0,
+        minutes=measure.minutes,
         calm=0.7,
         sharder=measure.sharder,
         without=(measure.name, *measure.covered_by),
@@ -122,7 +122,7 @@ async def _play(script: Script, workload: Workload, conditions: Conditions) -> N
     churning = asyncio.create_task(workload.churn(), name="churn")
 
     async def inflict(number: int, fault: TimedFault) -> None:
-        injection = Injection(workload, conditions, stream(fault.draws), fault.stretch)
+        injection = Injection(workload, conditions, stream(fault.draws), fault.stretch, number)
         workload.recorder.inflicted(number, fault.kind)
         await KINDS[fault.kind](injection)
         workload.recorder.inflicted(number, fault.kind, over=True)

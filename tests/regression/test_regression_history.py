@@ -1,0 +1,211 @@
+"""The checker finds in a history what must not happen, and nothing else; a picture shows what led to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from kubeshard.simulation.checker import check
+from kubeshard.simulation.history import (
+    Answered,
+    Began,
+    Calm,
+    Changed,
+    Died,
+    Ended,
+    Entry,
+    Finished,
+    Hit,
+    Inflicted,
+    LeaseChanged,
+    Restored,
+    Sent,
+    Started,
+)
+from kubeshard.simulation.picture import as_svg, as_text, picture_of
+
+pytestmark = pytest.mark.regression
+
+STARTED: tuple[Entry, ...] = (
+    Started(0.0, "x0~1"),
+    Started(0.0, "a~1"),
+    Started(0.0, "b~1"),
+)
+
+
+def sent(at: float, number: int, process: str, *, sharder: bool = False, kind: str = "main") -> Sent:
+    return Sent(at, number, process, sharder, "PATCH", kind, "t1" if kind == "main" else "c-t1", 5.0)
+
+
+def changed(at: float, number: int, before: str, after: str, **other: Any) -> Changed:
+    fields: dict[str, Any] = {
+        "kind": "main",
+        "name": "t1",
+        "uid": "1",
+        "existed": True,
+        "exists": True,
+        "draining": (False, False),
+        "labels_only": False,
+        "main_owner": after,
+        "main_uid": "1",
+    }
+    return Changed(at, number, owner=(before, after), **{**fields, **other})
+
+
+def child(at: float, number: int, main_owner: str, **other: Any) -> Changed:
+    fields: dict[str, Any] = {"kind": "child", "main_owner": main_owner, "belongs_to": "1"}
+    return changed(at, number, "a", "a", **{**fields, **other})
+
+
+CREATED = changed(1.0, 0, "", "a", existed=False)
+MOVED = (sent(9.0, 90, "x0~1", sharder=True), changed(9.0, 90, "a", "b"))
+
+RIGHT: dict[str, Sequence[Entry]] = {
+    "a shard writes its own object": (CREATED, sent(2.0, 1, "a~1"), changed(2.1, 1, "a", "a")),
+    "a shard releases its object": (CREATED, sent(2.0, 1, "a~1"), changed(2.1, 1, "a", "", labels_only=True)),
+    "a shard takes back what a user took": (
+        CREATED,
+        changed(2.0, 0, "a", "b"),
+        sent(2.1, 1, "a~1"),
+        changed(2.2, 1, "b", "a", labels_only=True),
+    ),
+    "one works after the other": (
+        CREATED,
+        Began(2.0, "a~1", "t1"),
+        Ended(3.0, "a~1", "t1"),
+        Began(3.0, "b~1", "t1"),
+    ),
+    "the dead do not work": (
+        CREATED,
+        Began(2.0, "a~1", "t1"),
+        Died(3.0, "a~1", "killed"),
+        Began(4.0, "b~1", "t1"),
+    ),
+    "two controllers of one process work at once": (Began(2.0, "a~1", "t1"), Began(2.0, "a~1", "t1")),
+    "a write is stale after a restore": (
+        CREATED,
+        Restored(5.0, {"t1": ("b", False)}),
+        sent(6.0, 1, "a~1"),
+        changed(6.1, 1, "b", "b"),
+    ),
+    "a child of a deleted object is written": (CREATED, sent(2.0, 1, "a~1"), child(2.1, 1, "", main_uid="")),
+    "a child is written by a request that was on its way for longer than one may be": (
+        CREATED,
+        *MOVED,
+        sent(2.0, 1, "a~1", kind="child"),
+        child(17.0, 1, "b"),
+    ),
+    "a process takes over from a dead one of its name": (
+        sent(2.0, 1, "a~1", kind="lease"),
+        LeaseChanged(2.0, 1, "a", "a", "1"),
+        Died(3.0, "a~1", "killed"),
+        Started(4.0, "a~2"),
+        sent(5.0, 2, "a~2", kind="lease"),
+        LeaseChanged(5.0, 2, "a", "a", "2"),
+    ),
+    "a sharder labels a Lease": (
+        sent(2.0, 1, "a~1", kind="lease"),
+        LeaseChanged(2.0, 1, "a", "a", "1"),
+        sent(3.0, 2, "x0~1", sharder=True, kind="lease"),
+        LeaseChanged(3.0, 2, "a", "a", "1"),
+        sent(4.0, 3, "a~1", kind="lease"),
+        LeaseChanged(4.0, 3, "a", "a", "1"),
+    ),
+    "all have owners in the end": (CREATED, Calm(10.0), Finished(30.0)),
+}
+
+WRONG: dict[str, tuple[str, Sequence[Entry]]] = {
+    "a shard writes another one's object": (
+        "stale write",
+        (CREATED, *MOVED, sent(8.0, 1, "a~1"), changed(10.0, 1, "b", "b")),
+    ),
+    "a shard gives itself another one's object, and changes it": (
+        "stale write",
+        (CREATED, *MOVED, sent(8.0, 1, "a~1"), changed(10.0, 1, "b", "a")),
+    ),
+    "a shard writes the child of another one's object": (
+        "stale write",
+        (CREATED, *MOVED, sent(8.0, 1, "a~1", kind="child"), child(10.0, 1, "b")),
+    ),
+    "two work at once": ("overlap", (CREATED, Began(2.0, "a~1", "t1"), Began(3.0, "b~1", "t1"))),
+    "two work at once, and one of them with two controllers": (
+        "overlap",
+        (
+            Began(2.0, "a~1", "t1"),
+            Began(2.0, "a~1", "t1"),
+            Ended(2.5, "a~1", "t1"),
+            Began(3.0, "b~1", "t1"),
+        ),
+    ),
+    "a process takes the Lease of a live one of its name": (
+        "identity",
+        (
+            sent(2.0, 1, "a~1", kind="lease"),
+            LeaseChanged(2.0, 1, "a", "a", "1"),
+            Started(4.0, "a~2"),
+            sent(5.0, 2, "a~2", kind="lease"),
+            LeaseChanged(5.0, 2, "a", "a", "2"),
+        ),
+    ),
+    "an object is nobody's in the end": (
+        "ownership",
+        (CREATED, changed(2.0, 0, "a", ""), Calm(10.0), Finished(75.0)),
+    ),
+    "an object is a dead shard's in the end": (
+        "ownership",
+        (CREATED, Died(2.0, "a~1", "killed"), Calm(10.0), Finished(30.0)),
+    ),
+    "an object is being drained in the end": (
+        "ownership",
+        (CREATED, changed(2.0, 0, "a", "a", draining=(False, True)), Calm(10.0), Finished(30.0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("history", RIGHT.values(), ids=RIGHT)
+def test_nothing_is_found_where_nothing_is_wrong(history: Sequence[Entry]) -> None:
+    assert check([*STARTED, *history]) == []
+
+
+@pytest.mark.parametrize(("rule", "history"), WRONG.values(), ids=WRONG)
+def test_a_violation_is_found(rule: str, history: Sequence[Entry]) -> None:
+    assert [finding.rule for finding in check([*STARTED, *history])] == [rule]
+
+
+FAILURE: Sequence[Entry] = (
+    *STARTED,
+    sent(0.5, 1, "a~1", kind="lease"),
+    LeaseChanged(0.5, 1, "a", "a", "1"),
+    CREATED,
+    Inflicted(5.0, 0, "pause"),
+    Hit(5.0, 0, "a~1"),
+    Began(6.0, "a~1", "t1"),
+    *MOVED,
+    Began(10.0, "b~1", "t1"),
+    sent(11.0, 2, "a~1"),
+    Answered(11.1, 2, 422),
+    Inflicted(12.0, 0, "pause", over=True),
+)
+
+
+def test_a_picture_shows_owners_work_leases_writes_and_faults() -> None:
+    picture = picture_of(FAILURE, 10.0, "t1", "overlap: <b~1> and a~1")
+    lanes = {lane.title: [(bar.begin, bar.end, bar.text) for bar in lane.bars] for lane in picture.lanes}
+    assert lanes == {
+        "t1 belongs to": [(1.0, 9.0, "a"), (9.0, 13.0, "b")],
+        "a~1 works": [(6.0, 13.0, "")],
+        "b~1 works": [(10.0, 13.0, "")],
+        "Lease a": [(0.5, 13.0, "a~1")],
+        "fault": [(5.0, 12.0, "pause a~1")],
+    }
+    text = as_text(picture)
+    assert "x0~1's sharder gives t1 of a to b" in text
+    assert text.index("b~1 begins to work on t1") < text.index(">>> overlap") < text.index("a~1 is refused")
+    svg = as_svg(picture)
+    assert "overlap: &lt;b~1&gt; and a~1" in svg
+    drawn = ElementTree.fromstring(svg)
+    tips = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}title")]
+    assert "11.10 s: a~1 is refused: PATCH main t1, 422" in tips
