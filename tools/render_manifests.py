@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kubeshard.core.yaml_output import as_yaml
+from kubeshard.examples.webhosting.dashboard import NAME as WEBHOSTING
+from kubeshard.examples.webhosting.dashboard import webhosting
 from kubeshard.experiment.dashboard import NAME, experiments
 from kubeshard.manifests.chart import chart
 from kubeshard.manifests.kustomization import kustomizations
@@ -38,7 +40,7 @@ def rendered() -> Mapping[str, str]:
         f"{ROOMS[2]}/rules.yaml": GENERATED + as_yaml(rules()),
         **{
             f"{ROOMS[2]}/{name}.json": f"{json.dumps(made, indent=1)}\n"
-            for name, made in {**dashboards(), NAME: experiments()}.items()
+            for name, made in {**dashboards(), WEBHOSTING: webhosting(), NAME: experiments()}.items()
         },
         METRICS: re.split("^## ", (ROOT / METRICS).read_text(), maxsplit=1, flags=re.M)[0] + tables(),
     }

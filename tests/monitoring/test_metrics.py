@@ -16,6 +16,9 @@ from prometheus_client import REGISTRY
 from scenes import begin
 from scraping import scraped
 
+from kubeshard.examples.webhosting.dashboard import webhosting
+from kubeshard.examples.webhosting.operator import StateMetrics
+from kubeshard.experiment.dashboard import experiments
 from kubeshard.monitoring import ALERTS, METRICS, Definition, dashboards
 from kubeshard.monitoring.promql import by, expression
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
@@ -109,8 +112,8 @@ def words(text: str) -> set[str]:
 
 
 LANGUAGE = {
-    "absent", "and", "by", "count", "histogram_quantile", "increase", "max", "max_over_time", "min", "on", "or",
-    "rate", "sum", "time", "unless",
+    "absent", "and", "by", "count", "group_left", "histogram_quantile", "increase", "max", "max_over_time", "min", "on",
+    "or", "rate", "sum", "time", "unless",
 }  # fmt: skip
 GIVEN = {"instance", "job", "le"}
 """Labels of every series, and of buckets."""
@@ -154,11 +157,65 @@ def test_a_name_or_label_that_nobody_exposes_is_refused() -> None:
         by(["shard"], "controller_sharding_drains_total")
 
 
+def every_dashboard() -> list[dict[str, Any]]:
+    return [*dashboards().values(), webhosting(), experiments()]
+
+
 def test_every_panel_has_its_own_place() -> None:
+    for dashboard in every_dashboard():
+        taken = [cell for panel in dashboard["panels"] for cell in cells(panel["gridPos"])]
+        assert len(taken) == len(set(taken))
+        assert max(x for x, _ in taken) < 24
+        numbers = [panel["id"] for panel in dashboard["panels"]]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+def cells(place: dict[str, int]) -> Iterator[tuple[int, int]]:
+    for x in range(place["x"], place["x"] + place["w"]):
+        for y in range(place["y"], place["y"] + place["h"]):
+            yield x, y
+
+
+def test_panels_have_titles_in_words_units_and_one_meaning_each() -> None:
     for dashboard in dashboards().values():
-        places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in dashboard["panels"]]
-        assert len(places) == len(set(places))
-        assert [p["id"] for p in dashboard["panels"]] == list(range(1, len(places) + 1))
+        panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+        rows = [panel["title"] for panel in dashboard["panels"] if panel["type"] == "row"]
+        assert rows[0] == "Overview"
+        for panel in panels:
+            assert not re.search(r"_|^[a-z]", panel["title"]), panel["title"]
+            assert panel["description"]
+            assert panel["fieldConfig"]["defaults"]["unit"]
+        numbers = [panel for panel in panels if panel["type"] == "stat"]
+        assert numbers == panels[: len(numbers)]
+        assert all(panel["fieldConfig"]["defaults"]["thresholds"]["steps"] for panel in numbers)
+
+
+def test_everything_can_be_restricted_to_rings_jobs_and_instances() -> None:
+    for dashboard in dashboards().values():
+        names = {variable["name"] for variable in dashboard["templating"]["list"]}
+        assert names == {"datasource", "job", "instance", "ring"}
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", ()):
+                assert "$job" in target["expr"], panel["title"]
+                used = set(re.findall(r"\$([a-z]+)", target["expr"]))
+                assert used <= names
+
+
+def test_the_examples_dashboard_names_what_the_example_exposes() -> None:
+    found = StateMetrics(lambda: (), lambda: ())
+    exposed = {family.name: family for family in found.collect()}
+    for panel in webhosting()["panels"]:
+        for target in panel.get("targets", ()):
+            named = set(re.findall(r"kube_\w+", target["expr"]))
+            assert named
+            assert named <= exposed.keys()
+            grouped = {
+                label.strip()
+                for part in re.findall(r"by \(([^)]*)\)", target["expr"])
+                for label in part.split(",")
+            }
+            labels = {label for name in named for label in exposed[name]._labelnames}
+            assert grouped <= labels
 
 
 def test_every_alert_has_its_section_and_there_is_no_other() -> None:

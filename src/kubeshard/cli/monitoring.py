@@ -54,17 +54,21 @@ def rules(namespace: str | None, docs_url: str | None) -> None:
 @monitoring.command(
     cls=Command,
     short_help="Print a dashboard for Grafana.",
-    examples=("kubeshard monitoring dashboard shards > shards.json",),
+    examples=("kubeshard monitoring dashboard operators > operators.json",),
 )
-@click.argument("name", metavar="sharder|shards|experiments")
+@click.argument("name", metavar="sharder|operators|webhosting|experiments")
 def dashboard(name: str) -> None:
-    """Print the dashboard of the sharder, the shards or experiments, as JSON for import into Grafana."""
+    """Print the dashboard of the sharder, of operators, of the example or of experiments, as JSON for import into
+    Grafana.
+    """
     import json
 
+    from kubeshard.examples.webhosting.dashboard import NAME as WEBHOSTING
+    from kubeshard.examples.webhosting.dashboard import webhosting
     from kubeshard.experiment.dashboard import NAME, experiments
     from kubeshard.monitoring.grafana import dashboards
 
-    known = {**dashboards(), NAME: experiments()}
+    known = {**dashboards(), WEBHOSTING: webhosting(), NAME: experiments()}
     if name not in known:
         raise ConfigurationError(f"there is no dashboard {name}: choose one of {', '.join(known)}")
     click.echo(json.dumps(known[name], indent=1))
