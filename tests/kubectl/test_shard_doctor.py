@@ -5,10 +5,11 @@ well.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,6 @@ from kubeshard.core.times import micro_time
 from kubeshard.inspection.clocks import skew
 from kubeshard.inspection.diagnosis import Diagnosis
 from kubeshard.inspection.doctor import examine, split_image
-from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.sharding.names import RING_LABEL
@@ -375,26 +375,21 @@ async def test_a_right_that_the_user_lacks_leaves_out_one_part_and_is_said(
     assert "you may not create subjectaccessreviews.authorization.k8s.io" in found.unchecked[0].reason
 
 
-async def test_the_clock_of_this_machine_is_compared(here: Installation) -> None:
-    clock = _Fast(here.client.world.clock)
-    world = dataclasses.replace(here.client.world, clock=clock)
-    async with Client(here.config, world=world) as client:
-        found = await examine(client, standard())
-    (finding,) = found.findings
-    assert finding.problem == "this machine's clock is 60 s ahead of the API server's"
+async def test_the_clock_of_this_machine_is_compared(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the date of an answer, which real servers send."""
+    raw = Client.raw
+
+    async def dated(self: Client, method: str, path: str, *arguments: Any, **how: Any) -> Any:
+        answer = await raw(self, method, path, *arguments, **how)
+        date = formatdate(time.time() - 60.0, usegmt=True)
+        return answer._replace(headers={**answer.headers, "date": date}) if path == "/version" else answer
+
+    monkeypatch.setattr(Client, "raw", dated)
+    (finding,) = (each for each in (await diagnosed(here)).findings if each.part == "clocks")
+    assert re.fullmatch(r"this machine's clock is 6\d s ahead of the API server's", finding.problem)
     assert (finding.severity, finding.command) == ("warning", "timedatectl set-ntp true")
-
-
-class _Fast:
-    """A clock that is a minute ahead."""
-
-    def __init__(self, right: Clock) -> None:
-        self.monotonic = right.monotonic
-        self.boottime = right.boottime
-        self._right = right
-
-    def wall(self) -> float:
-        return self._right.wall() + 60.0
 
 
 @pytest.mark.parametrize(
