@@ -2,7 +2,7 @@
 
     run(Manager(controllers=[controller], leader_election=LeaderElection(name="websites", namespace="default")))
 
-Guaranteed: see `manager`. Sharding itself is not here; it is passed in as a `Membership` (`kubeshard.shard.Sharding`).
+Guaranteed: see `process`. Sharding itself is not here; it is passed in as a `Membership` (`kubeshard.shard.Sharding`).
 """
 
 from kubeshard.manager.leader_election import LeaderElection
