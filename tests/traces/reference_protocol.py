@@ -124,7 +124,8 @@ class Informer:
             except (Refused, TransportError):
                 await asyncio.sleep(1)
                 continue
-            for key in self.objects.keys() - {key_of(obj) for obj in listed["items"]}:
+            there = {key_of(obj) for obj in listed["items"]}
+            for key in [key for key in self.objects if key not in there]:
                 self._set(key, None)
             for obj in listed["items"]:
                 self._set(key_of(obj), obj)
