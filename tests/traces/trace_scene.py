@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any, Literal, cast
 from urllib.parse import parse_qsl
 
+import msgspec
 from reference_protocol import Api, Informer, Obj, ReferenceShard, ReferenceSharder, controller_key
 
 from kubeshard.controller.context import Context
@@ -135,7 +136,7 @@ class Scene:
         started = Process(self.world, called)
 
         async def work(api: Api, children: Informer, thing: Obj, controller: str) -> None:
-            async with self._reconciling(called, thing["metadata"], controller):
+            async with self.reconciling(called, _metadata(thing), controller):
                 if controller == "thing":
                     await self._reference_work(called, api, children, thing)
 
@@ -167,16 +168,13 @@ class Scene:
     # -- what an author's reconcile does
 
     @asynccontextmanager
-    async def _reconciling(
-        self, process: str, metadata: Mapping[str, Any], controller: str
-    ) -> AsyncIterator[None]:
-        name = metadata["name"]
-        self.oracles.begins(process, name, metadata["resourceVersion"])
+    async def reconciling(self, process: str, metadata: ObjectMeta, controller: str) -> AsyncIterator[None]:
+        self.oracles.begins(process, metadata)
         try:
             await asyncio.sleep(self.takes.get(controller, 0.0))
             yield
         finally:
-            self.oracles.ends(process, name)
+            self.oracles.ends(process, metadata.name)
 
     async def _reference_work(self, process: str, api: Api, children: Informer, thing: Obj) -> None:
         metadata, value = thing["metadata"], str(thing["spec"].get("v", 0))
@@ -295,7 +293,7 @@ class Scene:
 
     async def deliver(self, process: str, request: HttpRequest) -> None:
         """The request reaches the server now, whatever became of its sender."""
-        self.oracles.arriving(self.world.processes[process], request)
+        self.world.arriving(self.world.processes[process], request)
         await InMemoryTransport(self.world.front).request(request)
 
     def lag(self, process: str) -> Callable[[], None]:
@@ -338,7 +336,8 @@ class Scene:
                 await hook(request)
 
         def leaving(request: HttpRequest) -> None:
-            self.oracles.sending(request)
+            for heard in self.world.leaving:
+                heard(process, request)
             if hook := self._leaving.get(process.name):
                 hook(request)
 
@@ -358,6 +357,10 @@ class Scene:
 
     def owner(self, name: str) -> str:
         return self.world.owners()[name]
+
+
+def _metadata(obj: Obj) -> ObjectMeta:
+    return msgspec.convert(obj["metadata"], ObjectMeta, strict=False)
 
 
 class _Silenced(StreamAround):
@@ -394,8 +397,7 @@ class _Ours(Reconciler[Thing]):
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
         scene, metadata, value = self._scene, obj.metadata, str(obj.spec.get("v", 0))
-        of = {"name": metadata.name, "resourceVersion": metadata.resource_version}
-        async with scene._reconciling(self._process, of, self._controller):
+        async with scene.reconciling(self._process, metadata, self._controller):
             if self._controller != "thing":
                 return None
             data = {"v": value, "by": name_of(self._process)}
