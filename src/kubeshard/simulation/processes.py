@@ -30,7 +30,7 @@ from kubeshard.runtime.transport import (
 )
 from kubeshard.testing.virtual_time import VirtualClock, VirtualThread, VirtualThreadRunner
 from kubeshard.testing.virtual_world import VirtualHost
-from kubeshard_apiserver.front.handlers import Front
+from kubeshard_apiserver.front.handlers import Replier
 from kubeshard_apiserver.front.memory import InMemoryTransport
 
 Before = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
@@ -51,7 +51,7 @@ class Network:
     before its reader gets it.
     """
 
-    def __init__(self, process: Process, front: Front, server: str = "http://sim") -> None:
+    def __init__(self, process: Process, front: Replier, server: str = "http://sim") -> None:
         self.server = server
         self._process = process
         self._world = process.world
@@ -196,7 +196,7 @@ class Environment:
     """
 
     def __init__(
-        self, outside: runtime.World, fronts: Mapping[str, Front], latency: tuple[float, float]
+        self, outside: runtime.World, fronts: Mapping[str, Replier], latency: tuple[float, float]
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.outside = outside

@@ -1,0 +1,327 @@
+"""What happens past one machine, with the production classes on virtual time. Run: python benchmarks/scale.py PART
+
+| part | what |
+|---|---|
+| instances | the experiment *scale-out* of docs/evaluation.md with --instances of the example operator, one \
+worker each: what becomes ready per second, and the requests and events of all processes |
+| ring | how evenly hash rings of --shards give out objects, and what it costs to make one |
+| scan | a sharder's full scan of --objects that are where they should be: CPU seconds and memory, really measured. \
+The pages are generated; the time that this takes is subtracted |
+
+The costs of the simulation: --latency of each answer of the API server, and how many it gives per second (--rate); what
+a process does for each request that it sends (--request-cpu) and for each event that it reads (--event-cpu).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import resource
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+from unittest.mock import patch
+from urllib.parse import parse_qs
+
+from kubeshard import Manager, Sharding
+from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.selectors import LabelSelector
+from kubeshard.core.times import micro_time
+from kubeshard.examples.webhosting.api import PROJECT_LABEL, READY, RING
+from kubeshard.examples.webhosting.controller import website_controller
+from kubeshard.examples.webhosting.manifests import NAMESPACE
+from kubeshard.experiment.plan import LoadPlan
+from kubeshard.experiment.scenarios import SCENARIOS, scaled
+from kubeshard.experiment.websites import Websites
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.config import SharderConfig
+from kubeshard.sharder.resource_sync import ResourceSync
+from kubeshard.sharder.scanner import Scanner
+from kubeshard.sharder.schedule import ScanResult, ScanScope
+from kubeshard.sharding.api import RingResource
+from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.keys import main_key
+from kubeshard.sharding.names import RING_LABEL, shard_label
+from kubeshard.simulation.cluster import SimulatedCluster
+from kubeshard.simulation.costs import Charged, Costs, SlowFront
+from kubeshard.simulation.processes import Network, Process
+from kubeshard.testing.virtual_time import run_virtual
+from kubeshard.testing.virtual_world import SeededRng
+from kubeshard_apiserver.controllers.controllers import Controllers
+
+WEBSITES = GroupResource("webhosting.timebertt.dev", "websites")
+PER_INSTANCE = 0.4
+"""The scale of the scenario for each instance: four websites are created per second, as in docs/evaluation.md."""
+RING_READY = 8.0
+
+
+class Load(NamedTuple):
+    """`ready`: when each change became ready, in seconds since the load began."""
+
+    asked: list[float]
+    ready: list[float]
+
+    def rates(self, begin: float, end: float) -> tuple[float, float]:
+        within = [sum(begin <= at < end for at in each) / (end - begin) for each in self]
+        return within[0], within[1]
+
+
+class Fleet:
+    """A sharder and operators of the example program, with one worker each."""
+
+    def __init__(self, world: SimulatedCluster, charged: Charged) -> None:
+        self.world = world
+        self.charged = charged
+
+    def instance(self, name: str) -> Process:
+        process = Process(self.world, name)
+        member = Sharding(
+            RING, name, NAMESPACE, namespace_selector=LabelSelector(match_labels={PROJECT_LABEL: "true"})
+        )
+        controllers = [website_controller(workers=1)]
+        return process.start(
+            Manager(controllers, client=process.client(), sharding=member, status_pages=None)
+        )
+
+    def owners(self) -> Counter[str]:
+        return Counter(self.world.owners(WEBSITES.group, WEBSITES.resource, namespace="").values())
+
+
+@asynccontextmanager
+async def fleet(costs: Costs, instances: int, websites: Websites, plan: LoadPlan) -> AsyncIterator[Fleet]:
+    async with (
+        SimulatedCluster(latency=(0.0, 0.0), ring=RING) as world,
+        Controllers(world.server, caller=world.caller),
+    ):
+        world.fronts = {"sim": SlowFront(world.front, costs)}
+        charged = Charged(world, costs)
+        async with world.admin() as client:
+            for manifest in (*websites.installation(ring=True), *websites.foundation(plan)):
+                await client.apply(manifest)
+        of = Fleet(world, charged)
+        world.sharder("x0")
+        for number in range(instances):
+            of.instance(f"s{number}")
+        await asyncio.sleep(RING_READY)
+        yield of
+
+
+async def loaded(of: Fleet, websites: Websites, plan: LoadPlan) -> Load:
+    """Sends the requests of the plan when they are due."""
+    began, load, store = of.world.loop.time(), Load([], []), of.world.server.store
+
+    def stored(resource: GroupResource) -> None:
+        if resource != WEBSITES:
+            return
+        event = store.history(resource).after(store.revision - 1)[-1].event
+        if event.new is not None and _ready(event.new) and not (event.old and _ready(event.old)):
+            load.ready.append(of.world.loop.time() - began)
+
+    store.subscribe(stored)
+    async with of.world.admin() as client:
+        for due in plan:
+            await asyncio.sleep(max(0.0, began + due.after - of.world.loop.time()))
+            load.asked.append(due.after)
+            await websites.send(client, due)
+    return load
+
+
+def _ready(website: dict[str, object]) -> bool:
+    status, meta = website.get("status") or {}, website["metadata"]
+    return status.get("phase") == READY and status.get("observedGeneration") == meta["generation"]  # type: ignore
+
+
+def instances(costs: Costs, count: int, seconds: float) -> None:
+    """Prints one row of the table of scale-out."""
+
+    async def scene() -> None:
+        scenario = scaled(SCENARIOS["scale-out"], PER_INSTANCE * count, seconds)
+        websites = Websites("scale", "scale-out")
+        plan = LoadPlan(scenario, SeededRng(1))
+        async with fleet(costs, count, websites, plan) as of:
+            before, events = of.charged.requests.total(), of.charged.events.total()
+            load = await loaded(of, websites, plan)
+            asked, ready = load.rates(seconds * 0.75, seconds)
+            requests = (of.charged.requests.total() - before) / seconds
+            events = (of.charged.events.total() - events) / seconds
+            busiest = max(of.charged.busy.values(), default=0.0) / seconds
+            print(
+                f"| {count} | {asked:.1f}/s | {ready:.1f}/s | {requests:.0f}/s | {events:.0f}/s "
+                f"| {busiest:.0%} | {time.process_time():.0f} s |",
+                flush=True,
+            )
+
+    run_virtual(scene(), limit=86_400)
+
+
+class Pages:
+    """Answers the sharder's lists of Things with as many objects as wanted, as metadata, all on the right shard. They
+    are generated page by page; `generating` is how many CPU seconds that took.
+    """
+
+    def __init__(self, objects: int, shards: list[str], label: str) -> None:
+        self._objects = objects
+        self._ring = HashRing(shards)
+        self._label = label
+        self.began = math.inf
+        """The process's CPU time when the first page was asked for."""
+        self.generating = 0.0
+        self.served = 0
+        self.moved = 0
+        """How many patches there were: none, because nothing has to move."""
+
+    def serve(self, _: Process, network: Network) -> None:
+        async def before(request: HttpRequest) -> HttpResponse | None:
+            self.moved += request.method == "PATCH" and "/things/" in request.target
+            path, _, query = request.target.partition("?")
+            asked = {name: values[0] for name, values in parse_qs(query).items()}
+            if request.method != "GET" or not path.endswith("/things") or "watch" in asked:
+                return None
+            began = time.process_time()
+            self.began = min(self.began, began)
+            misplaced = "labelSelector" in asked
+            first = int(asked.get("continue", 0))
+            last = first if misplaced else min(first + int(asked["limit"]), self._objects)
+            meta = {
+                "resourceVersion": "1000",
+                "continue": str(last) if last < self._objects and not misplaced else "",
+            }
+            self.served += last - first
+            items = b",".join(self._item(number) for number in range(first, last))
+            head = json.dumps(
+                {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
+            )
+            body = head[:-1].encode() + b',"items":[' + items + b"]}"
+            self.generating += time.process_time() - began
+            return HttpResponse(200, {"content-type": "application/json"}, body)
+
+        network.before = before
+
+    def _item(self, number: int) -> bytes:
+        name = f"thing-{number:07}"
+        shard = self._ring.owner(main_key("sim.example/v1", "Thing", ObjectMeta(name=name, namespace="team")))
+        return (_ITEM % (name, number, number, self._label, shard, self._label)).encode()
+
+
+_ITEM = (
+    '{"metadata":{"name":"%s","namespace":"team","uid":"00000000-0000-4000-8000-%012d","resourceVersion":"%d",'
+    '"generation":1,"creationTimestamp":"2026-01-01T00:00:00Z","labels":{"app":"thing","%s":"%s"},'
+    '"managedFields":[{"manager":"sharder","operation":"Update","apiVersion":"sim.example/v1",'
+    '"time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:%s":{}}}}}]}}'
+)
+
+
+def scan(objects: int, shards: int) -> None:
+    """Prints one row of the table of scans."""
+    done = asyncio.Event()
+    scanning = Scanner.scan
+
+    async def timed(self: Scanner, sync: ResourceSync, scope: ScanScope) -> ScanResult:
+        result = await scanning(self, sync, scope)
+        if scope is ScanScope.ALL:
+            done.set()
+        return result
+
+    async def scene() -> None:
+        names = [f"shard-{number:04}" for number in range(shards)]
+        async with SimulatedCluster(latency=(0.0, 0.0)) as world:
+            pages = Pages(objects, names, shard_label(world.ring))
+            world.connected = pages.serve
+            await world.install()
+            await world.make_ring(resources=[RingResource(group="sim.example", resource="things")])
+            async with world.admin() as client:
+                for name in names:
+                    await client.create(_lease(name, world))
+            idle = _memory()
+            world.sharder("x0", SharderConfig())
+            await done.wait()
+            seconds, grown = time.process_time() - pages.began - pages.generating, _memory() - idle
+            print(
+                f"| {objects} | {pages.served} | {shards} | {seconds:.2f} s | {seconds / pages.served * 1e6:.1f} us "
+                f"| {grown:.0f} MiB | {pages.moved} |",
+                flush=True,
+            )
+
+    with patch.object(Scanner, "scan", timed):
+        run_virtual(scene(), limit=86_400)
+
+
+SETS = 20
+"""Sets of names of which the mean is taken."""
+
+
+def ring(shards: int) -> None:
+    """Prints one row of the table of rings. Shares are exact: lengths of arcs."""
+    rng, largest, seconds = SeededRng(1), 0.0, 0.0
+    for _ in range(SETS):
+        names = [f"operator-{rng.token()[:8]}" for _ in range(shards)]
+        began = time.process_time()
+        made = HashRing(names)
+        seconds += time.process_time() - began
+        shares: Counter[str] = Counter()
+        tokens = made.tokens()
+        before = tokens[-1][0] - 2**64
+        for token, owner in tokens:
+            shares[owner] += token - before
+            before = token
+        largest += max(shares.values()) / 2**64 / SETS
+    print(f"| {shards} | {largest:.2%} | {1 / largest:.1f} | {seconds / SETS * 1000:.1f} ms |", flush=True)
+
+
+def _lease(name: str, world: SimulatedCluster) -> Lease:
+    now = micro_time(world.clock.wall())
+    spec = LeaseSpec(holder_identity=name, lease_duration_seconds=60, renew_time=now, acquire_time=now)
+    return Lease(metadata=ObjectMeta(name=name, namespace="ops", labels={RING_LABEL: world.ring}), spec=spec)
+
+
+def _memory() -> float:
+    """The most that this process has had so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("part", choices=("instances", "ring", "scan"))
+    parser.add_argument("--instances", type=int, nargs="+", default=[1, 3, 5])
+    parser.add_argument("--objects", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--shards", type=int, nargs="+", default=[10])
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--latency", type=float, default=0.01)
+    parser.add_argument("--rate", type=float, default=float("inf"))
+    parser.add_argument("--watch-delay", type=float, default=0.0)
+    parser.add_argument("--request-cpu", type=float, default=0.0)
+    parser.add_argument("--event-cpu", type=float, default=0.0)
+    given = parser.parse_args()
+    costs = Costs(
+        latency=given.latency,
+        rate=given.rate,
+        watch_delay=given.watch_delay,
+        request_cpu=given.request_cpu,
+        event_cpu=given.event_cpu,
+    )
+    if given.part == "scan":
+        print(
+            "| objects | read | shards | CPU | for each read | memory | patches |\n|---|---|---|---|---|---|---|"
+        )
+        for objects in given.objects:
+            scan(objects, given.shards[0])
+        return
+    if given.part == "ring":
+        print("| shards | largest share | shards that work fully | making it |\n|---|---|---|---|")
+        for shards in given.shards:
+            ring(shards)
+        return
+    print("| instances | asked for | became ready | requests | events | busiest | CPU of this program |")
+    print("|---|---|---|---|---|---|---|")
+    for count in given.instances:
+        instances(costs, count, given.seconds)
+
+
+if __name__ == "__main__":
+    main()
