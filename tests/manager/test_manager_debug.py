@@ -79,7 +79,15 @@ async def test_before_there_is_anything_the_picture_is_empty() -> None:
 
 
 def empty() -> Picture:
-    return Picture(loop_late=0.0, loop_latest=0.25, controllers=[], clusters=[], informers=[], tasks=[])
+    return Picture(
+        loop_late=0.0,
+        loop_latest=0.25,
+        controllers=[],
+        clusters=[],
+        informers=[],
+        unfenced_writes={},
+        tasks=[],
+    )
 
 
 LOOPBACK = ["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"]

@@ -12,6 +12,7 @@ from kubeshard.controller import Context, Result
 from kubeshard.core import Conflict, NotOurs, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.leases.renewer import LONGEST_SLEEP
+from kubeshard.manager.debug_page import as_text
 from kubeshard.manager.metrics import MAX_TASKS, OTHER_TASKS, Metrics
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.names import drain_label, shard_label
@@ -144,6 +145,11 @@ async def test_writes_that_are_refused_or_unfenced_are_counted() -> None:
         await asyncio.sleep(5)
         assert value(shard, "refused_writes_total", by="shard") >= 1
         assert value(shard, "unfenced_writes_total") >= 1
+        assert shard.manager is not None
+        assert shard.manager.picture().unfenced_writes == {
+            str(Thing.KIND): value(shard, "unfenced_writes_total")
+        }
+        assert f"  {Thing.KIND}" in as_text(shard.manager.picture())
 
 
 def test_tasks_that_block_the_loop_are_counted_by_name_and_the_names_are_bounded() -> None:

@@ -6,7 +6,9 @@ change it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -35,7 +37,8 @@ REQUEST_TIMEOUT = 10.0
 class _Counts:
     """Counts of writes. As a context manager, it counts a NotOurs that leaves the block."""
 
-    unfenced: int = 0
+    unfenced: Counter[str] = field(default_factory=Counter)
+    """By kind."""
     refused: int = 0
     refused_by_server: int = 0
 
@@ -162,7 +165,12 @@ class View:
     @property
     def unfenced_writes(self) -> int:
         """The number of writes of fenced views with `unfenced=True`."""
-        return self._counts.unfenced
+        return self._counts.unfenced.total()
+
+    @property
+    def unfenced_kinds(self) -> Mapping[str, int]:
+        """The same, by kind."""
+        return dict(self._counts.unfenced)
 
     @property
     def refused_writes(self) -> tuple[int, int]:

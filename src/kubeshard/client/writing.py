@@ -304,7 +304,7 @@ class Writes(View):
         if self._fence is None:
             return None
         if unfenced:
-            self._counts.unfenced += 1
+            self._counts.unfenced[str(kind)] += 1
             return None
         self._fence.check()
         return self._fence if self._fence.covers(kind) else None

@@ -8,6 +8,7 @@ waiting for.
 | queues | ready and delayed keys; those that have waited longest, and why they were added |
 | clusters | if there are several: those other than the home cluster, and whether they respond |
 | informers | objects, their size as JSON (estimated from a sample), time since the last event, errors |
+| unfenced writes | of a shard, by kind: with `unfenced=True`, which the API server did not compare with the owner |
 | tasks | the tasks of the event loop, similar ones counted, and where they wait |
 
 Guaranteed: taking a snapshot does not wait, sends no requests and changes nothing; lists are truncated. It names
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -29,6 +30,7 @@ import msgspec
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.store import Store
+from kubeshard.client.client import Client
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.core.encoding import encode
 from kubeshard.core.objects import Key
@@ -113,11 +115,13 @@ class Picture(msgspec.Struct):
     controllers: Sequence[ControllerView]
     clusters: Sequence[ClusterView]
     informers: Sequence[InformerView]
+    unfenced_writes: Mapping[str, int]
+    """Their number by kind, since the process began."""
     tasks: Sequence[TaskView]
 
 
 class Debug:
-    """Takes snapshots of a process. `caches`, `runners` and `clusters` return the current ones."""
+    """Takes snapshots of a process. `caches`, `runners`, `clusters` and `clients` return the current ones."""
 
     def __init__(
         self,
@@ -126,12 +130,14 @@ class Debug:
         caches: Callable[[], Iterable[Cache]],
         runners: Callable[[], Iterable[ControllerRunner]],
         clusters: Callable[[], Sequence[ClusterView]],
+        clients: Callable[[], Iterable[Client]],
     ) -> None:
         self._clock = clock
         self._process_health = process_health
         self._caches = caches
         self._runners = runners
         self._clusters = clusters
+        self._clients = clients
 
     def picture(self) -> Picture:
         now = self._clock.monotonic()
@@ -141,8 +147,15 @@ class Debug:
             controllers=[_controller(runner) for runner in self._runners()],
             clusters=self._clusters(),
             informers=[_informer(each, now) for cache in self._caches() for each in cache.informers],
+            unfenced_writes=self._unfenced_writes(),
             tasks=_tasks(),
         )
+
+    def _unfenced_writes(self) -> Mapping[str, int]:
+        found = Counter[str]()
+        for client in self._clients():
+            found.update(client.unfenced_kinds)
+        return dict(found.most_common(SHOWN))
 
 
 def _controller(runner: ControllerRunner) -> ControllerView:

@@ -88,6 +88,10 @@ def _lines(picture: Picture) -> Iterator[str]:
             for each in picture.informers
         ],
     )
+    if picture.unfenced_writes:
+        yield ""
+        yield "writes without proof of ownership (unfenced=True)"
+        yield from _table(("COUNT", "KIND"), [(str(n), kind) for kind, n in picture.unfenced_writes.items()])
     yield ""
     yield "tasks"
     yield from _table(

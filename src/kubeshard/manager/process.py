@@ -114,7 +114,15 @@ class Process:
         kinds = KindMetrics(lambda: [self._kinds, *others.kinds()])
         for collector in (CacheMetrics(self._caches, clock), kinds, others):
             self.metrics.registry.register(collector)
-        self.debug = Debug(clock, self.health, self._caches, lambda: self.controllers.runners, others.views)
+        self._client: Client | None = None
+        self.debug = Debug(
+            clock,
+            self.health,
+            self._caches,
+            lambda: self.controllers.runners,
+            others.views,
+            lambda: [*([self._client] if self._client else []), *others.clients.values()],
+        )
         election: dict[str, Check] = {"leader-election": self._hung} if self._election or sharding else {}
         self.pages = StatusPagesServer(
             declared.status_pages or NO_PAGES,
@@ -155,7 +163,7 @@ class Process:
     async def _run(self) -> None:
         async with AsyncExitStack() as stack:
             declared = self._declared
-            client = await self._connect(stack)
+            self._client = client = await self._connect(stack)
             self._events = events = EventRecorder(
                 client.sparing(), "manager", declared.world.host.name(), clock=declared.world.clock
             )
