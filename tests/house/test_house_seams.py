@@ -50,7 +50,8 @@ REAL = {
     for name in (
         "clock.SystemClock", "rng.SystemRng", "http.HttpTransport", "thread.LoopThread", "threads.Threads",
         "watchdog.ExitWatchdog", "watchdog.KernelWatchdog", "watchdog.default_watchdog", "environ.hostname",
-        "environ.pod_namespace", "pod.boot_id", "pod.this_pod", "world.REAL_WORLD", "world.SystemHost",
+        "environ.pod_namespace", "pod.boot_id", "pod.this_pod", "processes.this_process", "processes.has_ended",
+        "world.REAL_WORLD", "world.SystemHost",
     )
 }  # fmt: skip
 """The parts of a World on a real machine."""

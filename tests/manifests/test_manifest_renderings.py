@@ -25,7 +25,7 @@ DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
 ELSEWHERE: Values = {"namespace": "elsewhere", "certManager": {"enabled": True}}
 
-INSIDE_OUT = ("network-policy", "service-monitor", "cert-manager")
+INSIDE_OUT = ("network-policy", "service-monitor", "cert-manager", "pod-reports")
 """Components that add objects."""
 
 
@@ -99,6 +99,7 @@ def test_kustomize_makes_the_objects_that_are_printed(values: Values, programs: 
                 "networkPolicy": {"enabled": True},
                 "serviceMonitor": {"enabled": True},
                 "certManager": {"enabled": True},
+                "podReports": {"enabled": True},
             },
         ),
         (("service-monitor",), {"serviceMonitor": {"enabled": True}}),

@@ -13,6 +13,7 @@ SETS: dict[str, Values] = {
     "switches": {
         "networkPolicy": {"enabled": True},
         "serviceMonitor": {"enabled": True},
+        "podReports": {"enabled": True},
         "policies": {"enabled": False},
         "createNamespace": False,
     },
@@ -26,6 +27,7 @@ SETS: dict[str, Values] = {
             ],
         },
         "serviceMonitor": {"enabled": True},
+        "podReports": {"enabled": True},
     },
     "sized": {
         "image": "registry.example.com/kubeshard@sha256:" + "a" * 64,

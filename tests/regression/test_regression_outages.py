@@ -10,8 +10,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from kubeshard.core.times import parse_time
 from kubeshard.manager.config_file import Duration
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.shard.shard_lease import Takeover
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
 from kubeshard.sharding.circuit_breaker import EVERY, PARTS
 from kubeshard.sharding.names import MASS_FAILURE_GRACE
@@ -29,10 +31,13 @@ DETECTED = 30.0
 
 
 class Ring:
-    """A ring at work. Processes that end are restarted a second later, under their names, except for `gone`."""
+    """A ring at work. Processes that end are restarted a second later, under their names, except for `gone`. `machine`:
+    where all shards run, if that is one machine.
+    """
 
-    def __init__(self, world: SimulatedCluster) -> None:
+    def __init__(self, world: SimulatedCluster, machine: str = "") -> None:
         self.world = world
+        self.machine = machine
         self.gone: set[str] = set()
         self.down = False
         self.moves: list[tuple[float, str]] = []
@@ -45,7 +50,7 @@ class Ring:
         if name.startswith("x"):
             self.world.sharder(process, config)
         else:
-            self.world.shard(name, Touch(), process=process)
+            self.world.shard(name, Touch(), process=process, machine=self.machine)
 
     def living(self) -> set[str]:
         return {name_of(process.name) for process in self.world.processes.values() if not process.dead}
@@ -67,8 +72,10 @@ class Ring:
         return {
             key.name
             for key, lease in self.world.objects("coordination.k8s.io", "leases").items()
-            if key.name in SHARDS and lease["spec"]["holderIdentity"] == key.name
-        } & self.living()
+            if key.name in SHARDS
+            and lease["spec"]["holderIdentity"] == key.name
+            and self.world.clock.wall() - (parse_time(lease["spec"]["renewTime"]) or 0.0) < 4.0
+        }
 
     async def outage(self, seconds: float) -> None:
         """Nobody reaches the API server."""
@@ -92,9 +99,9 @@ class Ring:
 
 
 @asynccontextmanager
-async def at_work(config: SharderConfig | None = None) -> AsyncIterator[Ring]:
+async def at_work(config: SharderConfig | None = None, machine: str = "") -> AsyncIterator[Ring]:
     async with SimulatedCluster(seed=1, latency=(0.002, 0.02)) as world:
-        ring = Ring(world)
+        ring = Ring(world, machine)
         world.connected = lambda _, network: setattr(network, "down", ring.down)
         await world.install()
         await world.make_ring()
@@ -113,18 +120,52 @@ async def at_work(config: SharderConfig | None = None) -> AsyncIterator[Ring]:
             respawning.cancel()
 
 
-@pytest.mark.parametrize("seconds", [20.0, 60.0, 300.0])
-def test_after_an_outage_every_shard_has_its_objects_again_and_none_has_moved(seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("machine", "seconds", "within"),
+    [
+        ("", 20.0, DETECTED + 10),
+        ("", 60.0, DETECTED + 10),
+        ("", 300.0, DETECTED + 10),
+        ("m", 20.0, 15.0),
+        ("m", 60.0, 10.0),
+        ("m", 300.0, 10.0),
+    ],
+)
+def test_after_an_outage_every_shard_has_its_objects_again_and_none_has_moved(
+    machine: str, seconds: float, within: float
+) -> None:
+    """Where a process can see that its predecessor has ended, it only waits until nothing that this one sent can take
+    effect; otherwise until it must have ended.
+    """
+
     @virtual_time
     async def scene() -> None:
-        async with at_work() as ring:
+        async with at_work(machine=machine) as ring:
             before = ring.world.owners()
             await ring.outage(seconds)
-            await ring.world.until(lambda: ring.holders() == set(SHARDS), within=DETECTED + 10)
-            await asyncio.sleep(120)
+            await ring.world.until(lambda: ring.holders() == set(SHARDS), within=within)
+            await asyncio.sleep(90)
             assert ring.moves == []
             assert ring.world.owners() == before
             assert set(ring.conditions()) == {"Ready"}
+
+    scene()
+
+
+@pytest.mark.parametrize(("takeover", "within"), [(Takeover.WITH_PROOF, 5.0), (Takeover.AFTER_RECORD, 36.0)])
+def test_a_shard_that_is_restarted_after_its_lease_was_taken_over_is_back_at_once(
+    takeover: Takeover, within: float
+) -> None:
+    @virtual_time
+    async def scene() -> None:
+        async with at_work() as ring:
+            world = ring.world
+            ring.kill("s0")
+            await world.until(lambda: world.all_owned(*SHARDS[1:]), within=DETECTED + 5)
+            world.shard("s0", Touch(), process="s0 again", sharding={"takeover": takeover})
+            returned = await world.until(lambda: "s0" in ring.holders(), within=within)
+            assert (returned > 5.0) is (takeover is Takeover.AFTER_RECORD)
+            await world.until(lambda: world.all_owned(*SHARDS), within=30)
 
     scene()
 
@@ -181,7 +222,8 @@ async def test_shards_that_really_die_together_are_given_up_within_the_stated_bo
         assert ring.moves == []
         bound = DETECTED + MASS_FAILURE_GRACE + (PARTS - 1) * EVERY + 10
         await ring.world.until(lambda: ring.world.all_owned("s4"), within=bound - (DETECTED + 20))
-        assert ring.moves[0][0] - died > DETECTED + MASS_FAILURE_GRACE
+        renewed_before = 3.0
+        assert ring.moves[0][0] - died > DETECTED + MASS_FAILURE_GRACE - renewed_before
         moved_at = {round(at - died) for at, _ in ring.moves}
         assert max(moved_at) - min(moved_at) >= 2 * EVERY, "they move in batches"
         await asyncio.sleep(60)

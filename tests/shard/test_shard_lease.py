@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, ShardClaim, Takeov
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.names import (
     INCARNATION_ANNOTATION,
+    PROOFS_ANNOTATION,
     RING_LABEL,
     SHARDER_IDENTITY,
     STATE_LABEL,
@@ -69,8 +71,8 @@ def lease(
 class Shard:
     """A lease state machine with a shard's claim."""
 
-    def __init__(self, takeover: Takeover = Takeover.AT_ONCE) -> None:
-        self.claim = ShardClaim(ME, LeaseTiming(), takeover)
+    def __init__(self, takeover: Takeover = Takeover.AT_ONCE, **host: Callable[..., Any]) -> None:
+        self.claim = ShardClaim(ME, LeaseTiming(), takeover, **host)
         self.machine = LeaseStateMachine(self.claim, lambda low, high: (low + high) / 2)
 
     def write(self, now: float, record: Callable[[float], Lease | None]) -> tuple[float, Create | Replace]:
@@ -125,6 +127,7 @@ ACQUIRE_TABLE = [
     ("", "", Takeover.AFTER_RECORD, 0, False, 4),
     (SHARDER_IDENTITY, RIVAL, Takeover.AT_ONCE, 0, False, 4),
     (SHARDER_IDENTITY, RIVAL, Takeover.AFTER_RECORD, 15, False, 4),
+    (SHARDER_IDENTITY, RIVAL, Takeover.WITH_PROOF, 15, False, 4),
     (ME.name, "", Takeover.AT_ONCE, 0, True, 3),
     (ME.name, "", Takeover.AFTER_RECORD, 0, True, 3),
     (ME.name, MINE, Takeover.AT_ONCE, 0, True, 3),
@@ -296,3 +299,63 @@ def test_only_a_container_of_the_same_pod_is_known_to_have_ended() -> None:
     assert me.outlived("pod-1/boot/w")
     assert not me.outlived("pod-2/boot/w")
     assert not Incarnation("", "boot", "x").outlived("/boot/w")
+
+
+@pytest.mark.parametrize(
+    ("me", "other", "process"),
+    [
+        (Incarnation("", "boot", "x", "1-2-3-4"), "/boot/w/1-2-7-9", "1-2-7-9"),
+        (Incarnation("pod-1", "boot", "x"), "pod-2/boot/w/1-2-7-9", "1-2-7-9"),
+        (Incarnation("", "boot", "x", "1-2-3-4"), "/boot before/w/1-2-7-9", ""),
+        (Incarnation("", "", "x", "1-2-3-4"), "//w/1-2-7-9", ""),
+        (Incarnation("", "boot", "x", "1-2-3-4"), "/boot/w", ""),
+        (Incarnation("", "boot", "x", "1-2-3-4"), "", ""),
+    ],
+)
+def test_only_processes_of_the_same_machine_and_boot_can_be_looked_up(
+    me: Incarnation, other: str, process: str
+) -> None:
+    assert me.neighbour(other) == process
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "armed", "age", "wait"),
+    [
+        ("pod-2/boot/y/gone", "10", 1000.0, 0.0),
+        ("pod-2/boot/y/gone", "10", 29.0, 9.0),
+        ("pod-2/boot/y/gone", "", 1000.0, 9.0),
+        ("pod-2/boot/y/alive", "10", 1000.0, 30.0),
+        ("pod-2/another boot/y/gone", "10", 1000.0, 30.0),
+        ("pod-2/boot/y", "10", 1000.0, 30.0),
+    ],
+)
+def test_a_predecessor_that_has_ended_is_waited_for_until_nothing_it_sent_can_land(
+    incarnation: str, armed: str, age: float, wait: float
+) -> None:
+    shard = Shard(ended=lambda process: process == "gone", wall=lambda: WALL - 1000 + age)
+    waited, action = shard.write(0.0, lambda _: lease(incarnation=incarnation, armed=armed))
+    assert waited == wait
+    assert action.lease.metadata.annotation(INCARNATION_ANNOTATION) == MINE
+
+
+@pytest.mark.parametrize(
+    ("takeover", "proofs", "wait"),
+    [
+        (Takeover.WITH_PROOF, "3", 0.0),
+        (Takeover.WITH_PROOF, "2", 15.0),
+        (Takeover.WITH_PROOF, "", 15.0),
+        (Takeover.AFTER_RECORD, "3", 15.0),
+    ],
+)
+def test_a_lease_that_was_taken_with_proofs_is_taken_back_at_once_and_another_is_not(
+    takeover: Takeover, proofs: str, wait: float
+) -> None:
+    """A Go sharder that took it since has left the annotation, and changed the number of transitions."""
+    taken = lease(SHARDER_IDENTITY, RIVAL)
+    annotations = {**(taken.metadata.annotations or {}), PROOFS_ANNOTATION: proofs}
+    taken = replace(taken, metadata=replace(taken.metadata, annotations=annotations))
+    shard = Shard(takeover)
+    waited, action = shard.write(0.0, lambda _: taken)
+    assert waited == wait
+    assert PROOFS_ANNOTATION not in (action.lease.metadata.annotations or {})
+    assert shard.claim.returning

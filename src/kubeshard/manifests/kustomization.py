@@ -30,6 +30,7 @@ SERVICE_MONITOR = "serviceMonitor.enabled=true"
 
 COMPONENTS: Mapping[str, str] = {
     "network-policy": "networkPolicy.enabled=true",
+    "pod-reports": "podReports.enabled=true",
     "service-monitor": SERVICE_MONITOR,
     "cert-manager": "certManager.enabled=true",
     "prometheus-rule": "prometheusRule.enabled=true",

@@ -17,6 +17,7 @@ fails.
 | events | create, patch | reporting what happened |
 | tokenreviews, subjectaccessreviews | create | checking who may read metrics |
 | secrets, in its namespace | create, and get, update of one | the certificate, if cert-manager does not provide it |
+| pods, only with `podReports.enabled` | get | giving up a shard as soon as its containers have ended |
 | a ring's resources | list, watch | finding objects |
 | a ring's resources | get, patch | reading and assigning them |
 
@@ -32,6 +33,7 @@ from collections.abc import Iterator
 from kubeshard.core.builtin import Lease, Namespace, Secret
 from kubeshard.core.grants import Grant
 from kubeshard.manager.roles import EVENTS
+from kubeshard.sharder.pod_reports import Pod
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import FEW_NAMESPACES, RingResources, named_namespaces
@@ -52,6 +54,11 @@ def certificate_grants(namespace: str) -> Iterator[Grant]:
     """The rights to manage a certificate of the sharder's own."""
     yield Grant.on(Secret, "create", namespace=namespace)
     yield Grant.on(Secret, "get", "update", namespace=namespace, name=SECRET_NAME)
+
+
+def pod_grants() -> Iterator[Grant]:
+    """The optional right to see that the containers of a shard have ended."""
+    yield Grant.on(Pod, "get")
 
 
 def ring_grants(ring: ControllerRing) -> Iterator[Grant]:

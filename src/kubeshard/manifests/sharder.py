@@ -19,7 +19,7 @@ from kubeshard.manager.roles import metrics_grants, roles
 from kubeshard.manifests.network import metrics_reader, network_policy, service_monitor, verified
 from kubeshard.manifests.pods import container, pod_spec, system_namespace
 from kubeshard.manifests.policies import lease_policy, webhook_policy
-from kubeshard.manifests.rights import certificate_grants, sharder_grants
+from kubeshard.manifests.rights import certificate_grants, pod_grants, sharder_grants
 from kubeshard.manifests.template import Chosen, Each, File, Made, Values, When, resolved
 from kubeshard.manifests.values import LABELS, SharderValues, plain
 from kubeshard.monitoring.alerting import rules
@@ -81,6 +81,7 @@ def _parts() -> tuple[Part, ...]:
         Part(
             "certificate-rights", tuple(_roles("certificate", certificate_grants(_HERE))), CERT_MANAGER, False
         ),
+        Part("pod-reports", tuple(_roles("sharding:sharder-pods", pod_grants())), "podReports.enabled"),
         Part("sharder", (_config_map(), _service(), _deployment(), _budget())),
         Part("policies", tuple(_policies()), "policies.enabled"),
         Part("cert-manager", (_issuer(), _certificate()), CERT_MANAGER),

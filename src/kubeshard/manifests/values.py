@@ -168,6 +168,13 @@ class SharderValues(Values):
             "allows rings over pods."
         ),
     ] = field(default_factory=Policies)
+    pod_reports: Annotated[
+        Off,
+        Meta(
+            description="The right to get pods: a shard whose containers have ended is given up at once, instead of "
+            "after 30 s."
+        ),
+    ] = field(default_factory=Off)
     network_policy: NetworkPolicySwitch = field(default_factory=NetworkPolicy)
     service_monitor: Annotated[
         ServiceMonitor,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from kubeshard.runtime import environ, pod
+from kubeshard.runtime import environ, pod, processes
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.rng import Rng, SystemRng
@@ -53,6 +53,14 @@ class Host(Protocol):
         """Changes when the machine boots; "" if unknown."""
         ...
 
+    def process(self) -> str:
+        """The name of this process among all of its machine since that booted; "" if unknown."""
+        ...
+
+    def has_ended(self, process: str) -> bool:
+        """Whether another process of this machine, of that name, has provably ended."""
+        ...
+
 
 class SystemHost:
     def name(self) -> str:
@@ -66,6 +74,12 @@ class SystemHost:
 
     def boot_id(self) -> str:
         return pod.boot_id()
+
+    def process(self) -> str:
+        return processes.this_process()
+
+    def has_ended(self, process: str) -> bool:
+        return processes.has_ended(process)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

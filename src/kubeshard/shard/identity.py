@@ -11,6 +11,7 @@ work. So a shard records its process in the Lease, as an annotation that Go shar
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from kubeshard.core.errors import ConfigurationError
@@ -21,16 +22,22 @@ from kubeshard.sharding.names import MAX_RING_NAME, drain_label, shard_label
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """`<pod uid>/<boot id>/<random>`; the first two are empty if unknown. No part contains a
-    slash.
+    """`<pod uid>/<boot id>/<random>/<process>/<began>`: all but the third are empty if unknown, and slashes at the end
+    are left out then. No part contains a slash.
     """
 
     pod_uid: str
     boot_id: str
     token: str
+    process: str = ""
+    began: int = 0
+    """When the process began or later: seconds since the epoch, by its own clock. The sharder compares it with what the
+    kubelet says about the containers of the pod.
+    """
 
     def __str__(self) -> str:
-        return f"{self.pod_uid}/{self.boot_id}/{self.token}"
+        of_host = f"{self.process}/{self.began or ''}".rstrip("/")
+        return f"{self.pod_uid}/{self.boot_id}/{self.token}" + (f"/{of_host}" if of_host else "")
 
     def outlived(self, other: str) -> bool:
         """Whether the process that wrote `other` must be gone, because this one runs.
@@ -39,6 +46,11 @@ class Incarnation:
         (one shard per pod is assumed). The same machine is not a proof.
         """
         return bool(self.pod_uid) and other.split("/")[0] == self.pod_uid
+
+    def neighbour(self, other: str) -> str:
+        """The process that wrote `other`, if it is one of this machine since that booted; "" if not, or if unknown."""
+        _, boot, _, process = (*other.split("/"), "", "", "", "")[:4]
+        return process if self.boot_id and boot == self.boot_id else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +109,10 @@ def identify(
         )
     if not is_dns_label(namespace):
         raise ConfigurationError(f"invalid shard lease namespace {namespace!r}")
-    incarnation = Incarnation(pod.uid if pod else "", host.boot_id(), world.rng.token())
+    began = math.ceil(world.clock.wall()) if pod else 0
+    incarnation = Incarnation(
+        pod.uid if pod else "", host.boot_id(), world.rng.token(), host.process(), began
+    )
     return ShardIdentity(ring, name, namespace, incarnation)
 
 

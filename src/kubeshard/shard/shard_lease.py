@@ -4,8 +4,10 @@
 |---|---|---|
 | nobody | | none |
 | this shard's name | none, this process's, or that of a process that must be gone | none |
+| this shard's name | that of a process of this machine that has ended | until nothing that it sent can take effect |
 | this shard's name | another process's | twice the record's duration |
-| a sharder | | the record's duration; none with `Takeover.AT_ONCE` |
+| kubeshard's sharder | | none; the record's duration with `Takeover.AFTER_RECORD` |
+| another sharder | | the record's duration; none with `Takeover.AT_ONCE` |
 | anybody else | | infinite: a mistake in the set-up |
 
 The main loop holds it for the time of an `async with` block:
@@ -44,6 +46,7 @@ from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.core.times import parse_time
 from kubeshard.leases.claim import Claim, Patience
 from kubeshard.leases.held_lease import HeldLease
 from kubeshard.leases.renewer import LeaseMetrics, LeaseRenewer, NoLeaseMetrics
@@ -52,7 +55,13 @@ from kubeshard.runtime.watchdog import NoSignals, ended_by_watchdog
 from kubeshard.runtime.world import World
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
-from kubeshard.sharding.names import INCARNATION_ANNOTATION, RING_LABEL, SHARDER_IDENTITY, WATCHDOG_ANNOTATION
+from kubeshard.sharding.names import (
+    INCARNATION_ANNOTATION,
+    PROOFS_ANNOTATION,
+    RING_LABEL,
+    SHARDER_IDENTITY,
+    WATCHDOG_ANNOTATION,
+)
 
 RETURNING_ANNOTATION = "alpha.sharding.timebertt.dev/returning"
 """On a Lease that was acquired after the name had been given up, until its holder has reclaimed the objects with that
@@ -63,19 +72,32 @@ name (`reclaim`): if the process ends before that, its successor must do it.
 class Takeover(Enum):
     """When a Lease that a sharder took from a shard of this name may be taken back."""
 
+    WITH_PROOF = "with-proof"
+    """At once if kubeshard's sharder took it, which takes no object without a proof that the shard is still dead; as
+    `AFTER_RECORD` otherwise. While a ring passes from kubeshard's sharder to the Go sharder, use that.
+    """
     AFTER_RECORD = "after-record"
     """After the record's duration since it was first seen here: meanwhile others get the objects."""
     AT_ONCE = "at-once"
-    """For use with kubeshard's sharder only, if getting the shard back is more important than serving its objects at
-    once. During a pass that has already started, the Go sharder continues to take objects from a shard that is back.
+    """Whoever took it. During a pass that has already started, the Go sharder continues to take objects from a shard
+    that is back.
     """
 
 
 class ShardClaim(Claim):
-    """The claim of one process of one shard. `armed`: whether a watchdog ends the process at its deadline."""
+    """The claim of one process of one shard. `armed`: whether a watchdog ends the process at its deadline. `ended`
+    returns whether a process of this machine has, and `wall` the time since the epoch.
+    """
 
     def __init__(
-        self, shard: ShardIdentity, timing: LeaseTiming, takeover: Takeover, *, armed: bool = False
+        self,
+        shard: ShardIdentity,
+        timing: LeaseTiming,
+        takeover: Takeover,
+        *,
+        armed: bool = False,
+        ended: Callable[[str], bool] = lambda process: False,
+        wall: Callable[[], float] = lambda: 0.0,
     ) -> None:
         super().__init__(shard.namespace, shard.name, shard.name, timing)
         self.returning = False
@@ -85,6 +107,10 @@ class ShardClaim(Claim):
         self._shard = shard
         self._takeover = takeover
         self._armed = armed
+        self._in_flight = timing.last_write - timing.renew_deadline
+        """Seconds for which something may take effect that a process sent before it ended."""
+        self._ended = ended
+        self._wall = wall
 
     def ours(self, lease: Lease) -> bool:
         return super().ours(lease) and _incarnation(lease) in ("", str(self._shard.incarnation))
@@ -101,6 +127,11 @@ class ShardClaim(Claim):
             rival = _incarnation(lease)
             if self._shard.incarnation.outlived(rival):
                 return Patience()
+            if (process := self._shard.incarnation.neighbour(rival)) and self._ended(process):
+                return Patience(
+                    self._undelivered(lease, duration),
+                    "the former process of this shard has ended: waiting until nothing that it sent can take effect",
+                )
             return Patience(
                 2 * duration,
                 f"another process ({rival.strip('/')}) may still act under this shard's name: waiting until it has not "
@@ -112,9 +143,20 @@ class ShardClaim(Claim):
                 f"Lease {self} is held by {lease.spec.holder_identity!r}, which is neither this shard nor a sharder: "
                 "give this shard another name",
             )
-        if self._takeover is Takeover.AT_ONCE:
+        proven = self._takeover is Takeover.WITH_PROOF and _taken_with_proofs(lease)
+        if proven or self._takeover is Takeover.AT_ONCE:
             return Patience()
         return Patience(duration, "a sharder took the Lease")
+
+    def _undelivered(self, lease: Lease, duration: float) -> float:
+        """For how long something that a process sent before it ended may still take effect. None if it must have ended
+        long ago: its watchdog used this machine's clock, as the record does.
+        """
+        renewed = parse_time(lease.spec.renew_time)
+        armed = bool(lease.metadata.annotation(WATCHDOG_ANNOTATION))
+        if armed and renewed is not None and self._wall() - renewed >= 2 * duration:
+            return 0.0
+        return self._in_flight
 
     def taking(self, found: Lease | None) -> None:
         super().taking(found)
@@ -140,12 +182,18 @@ class ShardClaim(Claim):
             annotations[WATCHDOG_ANNOTATION] = f"{self.timing.renew_deadline:g}"
         else:
             annotations.pop(WATCHDOG_ANNOTATION, None)
+        annotations.pop(PROOFS_ANNOTATION, None)
         labels = {**(found.labels or {}), RING_LABEL: self._shard.ring}
         return replace(super().metadata(found, held=held), labels=labels, annotations=annotations)
 
 
 def _incarnation(lease: Lease) -> str:
     return lease.metadata.annotation(INCARNATION_ANNOTATION)
+
+
+def _taken_with_proofs(lease: Lease) -> bool:
+    """Whether it was kubeshard's sharder that took the Lease, and not another one since."""
+    return lease.metadata.annotation(PROOFS_ANNOTATION) == str(lease.spec.lease_transitions or 0)
 
 
 USER_AGENT = "shard-lease"
@@ -194,7 +242,7 @@ class ShardLease:
         client: Client,
         *,
         timing: LeaseTiming | None = None,
-        takeover: Takeover = Takeover.AFTER_RECORD,
+        takeover: Takeover = Takeover.WITH_PROOF,
         keep_on_stop: bool = False,
         metrics: LeaseMetrics | None = None,
     ) -> None:
@@ -225,7 +273,14 @@ class ShardLease:
             watchdog = world.watchdog()
         except NoSignals as error:
             raise ConfigurationError(AS_INIT) from error
-        claim = ShardClaim(self.shard, self._timing, self._takeover, armed=bool(watchdog.kind))
+        claim = ShardClaim(
+            self.shard,
+            self._timing,
+            self._takeover,
+            armed=bool(watchdog.kind),
+            ended=world.host.has_ended,
+            wall=world.clock.wall,
+        )
         held = HeldShardLease(world, claim, self._client.transport.abort)
         renewer = LeaseRenewer(
             LeaseStateMachine(claim, world.rng.uniform),

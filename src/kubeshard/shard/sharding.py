@@ -99,7 +99,7 @@ class Sharding:
         resources: Iterable[RingResource] | None = None,
         namespace_selector: LabelSelector | None = None,
         timing: LeaseTiming | None = None,
-        takeover: Takeover = Takeover.AFTER_RECORD,
+        takeover: Takeover = Takeover.WITH_PROOF,
         keep_lease_on_stop: bool = False,
         pod_name_required: bool = False,
         objects_in: str = HOME,

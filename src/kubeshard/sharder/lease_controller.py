@@ -9,6 +9,9 @@
 | orphaned | deletes it, with UID and resourceVersion as preconditions | |
 | deleted while held | waits for twice its duration, then re-creates it as taken over | |
 
+A shard that has missed a renewal is taken over at once if the kubelet reports that its containers have ended, in two
+answers `CONFIRMED` seconds apart (`pod_reports`): a container that is restarted is not.
+
 When many shards of a ring seem to die at once, all Leases are read again, and take-overs are held back for a while
 (`sharding.circuit_breaker`).
 
@@ -17,7 +20,7 @@ still alive fails to renew then. A Lease without ring label, or of a ring that d
 exist, is not touched. The state label is informational: a Lease that cannot be labelled is taken over and deleted like
 any other, at most `LABEL_PATIENCE` later. What the API server refuses is tried again after at most 10 s.
 
-RBAC: get, list, watch, create, update, patch, delete on leases; create, patch on events.
+RBAC: get, list, watch, create, update, patch, delete on leases; create, patch on events; get on pods (optional).
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
 from kubeshard.controller.when import never
-from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, NotOurs
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
@@ -42,12 +45,19 @@ from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
+from kubeshard.sharder.pod_reports import PodReports
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.circuit_breaker import CircuitBreaker
 from kubeshard.sharding.leases import Shard, ShardChange, ShardState
-from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, WATCHDOG_ANNOTATION
+from kubeshard.sharding.names import (
+    PROOFS_ANNOTATION,
+    RING_LABEL,
+    SHARDER_IDENTITY,
+    STATE_LABEL,
+    WATCHDOG_ANNOTATION,
+)
 from kubeshard.workqueue.limits import ItemExponential
 
 NAME = "shardlease"
@@ -60,6 +70,17 @@ RELABEL, RELABEL_CHANGED = 10.0, 0.5
 LONGEST_RETRY, JITTER = 8.0, 0.25
 HELD_BACK = 2.0
 """Seconds until it is decided again about a Lease whose take-over is held back."""
+SILENT = 2.5
+"""Seconds without renewal after which the shard's pod is read: shards renew every 2 s."""
+LOOK = 0.5
+"""Seconds between two looks for silent shards."""
+CONFIRMED = 1.0
+REPORTED = 5.0
+"""Seconds for which an answer counts."""
+SPACED = 3.0
+"""Seconds between two take-overs in a ring because of such answers: others that died with the first have missed a
+renewal by then, so that it is known how many they are.
+"""
 KEYS_A_TURN = 100
 """Leases that are enqueued before other tasks get their turn."""
 
@@ -72,7 +93,7 @@ def lease_controller(
         name=NAME,
         reconciler=ShardLeases(rings, observer, clock, mass_failure_grace),
         primary=Watch(Lease, when=never, scope=SHARD_LEASES),
-        sources=[StateChanges(rings, observer)],
+        sources=[StateChanges(rings, observer), SilentShards(observer, clock)],
         workers=5,
         limiter=lambda world: ItemExponential(cap=LONGEST_RETRY, jitter=JITTER, rng=world.rng),
     )
@@ -104,6 +125,21 @@ class StateChanges:
             await asyncio.get_running_loop().create_future()
 
 
+class SilentShards:
+    """Triggers the Leases of shards that have missed a renewal, again and again until they are renewed or due."""
+
+    def __init__(self, observer: LeaseObserver, clock: Clock) -> None:
+        self._observer = observer
+        self._clock = clock
+
+    async def run(self, enqueue: Enqueue) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            if self._observer.book.fresh(self._clock.monotonic()):
+                for key in self._observer.book.silent(SILENT, self._clock.monotonic()):
+                    enqueue(key, "silent")
+
+
 class ShardLeases(Reconciler[Lease]):
     """Reconciles one Lease, or the tombstone of one."""
 
@@ -115,6 +151,11 @@ class ShardLeases(Reconciler[Lease]):
         self._clock = clock
         self._breakers = WeakKeyDictionary[Ring, CircuitBreaker]()
         self._grace = mass_failure_grace
+        self._pods = PodReports(clock)
+        self._reported: dict[Key, tuple[float, float]] = {}
+        """Shards that have ended according to the kubelet: when it said so first and last."""
+        self._next_report = WeakKeyDictionary[Ring, float]()
+        """From when the next shard of a ring may be taken over for that."""
         self._unlabelled: dict[Key, tuple[ShardState, float]] = {}
         """Leases whose label could not be written: the state that was announced, and the seconds until the next try."""
 
@@ -139,6 +180,8 @@ class ShardLeases(Reconciler[Lease]):
 
     async def _advance(self, ctx: Context, shard: Shard) -> float:
         """Does what the state asks for. Returns the seconds until the next state."""
+        if shard.state.available and await self._reported_dead(ctx, shard):
+            return await self._seize(ctx, shard, reported=True)
         match shard.state:
             case ShardState.READY:
                 self._returned(shard)
@@ -236,6 +279,32 @@ class ShardLeases(Reconciler[Lease]):
             note = f"{shard.key} released its Lease; its objects move to the other shards"
             ctx.event(about, "Normal", "ShardLeft", note, action="Assign", related=shard.lease)
 
+    async def _reported_dead(self, ctx: Context, shard: Shard) -> bool:
+        """Whether the kubelet has reported twice that the shard has ended."""
+        now, silence = self._clock.monotonic(), shard.times.duration - shard.times.to_expired
+        silent = (
+            silence >= SILENT
+            and shard.times.to_uncertain > 0
+            and self._observer.book.fresh(self._clock.monotonic())
+        )
+        if not silent or not await self._pods.certify(ctx.client, shard.lease):
+            self._reported.pop(shard.key, None)
+            return False
+        first, _ = self._reported.get(shard.key, (now, now))
+        self._reported[shard.key] = first, now
+        ring = self._rings.get(shard.ring)
+        if ring is None or now - first < CONFIRMED or now < self._next_report.get(ring, now):
+            return False
+        self._next_report[ring] = now + SPACED
+        return True
+
+    def _ended(self, now: float) -> set[Key]:
+        """Shards that have ended according to the kubelet."""
+        for key, (_, last) in tuple(self._reported.items()):
+            if now - last >= REPORTED:
+                del self._reported[key]
+        return set(self._reported)
+
     def _returned(self, shard: Shard) -> None:
         """With this shard, it may no longer be true that many fail."""
         ring = self._rings.get(shard.ring)
@@ -261,13 +330,16 @@ class ShardLeases(Reconciler[Lease]):
     def _judge(self, ring: Ring) -> CircuitBreaker:
         breaker = self._breakers.setdefault(ring, CircuitBreaker(self._grace))
         now, book = self._clock.monotonic(), self._observer.book
-        breaker.update(book.shards(ring.name, now), now, fresh=book.fresh(now))
+        shards, fresh = book.shards(ring.name, now), book.fresh(now)
+        breaker.update(shards, now, fresh=fresh, dead=self._ended(now))
         ring.report.mass_failure(breaker.explained)
         ring.metrics.failing_together(len(breaker.failing) if breaker.is_open else 0)
         return breaker
 
-    async def _seize(self, ctx: Context, shard: Shard) -> float:
-        """Takes the Lease over if another read returns exactly the record that was not renewed."""
+    async def _seize(self, ctx: Context, shard: Shard, *, reported: bool = False) -> float:
+        """Takes the Lease over if another read returns exactly the record that was not renewed. `reported`: whether the
+        kubelet has reported that the shard has ended, which is asked for again after that read.
+        """
         if await self._held_back(ctx, shard):
             return HELD_BACK
         key, duration, asked = shard.key, shard.times.duration, self._clock.monotonic()
@@ -277,10 +349,17 @@ class ShardLeases(Reconciler[Lease]):
             self._observer.forget(key)
             return duration
         current = self._shard(key)
-        if current is None or current.state is not ShardState.UNCERTAIN or current.deleted:
-            return current.times.to_expired if current is not None else duration
-        ctx.log.info("Shard Lease was not renewed for twice its duration; taking it over", ring=shard.ring)
-        taken = await ctx.client.replace(msgspec.structs.replace(current.lease, spec=self._taken(current)))
+        if current is None or current.deleted:
+            return duration if current is None else current.times.to_expired
+        if current.state is ShardState.UNCERTAIN:
+            ctx.log.info(
+                "Shard Lease was not renewed for twice its duration; taking it over", ring=shard.ring
+            )
+        elif reported and current.state.available and await self._pods.certify(ctx.client, current.lease):
+            ctx.log.info("Shard has ended according to its pod; taking its Lease over", ring=shard.ring)
+        else:
+            return current.times.to_expired
+        taken = await ctx.client.replace(self._taken(current, current.lease.metadata))
         self._observer.observe(taken)
         if (ring := self._rings.get(shard.ring)) is not None:
             self._breakers[ring].taken(current, self._clock.monotonic())
@@ -307,10 +386,7 @@ class ShardLeases(Reconciler[Lease]):
             return _after(HELD_BACK)
         meta = shard.lease.metadata
         labels = {RING_LABEL: shard.ring, STATE_LABEL: str(ShardState.DEAD)}
-        lease = Lease(
-            metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, labels=labels),
-            spec=self._taken(shard),
-        )
+        lease = self._taken(shard, ObjectMeta(name=meta.name, namespace=meta.namespace, labels=labels))
         try:
             self._observer.observe(await ctx.client.create(lease))
         except AlreadyExists:
@@ -328,16 +404,19 @@ class ShardLeases(Reconciler[Lease]):
             self._observer.forget_tombstone(shard.key)
         return None
 
-    def _taken(self, shard: Shard) -> LeaseSpec:
-        spec, now = shard.lease.spec, micro_time(self._clock.wall())
-        return msgspec.structs.replace(
-            spec,
+    def _taken(self, shard: Shard, metadata: ObjectMeta) -> Lease:
+        """The Lease as taken over."""
+        before, now = shard.lease.spec, micro_time(self._clock.wall())
+        spec = msgspec.structs.replace(
+            before,
             holder_identity=SHARDER_IDENTITY,
             lease_duration_seconds=min(2 * round(shard.times.duration), _MAX_INT32),
             acquire_time=now,
             renew_time=now,
-            lease_transitions=(spec.lease_transitions or 0) + 1,
+            lease_transitions=(before.lease_transitions or 0) + 1,
         )
+        annotations = {**(metadata.annotations or {}), PROOFS_ANNOTATION: str(spec.lease_transitions)}
+        return Lease(metadata=msgspec.structs.replace(metadata, annotations=annotations), spec=spec)
 
     def _shard(self, key: Key) -> Shard | None:
         return self._observer.book.shard(key, self._clock.monotonic())

@@ -28,7 +28,7 @@ not belong to a member of the ring are never left. Sans-IO: whoever takes Leases
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from enum import Enum, auto
 
 from kubeshard.core.objects import Key
@@ -95,12 +95,14 @@ class CircuitBreaker:
                     f"{self._size} every {EVERY:g} s"
                 )
 
-    def update(self, shards: Iterable[Shard], now: float, *, fresh: bool) -> None:
-        """Judges all shards of the ring, tombstones included. `fresh`: whether the view of their Leases is."""
+    def update(self, shards: Iterable[Shard], now: float, *, fresh: bool, dead: Container[Key] = ()) -> None:
+        """Judges all shards of the ring, tombstones included. `fresh`: whether the view of their Leases is. `dead`:
+        those that are known to have died, although their Leases have not expired.
+        """
         members = [shard for shard in shards if shard.valid and shard.allowed is not False]
-        live = {shard.key for shard in members if shard.state is ShardState.READY}
+        live = {s.key for s in members if s.state is ShardState.READY and s.key not in dead}
         self._taken = {key: until for key, until in self._taken.items() if until > now and key not in live}
-        failing = {shard.key for shard in members if _fails(shard)} | self._taken.keys()
+        failing = {s.key for s in members if s.key in dead or _fails(s)} | self._taken.keys()
         self._granted &= failing
         many = len(failing) >= AT_LEAST and len(failing) > len(live)
         over = now - self._since >= (self._grace if self.state is BreakerState.WAITING else 0.0)

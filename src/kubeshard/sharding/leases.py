@@ -335,6 +335,18 @@ class LeaseBook:
             if key.name == shard
         )
 
+    def silent(self, seconds: float, now: float) -> list[Key]:
+        """Leases of shards of this library that were not seen to be renewed for so long, and are not due yet."""
+        return [
+            key
+            for key, record in self._records.items()
+            if now - record.changed >= seconds
+            and record.self_held
+            and not record.deleted
+            and record.times(now).to_uncertain > 0
+            and record.lease.metadata.annotation(INCARNATION_ANNOTATION)
+        ]
+
     def held(self, ring: str, shard: str, leases: Iterable[Lease]) -> bool:
         """Whether the shard holds one of these Leases."""
         return any(lease.spec.holder_identity == shard and self._admits(ring, lease.key) for lease in leases)

@@ -43,6 +43,12 @@ shards know by it that a shard label was changed by a sharder.
 SHARDER_IDENTITY = "shardlease-controller"
 """The holder of a Lease that a sharder took over from a shard."""
 
+PROOFS_ANNOTATION = "alpha.sharding.timebertt.dev/taken-with-proofs"
+"""On a Lease that kubeshard's sharder took from a shard, with the number of its transitions then: it takes no object
+from the shard without a proof that the Lease is not held, so the shard may take the Lease back at once. The Go sharder
+neither writes nor removes it, but changes the number of transitions.
+"""
+
 WATCHDOG_ANNOTATION = "alpha.sharding.timebertt.dev/watchdog"
 """On the Lease of a shard whose watchdog is armed: how many seconds after a renewal it ends the process. For people:
 a process that was ended says nothing. Not used for decisions; shards in Go do not have it.

@@ -40,6 +40,7 @@ from kubeshard.core.objects import Key, KubeObject, ObjectMeta, field
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime import world as runtime
+from kubeshard.runtime.pod import Pod
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharder.app import build_sharder
 from kubeshard.sharder.config import SharderConfig
@@ -311,17 +312,19 @@ class SimulatedCluster(Environment):
         reconciler: Reconciler[Thing],
         *,
         process: str = "",
+        machine: str = "",
+        pod: Pod | None = None,
         workers: int = 5,
         owns: Iterable[type[KubeObject]] = (ConfigMap,),
         controllers: Iterable[Controller[Any]] = (),
         sharding: Mapping[str, Any] | None = None,
         **manager: Any,
     ) -> Process:
-        """Starts a shard whose Lease is named `name`; `process` is needed if several run under it. `sharding` and the
-        other options are passed to `Sharding` and `Manager`. Its controller declares that Things and the objects it
-        owns are sharded.
+        """Starts a shard whose Lease is named `name`; `process` is needed if several run under it; for `machine` and
+        `pod` see `Process`. `sharding` and the other options are passed to `Sharding` and `Manager`. Its controller
+        declares that Things and the objects it owns are sharded.
         """
-        started = Process(self, process or name)
+        started = Process(self, process or name, machine, pod)
         thing = Controller(
             name="thing",
             reconciler=reconciler,

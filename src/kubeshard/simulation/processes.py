@@ -19,6 +19,7 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.client.limiter import Limiter
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime import world as runtime
+from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import (
     HttpRequest,
@@ -240,9 +241,11 @@ def name_of(process: str) -> str:
 
 
 class Process:
-    """A manager's task with its own networks and clock. `dead` says why it ended, once it has."""
+    """A manager's task with its own networks and clock. `dead` says why it ended, once it has. Processes of the same
+    `machine` know which of them have ended; without one, nobody does. `pod`: which one it runs in, if any.
+    """
 
-    def __init__(self, world: Environment, name: str) -> None:
+    def __init__(self, world: Environment, name: str, machine: str = "", pod: Pod | None = None) -> None:
         self.world = world
         self.name = name
         self.clock = VirtualClock(world.loop)
@@ -252,7 +255,13 @@ class Process:
             connect=self._connect,
             watchdog=lambda: VirtualWatchdog(self),
             thread=lambda _: VirtualThreadRunner(self._another_thread()),
-            host=VirtualHost(name),
+            host=VirtualHost(
+                name,
+                in_pod=pod,
+                boot=machine or "boot",
+                named=name if machine else "",
+                ended=lambda other: bool(world.processes[other].dead),
+            ),
         )
         """The process's view of the world."""
         self.networks: list[Network] = []

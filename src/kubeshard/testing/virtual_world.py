@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kubeshard.runtime.clock import Clock
@@ -49,6 +50,9 @@ class VirtualHost:
     in_pod: Pod | None = None
     in_namespace: str | None = None
     boot: str = "boot"
+    named: str = ""
+    """The process."""
+    ended: Callable[[str], bool] = lambda process: False
 
     def name(self) -> str:
         return self.hostname
@@ -61,6 +65,12 @@ class VirtualHost:
 
     def boot_id(self) -> str:
         return self.boot
+
+    def process(self) -> str:
+        return self.named
+
+    def has_ended(self, process: str) -> bool:
+        return self.ended(process)
 
 
 def virtual_world(
