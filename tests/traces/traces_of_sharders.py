@@ -88,7 +88,7 @@ async def stale_list(scene: Scene) -> None:
     "12b",
     "A shard is restarted, and lists from an API server whose cache is from before its objects moved",
     reference="it works on objects that others have by now, and its writes land",
-    kubeshard="it sees its objects as they are",
+    kubeshard="it begins when the server can show its objects as they are",
     measure="lists never name version 0",
     oracle="stale write",
     slow=True,
@@ -159,7 +159,7 @@ async def two_controllers(scene: Scene) -> None:
 
 @trace(
     "15",
-    "The workers of a shard hang, while its Lease is renewed",
+    "The main loop of a shard hangs, while a thread of its own renews the Lease",
     reference="drains are never acknowledged: its objects are nobody's for as long as it hangs",
     kubeshard="its Lease is not renewed any more, and its objects move",
     measure="the Lease is renewed only while the main loop responds",

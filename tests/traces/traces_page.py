@@ -22,11 +22,13 @@ HEAD = """\
 <!-- Generated from tests/traces: edit the table there, and run `make traces`. -->
 
 The protocol of the Go project keeps two shards from working on one object while all processes live and rings grow and
-shrink. It does not in the situations of this page. Nor does it always give an object a shard soon. Each row is a script
-on virtual time, which `tests/traces` runs twice, and the same oracles watch both runs:
+shrink. In the situations of this page it does not, or an object is without a living shard for minutes, or users and
+others are harmed. Each row is a script on virtual time, which `tests/traces` runs twice, and the same oracles watch
+both runs:
 
 * on a port of the protocol, `tests/traces/reference_protocol.py`: the oracle notices what the row says;
-* on kubeshard's classes with default settings, unless the row says otherwise: no oracle notices anything.
+* on kubeshard's classes with default settings, unless the row says otherwise: no oracle notices anything, except in the
+  rows at the end of the page.
 
 `make traces` runs all of them and prints what was noticed. What the oracles check is in `kubeshard.simulation.oracles`.
 The traces add these:
@@ -39,7 +41,7 @@ The traces add these:
 | duplicate child | two children where there should be one |
 | apart | a controlled object that is not on its owner's shard in time |
 | moved | an object that moves although no shard joined or left |
-| touched | an object with a shard label that no shard should have |
+| touched | a shard label on an object that is not the ring's |
 
 """
 
