@@ -1,4 +1,4 @@
-"""The metrics of a shard, declared in `kubeshard.metrics.sharding`.
+"""The metrics of a shard, declared in `kubeshard.metrics.declared`.
 
 The margin is 0 while the Lease is not held. Only refusals by the fence count: a patch with an outdated resourceVersion
 is a conflict like any other. The number of series is bounded by the ring's resources.

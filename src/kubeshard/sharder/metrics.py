@@ -1,4 +1,4 @@
-"""The sharder's metrics, declared in `kubeshard.metrics.sharding`.
+"""The sharder's metrics, declared in `kubeshard.metrics.declared`.
 
 Movements, drains, calculations of hash rings, assignments by the webhook, and the gauges of rings and shards have the
 Go sharder's names and labels; the others are additions.

@@ -1,4 +1,4 @@
-"""The metrics of a webhook server, with controller-runtime's names; declared in `kubeshard.metrics.sharding`.
+"""The metrics of a webhook server, with controller-runtime's names; declared in `kubeshard.metrics.declared`.
 
 `webhook` is the path prefix; empty for paths outside of all.
 
