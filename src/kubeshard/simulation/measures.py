@@ -40,7 +40,7 @@ from kubeshard.simulation.script import Sharder
 class Measure(NamedTuple):
     """`faults`: those under which `oracle` notices that it is missing, with the sharder there. `off`: what is replaced
     to switch it off. `covered_by`: other measures that hide its absence, so they are switched off with it: it is a
-    second line of defence. `seed`: one with which its absence is noticed soon.
+    second line of defence.
     """
 
     name: str
@@ -51,7 +51,6 @@ class Measure(NamedTuple):
     covered_by: tuple[str, ...] = ()
     sharder: Sharder = "service"
     minutes: float = 10.0
-    seed: int = 601
 
 
 async def _at_once(*_: object, **__: object) -> bool:
