@@ -120,7 +120,7 @@ MEASURES = (
     Measure(
         "tombstone",
         "a shard whose Lease was deleted counts as alive for as long as it may still work",
-        "overlap",
+        "taken alive",
         ("lease", "pause", "scale"),
         ((leases.LeaseBook, "forget", _forgotten),),
     ),
