@@ -34,6 +34,13 @@ SHA256 = "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3"
 OUTSIDE = {
     "webhook restores": "users who change shard labels are not in the model",
     "restore noticed": "restores of etcd are not in the model",
+    "taking back": "users who change shard labels are not in the model",
+    "deadline": "the model has no clock: a process works until it is dead",
+    "healthy renewal": "the model has no clock: any live process may go on, or stop, for ever",
+    "expiry as observed": "the model has no clock: what expires is long over",
+    "deletion by version": "collecting a Lease is one step: it is the Lease that was read",
+    "moves by version": "every write to an object ends the moves that were decided before it",
+    "watch on unassigned objects": "liveness is not in the model",
 }
 """The measures of `kubeshard.simulation.measures` that the model does not have, and why."""
 
