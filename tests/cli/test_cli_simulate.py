@@ -43,14 +43,14 @@ def test_a_fault_that_was_asked_for_and_had_no_effect_fails_the_run() -> None:
 
 def test_a_failure_can_be_replayed_from_its_script(tmp_path: Path) -> None:
     found = simulate(
-        "run", "--seeds", 602, "--minutes", 3, "--objects", 15, "--calm", 0.7, "--faults", "pause",
-        "--without", "watchdog", "--no-shrink", "-o", tmp_path,
+        "run", "--seeds", 601, "--minutes", 3, "--calm", 0.7, "--faults", "block",
+        "--without", "healthy renewal", "--no-shrink", "-o", tmp_path,
     )  # fmt: skip
     assert found.exit_code == 1
-    assert "BROKEN: overlap" in found.stdout
-    again = simulate("replay", tmp_path / "seed-602.json")
+    assert "BROKEN: hung" in found.stdout
+    again = simulate("replay", tmp_path / "seed-601.json")
     assert again.exit_code == 1
-    assert "BROKEN: overlap" in again.stdout
+    assert "BROKEN: hung" in again.stdout
     assert "last events:" in again.stdout
 
 

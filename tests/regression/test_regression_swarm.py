@@ -64,7 +64,8 @@ def test_every_measure_can_be_switched_off_and_is_there_again_afterwards(measure
     ],
 )
 def test_the_absence_of_a_measure_is_noticed(measure: Measure) -> None:
-    assert ablated(measure, measure.seed).broken[measure.oracle]
+    noticed = (ablated(measure, seed) for seed in range(601, 605))
+    assert any(result.broken[measure.oracle] for result in noticed)
 
 
 @pytest.mark.system
@@ -77,9 +78,9 @@ def test_a_second_line_of_defence_is_one(measure: Measure) -> None:
 
 
 def test_a_script_plays_alike_again_from_a_file(tmp_path: Path) -> None:
-    script = drawn(Script(seed=602, minutes=3, objects=15, calm=0.7, without=("watchdog",)), ["pause"])
+    script = drawn(Script(seed=601, minutes=3, calm=0.7, without=("healthy renewal",)), ["block"])
     result = play(script)
-    assert result.broken["overlap"]
+    assert result.broken["hung"]
     script.save(tmp_path / "script.json")
     assert play(Script.load(tmp_path / "script.json", KINDS)).breaks == result.breaks
 
