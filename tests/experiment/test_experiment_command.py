@@ -248,3 +248,4 @@ def test_a_program_that_ends_again_and_again_ends_the_run_with_what_it_said(
     assert tool.ended() == 1
     assert "Error: operator-1 ended 2 times before it was at work" in tool.child.tail()
     assert "I am broken" in tool.child.tail()
+    assert read_run(tool.folder).invalid == ["the load did not begin"]

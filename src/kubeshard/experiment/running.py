@@ -267,6 +267,10 @@ class Experiment:
             ]
             invalid = [*self.run.invalid, *objections(conditions)]
             self.run = msgspec.structs.replace(self.run, invalid=invalid, notes=notes)
+        else:
+            self.run = msgspec.structs.replace(
+                self.run, invalid=[*self.run.invalid, "the load did not begin"]
+            )
         if math.isnan(self.run.ended):
             self.run = msgspec.structs.replace(self.run, ended=self._clock.wall())
         self._doing = "ended"
