@@ -8,7 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kubeshard.runtime.transport import HttpRequest
 from kubeshard.simulation.checker import check
+from kubeshard.simulation.cluster import SimulatedCluster
 from kubeshard.simulation.history import (
     Answered,
     Began,
@@ -21,11 +23,14 @@ from kubeshard.simulation.history import (
     Hit,
     Inflicted,
     LeaseChanged,
+    Recorder,
     Restored,
     Sent,
     Started,
 )
 from kubeshard.simulation.picture import as_svg, as_text, picture_of
+from kubeshard.simulation.processes import Process
+from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
 
@@ -209,3 +214,19 @@ def test_a_picture_shows_owners_work_leases_writes_and_faults() -> None:
     drawn = ElementTree.fromstring(svg)
     tips = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}title")]
     assert "11.10 s: a~1 is refused: PATCH main t1, 422" in tips
+
+
+@virtual_time
+async def test_no_write_is_taken_for_another_one_after_a_request_was_sent_again() -> None:
+    """A throttled request is sent again as it is, so the writes after it must not get its number."""
+    async with SimulatedCluster() as world:
+        recorder = Recorder(world, (world.server.store,), world.ring)
+        throttled, next_one = (
+            HttpRequest("PATCH", f"/apis/sim.example/v1/namespaces/team/things/{name}", {})
+            for name in ("t1", "t2")
+        )
+        for process, request in (("s0~1", throttled), ("s0~1", throttled), ("s1~1", next_one)):
+            for heard in world.leaving:
+                heard(world.processes.get(process) or Process(world, process), request)
+        writes = [(entry.request, entry.process) for entry in recorder.entries if isinstance(entry, Sent)]
+        assert writes == [(1, "s0~1"), (2, "s0~1"), (3, "s1~1")]

@@ -157,6 +157,8 @@ class Recorder:
         self._world = world
         self._stores = stores
         self._labels = shard_label(ring), drain_label(ring)
+        self._sent = 0
+        """How many requests have been sent: one that is sent again counts again."""
         self._numbers: dict[int, tuple[int, HttpRequest]] = {}
         """The number of each request by its identity, which its presence here keeps unique."""
         world.leaving.append(self._leaves)
@@ -205,7 +207,8 @@ class Recorder:
         place = next((index for index, part in enumerate(parts) if part in _KINDS), None)
         if place is None:
             return
-        number = len(self._numbers) + 1
+        self._sent += 1
+        number = self._sent
         self._numbers[id(request)] = number, request
         sharder = process.name.startswith("x") or request.headers.get("User-Agent", "").endswith("/sharder")
         name = parts[place + 1] if len(parts) > place + 1 else ""
