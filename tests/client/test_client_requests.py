@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from aiohttp import web
+from multidict import CIMultiDict
 
 from kubeshard import ALL
 from kubeshard.client import Client, ClusterConfig, KindNotServed, TokenBucketLimiter, retry_on_conflict
@@ -553,6 +554,18 @@ async def test_attempts_are_observed_and_warnings_logged_once(server, client, st
     host = server.url.removeprefix("http://")
     assert seen == [("GET", host, 429, True), ("GET", host, 200, True), ("GET", host, 200, True)]
     assert [record.fields for record in caplog.records] == [{"warning": "v1 Old is deprecated"}]
+
+
+async def test_every_warning_of_a_response_is_logged_whether_in_one_line_or_several(server, client, caplog):
+    lines = ['299 - "v1 Old is deprecated"', '299 - "unknown field \\"a, b\\"", 299 - "duplicate name"']
+    headers = CIMultiDict([("Warning", line) for line in lines])
+    server.answer(web.json_response(config_map(), headers=headers))
+    await client.get(ConfigMap, "a", "n")
+    assert [record.fields["warning"] for record in caplog.records] == [
+        "v1 Old is deprecated",
+        'unknown field \\"a, b\\"',
+        "duplicate name",
+    ]
 
 
 async def test_discovery_prefers_the_groups_version_and_asks_again_before_it_says_no(server, client):

@@ -91,6 +91,24 @@ async def test_a_client_certificate_of_another_authority_is_no_way_in():
             await asked(served, {}, pair=pair)
 
 
+async def test_each_warning_is_a_header_line_of_its_own():
+    body = b'{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "a", "odd": 1, "other": 2}}'
+    async with EmbeddedServer() as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port, ssl=trusting(served))
+        head = f"POST /api/v1/namespaces HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {served.token}\r\n"
+        writer.write(
+            f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+        )
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        writer.close()
+    assert [
+        value for name, _, value in (line.partition(": ") for line in lines) if name.lower() == "warning"
+    ] == [
+        r'299 - "unknown field \"metadata.odd\""',
+        r'299 - "unknown field \"metadata.other\""',
+    ]
+
+
 async def test_a_port_that_is_taken_is_a_mistake_in_words():
     async with EmbeddedServer() as served:
         with pytest.raises(

@@ -271,14 +271,18 @@ def _is_final(status: int) -> bool:
 
 
 def _read_head(lines: list[bytes]) -> tuple[int, dict[str, str]]:
-    """Status and headers of the final response in these lines: interim ones (100) precede it, trailers follow it."""
+    """Status and headers of the final response in these lines: interim ones (100) precede it, trailers follow it.
+    Values of a repeated header are joined with commas, as RFC 9110 allows (not for cookies, which no client here
+    reads): a kube-apiserver sends one `Warning` line per warning.
+    """
     status = 0
     headers: dict[str, str] = {}
     for line in lines:
         if not status:
             status = int(line.split(None, 2)[1])
         elif (header := _header(line) if len(line) <= _REMEMBERED_LENGTH else _read_header(line)) is not None:
-            headers[header[0]] = header[1]
+            name, value = header
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
         elif _is_final(status):
             break
         else:

@@ -42,6 +42,7 @@ class ApiServerApp:
             return
         reply = await self._front.reply(_request(scope, body), _peer(scope))
         headers = [(name.encode(), _header_value(value)) for name, value in reply.headers.items()]
+        headers += [(b"warning", _header_value(value)) for value in reply.warning_headers]
         if reply.stream is None:
             headers.append((b"content-length", b"%d" % len(reply.body)))
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})

@@ -46,7 +46,7 @@ class InMemoryTransport:
             body = b"".join([chunk async for chunk in reply.stream])
         if request.method == "HEAD":
             body = b""
-        return HttpResponse(reply.status, reply.headers, body)
+        return HttpResponse(reply.status, _headers(reply), body)
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
@@ -89,7 +89,7 @@ class _Stream:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        return self._reply.headers
+        return _headers(self._reply)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         if self._reply.stream is None:
@@ -132,3 +132,8 @@ class _Stream:
 
 async def _chunk(source: AsyncIterator[bytes]) -> bytes | None:
     return await anext(source, None)
+
+
+def _headers(reply: Reply) -> Mapping[str, str]:
+    """As a transport returns them: the values of a repeated header joined."""
+    return {**reply.headers, "warning": ", ".join(reply.warning_headers)} if reply.warnings else reply.headers

@@ -7,7 +7,7 @@ client that accepts JSON or YAML does not get protobuf, even if it prefers that:
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -134,13 +134,20 @@ TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP reply. `stream` replaces `body` if the reply is sent in chunks."""
+    """An HTTP reply. `stream` replaces `body` if the reply is sent in chunks. `warnings` are texts; each is sent as a
+    `Warning` header of its own, which is not in `headers`.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
     stream: AsyncGenerator[bytes, None] | None = None
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def warning_headers(self) -> list[str]:
+        """The value of each `Warning` header."""
+        return [f"299 - {_quoted(text)}" for text in self.warnings]
 
 
 def object_reply(resource: Resource, answer: Answer, format_: Format) -> Reply:
@@ -186,11 +193,7 @@ def refusal(error: ApiError, format_: Format = DEFAULT) -> Reply:
 
 def warned(reply: Reply, texts: Sequence[str]) -> Reply:
     """Returns the reply with these warnings added."""
-    if not texts:
-        return reply
-    warnings = tuple(dict.fromkeys((*reply.warnings, *texts)))
-    header = ", ".join(f"299 - {_quoted(text)}" for text in warnings)
-    return replace(reply, headers={**reply.headers, "warning": header}, warnings=warnings)
+    return replace(reply, warnings=tuple(dict.fromkeys((*reply.warnings, *texts)))) if texts else reply
 
 
 def text_reply(status: int, text: str) -> Reply:
