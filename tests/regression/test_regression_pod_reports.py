@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from kubeshard.client import Client
-from kubeshard.core import MergePatch
+from kubeshard.core import Key, MergePatch
 from kubeshard.core.times import second_time
 from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder import pod_reports
+from kubeshard.sharding.names import SHARDER_IDENTITY
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.simulation.processes import refusal
 from kubeshard.testing.virtual_time import virtual_time
@@ -24,6 +25,8 @@ pytestmark = pytest.mark.regression
 SHARDS = ("s0", "s1", "s2")
 KUBELET = 1.0
 """Seconds until a kubelet has reported something."""
+LAST_WRITES = 9.0
+"""Seconds after the end of a process for which something that it sent may take effect."""
 
 
 class Node:
@@ -61,6 +64,10 @@ class Node:
     def count(self, name: str) -> int:
         return list(self.world.owners().values()).count(name)
 
+    def holder(self, name: str) -> str:
+        lease = self.world.objects("coordination.k8s.io", "leases")[Key("ops", name)]
+        return str(lease["spec"].get("holderIdentity"))
+
     def gone(self) -> bool:
         return self.world.all_owned(*SHARDS[1:])
 
@@ -91,7 +98,21 @@ async def test_the_objects_of_a_shard_that_has_ended_are_reassigned_within_five_
         took = KUBELET + await node.world.until(node.gone, within=4.0)
         assert took < 5.0
         await node.start("s0", "s0 again")
-        await node.world.until(lambda: node.world.all_owned(*SHARDS) and node.count("s0"), within=10)
+        await node.world.until(lambda: node.world.all_owned(*SHARDS) and node.count("s0"), within=20)
+
+
+@virtual_time
+async def test_a_shard_that_was_given_up_early_waits_until_nothing_its_former_process_sent_can_take_effect() -> (
+    None
+):
+    """Its Lease is not held any more, so it need not wait for that."""
+    async with at_work() as node:
+        node.world.processes["s0"].kill()
+        await node.report("s0", {"waiting": {"reason": "CrashLoopBackOff"}}, node.ended())
+        await node.world.until(lambda: node.holder("s0") == SHARDER_IDENTITY, within=4.0)
+        await node.start("s0", "s0 again")
+        took = await node.world.until(lambda: node.holder("s0") == "s0", within=15.0)
+        assert took >= LAST_WRITES
 
 
 @virtual_time

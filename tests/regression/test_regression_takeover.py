@@ -16,8 +16,10 @@ from kubeshard.controller import Context, Reconciler, Result
 from kubeshard.controller.dependents import ensure
 from kubeshard.core import ConfigMap, KubeObject, ObjectMeta
 from kubeshard.core.errors import NotOurs
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
-from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.runtime.pod import Pod
+from kubeshard.runtime.transport import UNDELIVERED, HttpRequest, HttpResponse
 from kubeshard.shard import ShardFence, ShardIdentity
 from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.reclaiming import PATIENCE, reclaim
@@ -25,6 +27,7 @@ from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, Takeover
 from kubeshard.sharder.assignment_controller import CONTROLLED_FIRST
 from kubeshard.sharding.names import shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
+from kubeshard.simulation.faults import Conditions, Rule
 from kubeshard.simulation.processes import Network, Process
 from kubeshard.testing.virtual_time import VirtualClock
 
@@ -374,3 +377,65 @@ def test_an_object_of_a_dead_shard_does_not_wait_for_long_for_what_it_controls()
             assert await world.until(lambda: world.all_owned("s1"), within=60) < CONTROLLED_FIRST + 1.0
 
     simulate(scene)
+
+
+class Creates(Reconciler[Thing]):
+    """Creates something for every object, and says when it began."""
+
+    def __init__(self, world: SimulatedCluster) -> None:
+        self._world = world
+        self.began: list[float] = []
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        self.began.append(self._world.loop.time())
+        metadata = ObjectMeta(generate_name="made-", namespace=obj.metadata.namespace)
+        await ctx.client.create(ConfigMap(metadata=metadata))
+        return None
+
+
+@pytest.mark.parametrize("host", [{"pod": Pod("s0", "u1")}, {"machine": "m"}], ids=["pod", "machine"])
+def test_nothing_that_a_process_sent_before_it_ended_is_stored_once_its_successor_has_begun(
+    host: dict[str, Any],
+) -> None:
+    """The successor knows that its predecessor has ended, so it does not wait for twice the Lease's duration. But a
+    create that the kernel and the server were slow with cannot be refused.
+    """
+
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world:
+            lands, stored = asyncio.Event(), list[float]()
+            conditions = Conditions(world, 1)
+            conditions.rules.append(
+                Rule("late", lambda process, request: _creates(process, request, "s0"), lands=lands)
+            )
+
+            def store(resource: GroupResource) -> None:
+                if resource.resource == "configmaps" and lands.is_set():
+                    stored.append(world.loop.time())
+
+            world.server.store.subscribe(store)
+            await world.install()
+            await world.make_ring()
+            world.sharder("x0")
+            s0 = world.shard("s0", Creates(world), **host)
+            await world.make_things(1)
+            await world.until(lambda: conditions.counts["happened: late"], within=60)
+            sent = world.loop.time()
+            s0.kill()
+            successor = Creates(world)
+            world.shard("s0", successor, process="s0 again", **host)
+            await asyncio.sleep(sent + UNDELIVERED + 5.0 - 0.5 - world.loop.time())
+            lands.set()
+            await world.until(lambda: successor.began, within=10)
+            assert stored, "it did take effect"
+            assert stored[0] < successor.began[0]
+
+    simulate(scene)
+
+
+def _creates(process: Process, request: HttpRequest, name: str) -> bool:
+    return (
+        process.name == name
+        and request.method == "POST"
+        and request.target.partition("?")[0].endswith("/configmaps")
+    )

@@ -131,7 +131,7 @@ ACQUIRE_TABLE = [
     (ME.name, "", Takeover.AT_ONCE, 0, True, 3),
     (ME.name, "", Takeover.AFTER_RECORD, 0, True, 3),
     (ME.name, MINE, Takeover.AT_ONCE, 0, True, 3),
-    (ME.name, PREDECESSOR, Takeover.AT_ONCE, 0, True, 3),
+    (ME.name, PREDECESSOR, Takeover.AT_ONCE, 9, True, 3),
     (ME.name, RIVAL, Takeover.AT_ONCE, 30, True, 3),
     (ME.name, RIVAL, Takeover.AFTER_RECORD, 30, True, 3),
 ]
@@ -321,6 +321,8 @@ def test_only_processes_of_the_same_machine_and_boot_can_be_looked_up(
 @pytest.mark.parametrize(
     ("incarnation", "armed", "age", "wait"),
     [
+        ("pod-1/boot/y", "10", 1000.0, 0.0),
+        ("pod-1/boot/y", "10", 29.0, 9.0),
         ("pod-2/boot/y/gone", "10", 1000.0, 0.0),
         ("pod-2/boot/y/gone", "10", 29.0, 9.0),
         ("pod-2/boot/y/gone", "", 1000.0, 9.0),
@@ -344,6 +346,10 @@ def test_a_predecessor_that_has_ended_is_waited_for_until_nothing_it_sent_can_la
         (Takeover.WITH_PROOF, "3", 0.0),
         (Takeover.WITH_PROOF, "2", 15.0),
         (Takeover.WITH_PROOF, "", 15.0),
+        (Takeover.WITH_PROOF, "3/reported", 9.0),
+        (Takeover.WITH_PROOF, "2/reported", 15.0),
+        (Takeover.AT_ONCE, "3/reported", 9.0),
+        (Takeover.AFTER_RECORD, "3/reported", 15.0),
         (Takeover.AFTER_RECORD, "3", 15.0),
     ],
 )

@@ -43,7 +43,7 @@ class Incarnation:
         """Whether the process that wrote `other` must be gone, because this one runs.
 
         True for another container of the same pod: the kubelet starts one only after the previous one has ended
-        (one shard per pod is assumed). The same machine is not a proof.
+        (one shard per pod is assumed). The same machine is not a proof. What it sent may still take effect.
         """
         return bool(self.pod_uid) and other.split("/")[0] == self.pod_uid
 

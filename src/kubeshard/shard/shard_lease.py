@@ -3,10 +3,11 @@
 | holder | incarnation | patience |
 |---|---|---|
 | nobody | | none |
-| this shard's name | none, this process's, or that of a process that must be gone | none |
-| this shard's name | that of a process of this machine that has ended | until nothing that it sent can take effect |
+| this shard's name | none, or this process's | none |
+| this shard's name | of a process of this pod or machine that has ended | until nothing that it sent can take effect |
 | this shard's name | another process's | twice the record's duration |
 | kubeshard's sharder | | none; the record's duration with `Takeover.AFTER_RECORD` |
+| kubeshard's sharder, early | | until nothing that the former process sent can take effect |
 | another sharder | | the record's duration; none with `Takeover.AT_ONCE` |
 | anybody else | | infinite: a mistake in the set-up |
 
@@ -58,6 +59,7 @@ from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
 from kubeshard.sharding.names import (
     INCARNATION_ANNOTATION,
     PROOFS_ANNOTATION,
+    REPORTED_SUFFIX,
     RING_LABEL,
     SHARDER_IDENTITY,
     WATCHDOG_ANNOTATION,
@@ -69,11 +71,17 @@ name (`reclaim`): if the process ends before that, its successor must do it.
 """
 
 
+_UNDELIVERED = (
+    "the former process of this shard has ended: waiting until nothing that it sent can take effect"
+)
+
+
 class Takeover(Enum):
     """When a Lease that a sharder took from a shard of this name may be taken back."""
 
     WITH_PROOF = "with-proof"
-    """At once if kubeshard's sharder took it, which takes no object without a proof that the shard is still dead; as
+    """At once if kubeshard's sharder took it, which takes no object without a proof that the shard is still dead; if it
+    took it early, because the shard's containers had ended, once their last writes cannot take effect any more; as
     `AFTER_RECORD` otherwise. While a ring passes from kubeshard's sharder to the Go sharder, use that.
     """
     AFTER_RECORD = "after-record"
@@ -124,14 +132,9 @@ class ShardClaim(Claim):
         written = lease.spec.lease_duration_seconds or self.timing.lease_duration
         duration = min(max(written, SHORTEST_LEASE), LONGEST_LEASE)
         if super().ours(lease):
-            rival = _incarnation(lease)
-            if self._shard.incarnation.outlived(rival):
-                return Patience()
-            if (process := self._shard.incarnation.neighbour(rival)) and self._ended(process):
-                return Patience(
-                    self._undelivered(lease, duration),
-                    "the former process of this shard has ended: waiting until nothing that it sent can take effect",
-                )
+            rival, mine = _incarnation(lease), self._shard.incarnation
+            if mine.outlived(rival) or ((process := mine.neighbour(rival)) and self._ended(process)):
+                return Patience(self._undelivered(lease, duration), _UNDELIVERED)
             return Patience(
                 2 * duration,
                 f"another process ({rival.strip('/')}) may still act under this shard's name: waiting until it has not "
@@ -143,7 +146,13 @@ class ShardClaim(Claim):
                 f"Lease {self} is held by {lease.spec.holder_identity!r}, which is neither this shard nor a sharder: "
                 "give this shard another name",
             )
-        proven = self._takeover is Takeover.WITH_PROOF and _taken_with_proofs(lease)
+        number = str(
+            lease.spec.lease_transitions or 0
+        )  # another one, if another sharder has taken the Lease since
+        proofs = lease.metadata.annotation(PROOFS_ANNOTATION)
+        if proofs == number + REPORTED_SUFFIX and self._takeover is not Takeover.AFTER_RECORD:
+            return Patience(self._in_flight, _UNDELIVERED)
+        proven = self._takeover is Takeover.WITH_PROOF and proofs == number
         if proven or self._takeover is Takeover.AT_ONCE:
             return Patience()
         return Patience(duration, "a sharder took the Lease")
@@ -189,11 +198,6 @@ class ShardClaim(Claim):
 
 def _incarnation(lease: Lease) -> str:
     return lease.metadata.annotation(INCARNATION_ANNOTATION)
-
-
-def _taken_with_proofs(lease: Lease) -> bool:
-    """Whether it was kubeshard's sharder that took the Lease, and not another one since."""
-    return lease.metadata.annotation(PROOFS_ANNOTATION) == str(lease.spec.lease_transitions or 0)
 
 
 USER_AGENT = "shard-lease"

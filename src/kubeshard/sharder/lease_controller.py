@@ -53,6 +53,7 @@ from kubeshard.sharding.circuit_breaker import CircuitBreaker
 from kubeshard.sharding.leases import Shard, ShardChange, ShardState
 from kubeshard.sharding.names import (
     PROOFS_ANNOTATION,
+    REPORTED_SUFFIX,
     RING_LABEL,
     SHARDER_IDENTITY,
     STATE_LABEL,
@@ -359,7 +360,8 @@ class ShardLeases(Reconciler[Lease]):
             ctx.log.info("Shard has ended according to its pod; taking its Lease over", ring=shard.ring)
         else:
             return current.times.to_expired
-        taken = await ctx.client.replace(self._taken(current, current.lease.metadata))
+        early = current.state is not ShardState.UNCERTAIN
+        taken = await ctx.client.replace(self._taken(current, current.lease.metadata, early=early))
         self._observer.observe(taken)
         if (ring := self._rings.get(shard.ring)) is not None:
             self._breakers[ring].taken(current, self._clock.monotonic())
@@ -404,8 +406,8 @@ class ShardLeases(Reconciler[Lease]):
             self._observer.forget_tombstone(shard.key)
         return None
 
-    def _taken(self, shard: Shard, metadata: ObjectMeta) -> Lease:
-        """The Lease as taken over."""
+    def _taken(self, shard: Shard, metadata: ObjectMeta, *, early: bool = False) -> Lease:
+        """The Lease as taken over; `early`: before it was due, because the shard has ended."""
         before, now = shard.lease.spec, micro_time(self._clock.wall())
         spec = msgspec.structs.replace(
             before,
@@ -415,7 +417,8 @@ class ShardLeases(Reconciler[Lease]):
             renew_time=now,
             lease_transitions=(before.lease_transitions or 0) + 1,
         )
-        annotations = {**(metadata.annotations or {}), PROOFS_ANNOTATION: str(spec.lease_transitions)}
+        proofs = f"{spec.lease_transitions}{REPORTED_SUFFIX if early else ''}"
+        annotations = {**(metadata.annotations or {}), PROOFS_ANNOTATION: proofs}
         return Lease(metadata=msgspec.structs.replace(metadata, annotations=annotations), spec=spec)
 
     def _shard(self, key: Key) -> Shard | None:

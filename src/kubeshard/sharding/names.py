@@ -48,6 +48,10 @@ PROOFS_ANNOTATION = "alpha.sharding.timebertt.dev/taken-with-proofs"
 from the shard without a proof that the Lease is not held, so the shard may take the Lease back at once. The Go sharder
 neither writes nor removes it, but changes the number of transitions.
 """
+REPORTED_SUFFIX = "/reported"
+"""Ends the value if the Lease had not expired, and the kubelet had reported that the shard's containers have ended: the
+last writes of the process may still take effect, so its successor waits for them.
+"""
 
 WATCHDOG_ANNOTATION = "alpha.sharding.timebertt.dev/watchdog"
 """On the Lease of a shard whose watchdog is armed: how many seconds after a renewal it ends the process. For people:
