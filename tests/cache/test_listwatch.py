@@ -211,6 +211,7 @@ def test_transition(row: Row) -> None:
         (in_stream, fails(Unavailable), List()),
         (in_stream, lambda m: m.ended(60.0), List()),
         (in_stream, error_event(Gone), List()),
+        (in_stream, error_event(Throttled), Watch("", initial=True)),
         (in_open, fails(Throttled, 1.0), Probe()),
         (in_open, fails(Unavailable, 1.0), Probe()),
         (in_open, fails(Timeout, 1.0), Probe()),
@@ -243,6 +244,33 @@ def test_after_a_pause_the_position_is_kept_only_if_it_is_still_good(
     assert isinstance(machine.state, Pausing)
     machine.elapsed()
     assert machine.request == leads_to
+
+
+@pytest.mark.parametrize(
+    ("error", "leads_to"),
+    [
+        (Throttled("too many requests", code=429), Watch("", initial=True)),
+        (Unavailable("connection refused"), Watch("", initial=True)),
+        (Unavailable("shutting down", code=503), Watch("", initial=True)),
+        (Unavailable("internal error", code=500), List()),
+        (Timeout("no answer"), List()),
+    ],
+    ids=str,
+)
+def test_a_server_that_turns_a_streaming_list_away_is_not_sent_a_list_instead(
+    error: ApiError, leads_to: object
+) -> None:
+    machine = Machine("apps", SharedKnowledge(), TopRng())
+    machine.failed(error, 0.0)
+    assert machine.request == FIRST_PAUSE
+    machine.elapsed()
+    assert machine.request == leads_to
+
+
+def test_a_pause_before_the_next_streaming_list_is_as_long_as_the_server_asks() -> None:
+    machine = Machine("apps", SharedKnowledge(), TopRng())
+    machine.failed(Throttled("too many requests", retry_after=7), 0.0)
+    assert machine.request == Pause(7)
 
 
 def test_every_state_and_input_without_a_row_is_refused_as_a_drivers_bug() -> None:

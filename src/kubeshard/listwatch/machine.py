@@ -9,6 +9,8 @@ the machine, and passes on what the machine accepts:
                bookmark that ends the initial events     Listed              Watching
                refused: Invalid (option not known)       -                   Listing
                refused: NotFound                         -                   Pausing, then start
+               Throttled; not reached, or unavailable    -                   Pausing, then start
+               before it was opened
                ended; any other error                    -                   Pausing, then Listing
     Listing    listed                                    Listed              Opening at the list's version
                any error                                 -                   Pausing, then start
@@ -47,8 +49,9 @@ that notices a restore informs the others (`SharedKnowledge`), which then list e
 (docs/design/after-a-restore.md).
 
 The states are classes, each with the data that exist only in it, so a version cannot be used in a state that has none.
-"start" is Streaming, or Listing if the server does not support
-streaming lists: after it refused one as Invalid, and then completed a list, it is not asked again. Throttled,
+"start" is Streaming, or Listing if the server does not support streaming lists: after it refused one as Invalid, and
+then completed a list, it is not asked again. A server that is overloaded or down is not sent a list instead, which
+costs it more; one with an internal error (500) is, because only streaming lists may be broken there. Throttled,
 Unavailable, Timeout and UnexpectedResponse are transient. The last version is that of the newest event or bookmark.
 
 Guaranteed: a full list is always consistent (never `"0"`), so the copy never goes back in time unless the server
@@ -374,7 +377,9 @@ class ListWatch:
             case Streaming(version) if isinstance(error, Invalid):
                 self.last_error = error
                 self.state = Listing(version, self._shared.rewrites, streaming_refused=True)
-            case Streaming(version) if not isinstance(error, NotFound):
+            case Streaming(version) as state if not (
+                isinstance(error, NotFound) or _turned_away(state, error)
+            ):
                 self._pause(error, now, Listing(version, self._shared.rewrites))
             case Watching(version) as state if isinstance(error, Timeout) and not _was_short(state, now):
                 self.last_error = error
@@ -467,3 +472,9 @@ class ListWatch:
 
 def _was_short(state: Watching, now: float) -> bool:
     return not state.heard and now - state.opened_at < SHORT_STREAM
+
+
+def _turned_away(state: Streaming, error: ApiError) -> bool:
+    """Whether the server has no capacity for this list now, as opposed to a list that broke."""
+    unavailable = isinstance(error, Unavailable) and error.code != 500
+    return isinstance(error, Throttled) or (unavailable and state.opened_at is None)
