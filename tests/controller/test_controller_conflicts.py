@@ -15,7 +15,7 @@ from kubeshard.cache import Scope
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Watch
 from kubeshard.controller.dependents import ensure
-from kubeshard.controller.outcomes import advice
+from kubeshard.controller.stale_advice import advice
 from kubeshard.core import (
     AlreadyExists,
     ConfigMap,

@@ -34,17 +34,10 @@ from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.error_condition import ErrorCondition
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.finalizers import finalized
+from kubeshard.controller.forgotten_awaits import ForgottenAwaits
 from kubeshard.controller.in_flight import Activities, CurrentRun
 from kubeshard.controller.metrics import ControllerMetrics
-from kubeshard.controller.outcomes import (
-    Ending,
-    ForgottenAwaits,
-    Outcome,
-    of_error,
-    of_result,
-    report,
-    warn_if_persistent,
-)
+from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result, report
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
@@ -56,6 +49,7 @@ from kubeshard.controller.reconciler import (
 )
 from kubeshard.controller.remote_clusters import RemoteClusters
 from kubeshard.controller.run import Run
+from kubeshard.controller.stale_advice import warn_if_persistent
 from kubeshard.controller.syncing import Inputs
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
