@@ -194,6 +194,18 @@ async def test_rate_limited_adds_wait_as_the_limiter_says_until_forgotten() -> N
 
 
 @virtual_time
+async def test_a_retry_that_is_pending_when_its_key_is_forgotten_still_comes() -> None:
+    """The delay may be one that somebody else asked for as well."""
+    queue, clock = new_queue(limiter=FastSlow(5, 100, fast_tries=1)), VirtualClock()
+    queue.add_rate_limited("a", Reason("retry"))
+    queue.add("a", "changed")
+    assert await take(queue) == "a"
+    queue.forget("a")
+    assert (await take(queue), clock.monotonic()) == ("a", 5)
+    assert queue.delayed == 0
+
+
+@virtual_time
 async def test_what_triggers_a_key_that_backs_off_does_not_make_it_wait_longer() -> None:
     """Ten triggers that fail within one backoff count as one failure, and the retry comes when it was due."""
     queue, clock = new_queue(limiter=ItemExponential(1, 1000, jitter=0, rng=SeededRng(1))), VirtualClock()

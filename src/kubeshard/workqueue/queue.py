@@ -117,7 +117,7 @@ class WorkQueue(Generic[K]):
             self.add_after(key, 0, reason, priority=priority)
 
     def forget(self, key: K) -> None:
-        """Resets the key's retries. Does not remove it from the queue."""
+        """Resets the key's retries. Does not remove it from the queue, nor its delay."""
         self._retries.forget(key)
 
     def retries(self, key: K) -> int:
