@@ -17,8 +17,6 @@ pytestmark = pytest.mark.regression
 
 SOON = ("children wait", "deadline", "healthy renewal")
 """Measures whose absence is noticed within about a second."""
-NOT_YET = ("restore noticed",)
-"""Measures whose absence these seeds do not show."""
 
 
 @pytest.mark.parametrize("seed", [1, *further(2, 3)])
@@ -60,7 +58,6 @@ def test_every_measure_can_be_switched_off_and_is_there_again_afterwards(measure
     [
         pytest.param(each, id=each.name, marks=() if each.name in SOON else pytest.mark.system)
         for each in MEASURES
-        if each.name not in NOT_YET
     ],
 )
 def test_the_absence_of_a_measure_is_noticed(measure: Measure) -> None:

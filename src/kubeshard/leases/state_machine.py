@@ -177,7 +177,11 @@ class LeaseStateMachine:
     # The next action
 
     def next(self, now: float, wall: float, unfit: str | None = None) -> Action:
-        """The next action. `unfit`: why this process must not renew, None if it may."""
+        """The next action. `unfit`: why this process must not renew, None if it may.
+
+        An unfit process may acquire. It cannot work, so that harms nobody for longer than the right lasts; and only
+        with the Lease is the watchdog armed, which ends a process that stays unfit.
+        """
         self._judge(now)
         if self.state in LAST_STATES:
             return Done()

@@ -91,6 +91,11 @@ async def _collected(controller: lease_controller.ShardLeases, ctx: Context, sha
         await ctx.client.delete(Lease, shard.key.name, shard.key.namespace)
 
 
+def _believed(watch: machine.ListWatch, resource_version: str, now: float) -> None:
+    """Goes on from the last version, whatever the server's is."""
+    watch.state = machine.Opening(watch.state.version, now, cleared=True)
+
+
 async def _nothing(*_: object) -> None:
     pass
 
@@ -182,10 +187,13 @@ MEASURES = (
     ),
     Measure(
         "restore noticed",
-        "history that went back is noticed, and everything is read anew",
+        "history that went back is noticed, by each watch and by others, and everything is read anew",
         "not settled",
         ("restore",),
-        ((machine.SharedKnowledge, "rewritten", lambda *_: None),),
+        (
+            (machine.SharedKnowledge, "rewritten", lambda *_: None),
+            (machine.ListWatch, "probed", _believed),
+        ),
     ),
     Measure(
         "deadline",
