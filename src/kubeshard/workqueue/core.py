@@ -191,9 +191,6 @@ class Delays(Generic[K]):
         self._waiting.clear()
         self._heap.clear()
 
-    def __contains__(self, key: K) -> bool:
-        return key in self._waiting
-
     def __len__(self) -> int:
         return len(self._waiting)
 

@@ -101,9 +101,6 @@ class Settling(Generic[K]):
             for key, pending in first
         ]
 
-    def __contains__(self, key: K) -> bool:
-        return key in self._pending
-
     def __len__(self) -> int:
         return len(self._pending)
 

@@ -77,9 +77,6 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K, reason: Reason | str = "", *, priority: int = NORMAL) -> None:
         """Processes the key as soon as a worker is free. Ignored after a shutdown, like all adds."""
-        wanted = self._core.wanted.get(key)
-        if wanted is not None and not reason and priority <= wanted.priority:
-            return  # like `QueueCore.add`, at half its cost: most adds are collapsed
         if self._core.add(key, priority, reason):
             self._metrics.added()
             self._wake()

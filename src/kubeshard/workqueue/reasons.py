@@ -56,7 +56,7 @@ class Wanted:
         self.since = since
         """When it was queued."""
         self.started: float
-        """When it was handed out; None before."""
+        """When it was handed out; not set before."""
         self.given: tuple[tuple[Reason | str, float], ...] = ((reason, since),) if reason else ()
 
     def lacks(self, reason: Reason | str) -> bool:
