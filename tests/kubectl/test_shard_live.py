@@ -270,15 +270,15 @@ async def test_namespaces_that_cannot_be_listed_are_told_and_asked_for_again(
 ) -> None:
     """Nothing else is read before, and the picture does not say that all is well."""
     await cluster.secret(ON_A, "a")
-    mended, follow = asyncio.Event(), live.follow
+    mended, follow = asyncio.Event(), live._follow
 
-    async def following(client: Any, form: Any, listener: Any, **how: Any) -> None:
-        if isinstance(listener, live._Namespaces):
-            listener.failed(Unavailable("it is broken"))
+    async def following(client: Any, form: Any, follower: Any, **how: Any) -> None:
+        if isinstance(follower, live._Namespaces):
+            follower.failed(Unavailable("it is broken"))
             await mended.wait()
-        await follow(client, form, listener, **how)
+        await follow(client, form, follower, **how)
 
-    monkeypatch.setattr(live, "follow", following)
+    monkeypatch.setattr(live, "_follow", following)
     async with looking(cluster) as look:
         assert {"namespaces: it is broken", "secrets: being read"} <= set(look.view.unread)
         mended.set()

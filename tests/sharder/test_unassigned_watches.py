@@ -29,7 +29,7 @@ from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import RingView
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
-from kubeshard.testing.virtual_world import SeededRng
+from kubeshard.testing.virtual_world import virtual_world
 
 
 def unassigned_watches(
@@ -45,7 +45,6 @@ def unassigned_watches(
         rings,
         concurrent_moves=concurrent_moves,
         clock=VirtualClock(),
-        rng=SeededRng(1),
     )
 
 
@@ -100,7 +99,9 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_scan(
     async def version(*_: object, **__: object) -> str:
         return "7"
 
-    client: Any = SimpleNamespace(list=lambda *_, **__: Nothing(), current_version=version, watch=watch)
+    client: Any = SimpleNamespace(
+        world=virtual_world(), list=lambda *_, **__: Nothing(), current_version=version, watch=watch
+    )
     kinds: Any = SimpleNamespace(kind=kind, forget=lambda _: None)
     permissions: Any = SimpleNamespace(refused=refused, granted=lambda *_: None)
     small = SmallRing("a", clock=VirtualClock())
@@ -161,7 +162,9 @@ class Many:
         async def version(*_: object, **__: object) -> str:
             return "7"
 
-        client: Any = SimpleNamespace(list=lists, current_version=version, watch=self._watch)
+        client: Any = SimpleNamespace(
+            world=virtual_world(), list=lists, current_version=version, watch=self._watch
+        )
         kinds: Any = SimpleNamespace(kind=kind)
         mover: Any = SimpleNamespace(carry_out=self._carry_out)
         permissions: Any = SimpleNamespace(granted=lambda *_: None)

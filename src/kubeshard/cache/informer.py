@@ -327,10 +327,10 @@ class Informer(InformerStats, Generic[T]):
             await self._held.wait()
         self.apply(change, part)
 
-    async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
+    async def interrupted(self, interruption: Interrupted, part: str, *, quiet: bool) -> None:
         """Called by the reflector: a list or watch failed."""
-        told = again or (self.quiet and not self.has_synced)
-        self._notices.interrupted(interruption, part, again=told, optional=self.optional)
+        quiet = quiet or (self.quiet and not self.has_synced)
+        self._notices.interrupted(interruption, part, quiet=quiet, optional=self.optional)
         if self._on_error is not None:
             try:
                 self._on_error(self, interruption)

@@ -158,8 +158,6 @@ class Reflectors(Generic[T]):
                 source,
                 Collector(receiver, part),
                 self._shared,
-                clock=self._client.world.clock,
-                rng=self._client.world.rng,
                 stats=stats,
                 arrive=self._arrive,
                 log={"kind": self._form, **({"namespace": part} if part else {})},
@@ -271,8 +269,8 @@ class Staging(Generic[T]):
         if not self._unread and not self._complete.done():
             self._complete.set_result(None)
 
-    async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
-        await self._receiver.interrupted(interruption, part, again=again)
+    async def interrupted(self, interruption: Interrupted, part: str, *, quiet: bool) -> None:
+        await self._receiver.interrupted(interruption, part, quiet=quiet)
 
     def unreadable(self, error: UndecodableObject) -> None:
         self._receiver.unreadable(error)

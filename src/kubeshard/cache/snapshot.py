@@ -112,8 +112,8 @@ class Receiver(Protocol[T]):
     async def replace(self, change: Replace[T], part: str) -> None:
         """A full list."""
 
-    async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
-        """A list or watch failed. `again`: for the same reason as before, without having worked since."""
+    async def interrupted(self, interruption: Interrupted, part: str, *, quiet: bool) -> None:
+        """A list or watch failed. `quiet`: for the same reason as before, without having worked since."""
 
     def unreadable(self, error: UndecodableObject) -> None:
         """An object that does not fit its class was received. If its name is known it is an entry of a change, too."""
@@ -152,9 +152,9 @@ class Collector(Sink[T]):
         assert entries is not None
         return self.receiver.replace(Replace(entries, listed.resource_version, listed.rewound), self.part)
 
-    def interrupted(self, interruption: Interrupted, /, *, again: bool) -> Awaitable[None]:
+    def interrupted(self, interruption: Interrupted, /, *, quiet: bool) -> Awaitable[None]:
         self._entries = None
-        return self.receiver.interrupted(interruption, self.part, again=again)
+        return self.receiver.interrupted(interruption, self.part, quiet=quiet)
 
     def unreadable(self, error: UndecodableObject, /) -> None:
         self.receiver.unreadable(error)

@@ -92,11 +92,11 @@ class InformerNotices:
         self._notices = Notices(clock, every=PATIENCE_FOR_LOGS)
 
     def interrupted(
-        self, interruption: Interrupted, part: str, *, again: bool, optional: bool = False
+        self, interruption: Interrupted, part: str, *, quiet: bool, optional: bool = False
     ) -> None:
         error, seconds = interruption
         log = self._log.bind(**({"namespace": part} if part else {}))
-        tell = log.debug if again else log.warning
+        tell = log.debug if quiet else log.warning
         if isinstance(error, NotFound):
             tell = log.debug if optional else tell
             tell("The API server does not serve this kind", error=error, again_in=seconds)

@@ -180,7 +180,7 @@ class _Feed(Generic[T]):
             if self._events.qsize() >= AHEAD:
                 await self._room()
 
-    async def interrupted(self, interruption: Interrupted, part: str, *, again: bool) -> None:
+    async def interrupted(self, interruption: Interrupted, part: str, *, quiet: bool) -> None:
         self._events.put_nowait(interruption)
         if self._events.qsize() >= AHEAD:
             await self._room()

@@ -14,19 +14,21 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease, Namespace
-from kubeshard.core.errors import ApiError, Forbidden
+from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import ApiError, Forbidden, Gone
 from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_label_value
-from kubeshard.core.objects import Key, PartialObject, form_of, metadata_only
+from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of, metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.inspection.cluster import default_selector, read_cluster
 from kubeshard.inspection.ring import SeenRing, see, type_of
 from kubeshard.inspection.stats import Picture, RingStats, Standing
-from kubeshard.listwatch.following import follow
+from kubeshard.listwatch.machine import ONCE_A_MINUTE, Listed
+from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
 from kubeshard.sharder.waiting import SkippedNamespaces
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingEntry
@@ -76,12 +78,12 @@ class LiveRing:
         labels = Selector.equals(RING_LABEL, self.view.name)
         async with asyncio.TaskGroup() as group:
             group.create_task(
-                follow(self._client, form_of(Lease), _Leases(self), labels=labels), name=f"follows {_LEASES}"
+                _follow(self._client, form_of(Lease), _Leases(self), labels=labels), name=f"follows {_LEASES}"
             )
             if self._selection is not None:
                 namespaces = _Namespaces(self, self._selection)
                 group.create_task(
-                    follow(self._client, metadata_only(Namespace), namespaces), name=f"follows {_NAMESPACES}"
+                    _follow(self._client, metadata_only(Namespace), namespaces), name=f"follows {_NAMESPACES}"
                 )
                 await self._selection.known.wait()
             while True:
@@ -111,7 +113,7 @@ class LiveRing:
     def now(self) -> float:
         return self._clock.monotonic()
 
-    # What listeners report
+    # What followers report
 
     def notify(self) -> None:
         self._changed.set()
@@ -144,7 +146,7 @@ class LiveRing:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(
-                    follow(self._client, metadata_only(kind), _Objects(self, entry, kind)),
+                    _follow(self._client, metadata_only(kind), _Objects(self, entry, kind)),
                     name=f"follows {entry.resource}",
                 )
                 for entry, kind in self._resources
@@ -168,29 +170,69 @@ class LiveRing:
         return found
 
 
-class _Leases:
-    """Listens to the ring's Leases."""
+T = TypeVar("T", bound=KubeObject)
+
+
+async def _follow(
+    client: Client, form: Form[T], follower: _Follower[T], *, labels: Selector | None = None
+) -> NoReturn:
+    """Follows a kind in all namespaces until cancelled. Lists are read page by page and nothing is kept, so memory does
+    not grow with the number of objects. Without the right to watch, everything is listed again once a minute.
+    """
+    source = Source(client, form, labels=labels)
+    await Reflector(source, follower, forbidden=ONCE_A_MINUTE, log={"kind": form}).run()
+
+
+class _Follower(Sink[T], Generic[T]):
+    """Leaves out objects that do not fit their class."""
+
+    def put(self, entry: T | UndecodableObject, /) -> None:
+        if not isinstance(entry, UndecodableObject):
+            self.seen(entry)
+
+    def drop(self, entry: T | UndecodableObject, /) -> None:
+        if not isinstance(entry, UndecodableObject):
+            self.gone(entry)
+
+    def opened(self) -> None:
+        self.failed(None)
+
+    def interrupted(self, interruption: Interrupted, /, *, quiet: bool) -> None:
+        if not isinstance(interruption.error, Gone):  # everything is listed again
+            self.failed(interruption.error)
+
+    def seen(self, obj: T, /) -> None:
+        """The object exists, or has changed."""
+
+    def gone(self, obj: T, /) -> None:
+        """The object was deleted, or does not match the selector any more."""
+
+    def failed(self, error: ApiError | None) -> None:
+        """There are no events until the next attempt; None means that it works again."""
+
+
+class _Leases(_Follower[Lease]):
+    """The ring's Leases."""
 
     def __init__(self, ring: LiveRing) -> None:
         self._ring = ring
 
-    def begin(self) -> None:
+    def begin(self) -> bool:
         self._ring.no_leases()
+        return True
 
-    def put(self, lease: Lease, /) -> None:
+    def seen(self, lease: Lease, /) -> None:
         self._ring.lease(lease)
 
-    def drop(self, lease: Lease, /) -> None:
+    def gone(self, lease: Lease, /) -> None:
         self._ring.lease(lease, gone=True)
-
-    def end(self) -> None: ...
 
     def failed(self, error: ApiError | None) -> None:
         self._ring.heard(_LEASES, error)
 
 
-class _Objects:
-    """Listens to the objects of one resource."""
+class _Objects(_Follower[PartialObject]):
+    """The objects of one resource."""
 
     def __init__(self, ring: LiveRing, entry: RingEntry, kind: Kind) -> None:
         self._ring = ring
@@ -198,10 +240,11 @@ class _Objects:
         self._type = type_of(kind)
         self._name = str(entry.resource)
 
-    def begin(self) -> None:
+    def begin(self) -> bool:
         self._ring.stats.begin(self._name)
+        return True
 
-    def put(self, obj: PartialObject, /) -> None:
+    def seen(self, obj: PartialObject, /) -> None:
         ring, meta = self._ring, obj.metadata
         view = ring.view
         key = ""
@@ -209,16 +252,16 @@ class _Objects:
             with suppress(KeyRefused):
                 key = hash_key(view, self._entry, self._type, meta)
         if not key:
-            return self.drop(obj)
+            return self.gone(obj)
         shard, draining = meta.label(view.shard_label), meta.has_label(view.drain_label)
         ring.stats.put(self._name, meta.uid, key, shard, draining, ring.now())
         return ring.notify()
 
-    def drop(self, obj: PartialObject, /) -> None:
+    def gone(self, obj: PartialObject, /) -> None:
         self._ring.stats.drop(self._name, obj.metadata.uid, self._ring.now())
         self._ring.notify()
 
-    def end(self) -> None:
+    def listed(self, listed: Listed, /) -> None:
         self._ring.stats.end(self._name, self._ring.now())
 
     def failed(self, error: ApiError | None) -> None:
@@ -254,22 +297,20 @@ class _Selection:
         self._selected.pop(name, None)
 
 
-class _Namespaces:
-    """Listens to namespaces."""
+class _Namespaces(_Follower[PartialObject]):
+    """Namespaces, for the selection."""
 
     def __init__(self, ring: LiveRing, selection: _Selection) -> None:
         self._ring = ring
         self._selection = selection
 
-    def begin(self) -> None: ...
-
-    def put(self, namespace: PartialObject, /) -> None:
+    def seen(self, namespace: PartialObject, /) -> None:
         self._selection.put(namespace.metadata.name, namespace.metadata.labels)
 
-    def drop(self, namespace: PartialObject, /) -> None:
+    def gone(self, namespace: PartialObject, /) -> None:
         self._selection.drop(namespace.metadata.name)
 
-    def end(self) -> None:
+    def listed(self, listed: Listed, /) -> None:
         self._selection.known.set()
 
     def failed(self, error: ApiError | None) -> None:
@@ -348,7 +389,7 @@ class RingWatcher:
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(self.live.run(), name=f"follows {self.name}"),
             asyncio.create_task(
-                follow(self._client, form_of(ControllerRing), edits), name=f"edits of {self.name}"
+                _follow(self._client, form_of(ControllerRing), edits), name=f"edits of {self.name}"
             ),
             asyncio.create_task(edits.edited.wait(), name=f"edit of {self.name}"),
         ]
@@ -381,7 +422,7 @@ class RingWatcher:
             await asyncio.sleep(PAUSE)
 
 
-class _Edits:
+class _Edits(_Follower[ControllerRing]):
     """Notices when a ring is edited."""
 
     def __init__(self, ring: ControllerRing) -> None:
@@ -389,10 +430,11 @@ class _Edits:
         self._there = False
         self.edited = asyncio.Event()
 
-    def begin(self) -> None:
+    def begin(self) -> bool:
         self._there = False
+        return True
 
-    def put(self, ring: ControllerRing, /) -> None:
+    def seen(self, ring: ControllerRing, /) -> None:
         if ring.name != self._ring.name:
             return
         self._there = True
@@ -400,12 +442,10 @@ class _Edits:
         if (before.metadata.uid, before.spec) != (now.metadata.uid, now.spec):
             self.edited.set()
 
-    def drop(self, ring: ControllerRing, /) -> None:
+    def gone(self, ring: ControllerRing, /) -> None:
         if ring.name == self._ring.name:
             self.edited.set()
 
-    def end(self) -> None:
+    def listed(self, listed: Listed, /) -> None:
         if not self._there:
             self.edited.set()
-
-    def failed(self, error: ApiError | None) -> None: ...

@@ -56,11 +56,9 @@ from kubeshard.listwatch.machine import (
     Watching,
 )
 from kubeshard.runtime.backoff import BackoffPolicy
-from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.pace import Pace
-from kubeshard.runtime.rng import Rng
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -124,8 +122,8 @@ class Sink(Generic[T]):
     def opened(self) -> None:
         """A watch that continues the list was accepted."""
 
-    def interrupted(self, interruption: Interrupted, /, *, again: bool) -> Awaitable[None] | None:
-        """A list or watch failed. `again`: for the same reason as before, without having worked since; or it is tried
+    def interrupted(self, interruption: Interrupted, /, *, quiet: bool) -> Awaitable[None] | None:
+        """A list or watch failed. `quiet`: for the same reason as before, without having worked since; or it is tried
         again at once.
         """
 
@@ -199,8 +197,6 @@ class Reflector(Generic[T]):
         sink: Sink[T],
         shared: SharedKnowledge | None = None,
         *,
-        clock: Clock | None = None,
-        rng: Rng | None = None,
         stats: ListWatchStats | None = None,
         arrive: Callable[[T], T | UndecodableObject] | None = None,
         forbidden: BackoffPolicy = FAILURES,
@@ -217,8 +213,8 @@ class Reflector(Generic[T]):
         """When the last successful full list was started (monotonic seconds)."""
         self._source = source
         self._sink = sink
-        self._clock = clock or source.client.world.clock
-        self._rng = rng or source.client.world.rng
+        self._clock = source.client.world.clock
+        self._rng = source.client.world.rng
         self._arrive = arrive
         self._machine = ListWatch(
             source.group, shared or SharedKnowledge(enabled=False), self._rng, forbidden=forbidden
@@ -386,8 +382,8 @@ class Reflector(Generic[T]):
     async def _interrupted(self, error: ApiError, seconds: float, *, crash: Exception | None = None) -> None:
         self.stats.errors[type(error).__name__] += 1
         trouble = "no answer" if isinstance(error, Throttled | Timeout | Unavailable) else str(error)
-        again = not seconds or not self._notices.due("reading", trouble)
-        if crash is not None and not again:
+        quiet = not seconds or not self._notices.due("reading", trouble)
+        if crash is not None and not quiet:
             self._log.crash("Reading a kind crashed; it starts again", crash)
-        if (room := self._sink.interrupted(Interrupted(error, seconds), again=again)) is not None:
+        if (room := self._sink.interrupted(Interrupted(error, seconds), quiet=quiet)) is not None:
             await room

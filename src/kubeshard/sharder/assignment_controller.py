@@ -132,7 +132,7 @@ def assignments(
     late = LateAssignment(mover, concurrent_moves=at_once)
     namespaces = NamespaceScans(client, kinds, late, concurrent_moves=at_once)
     unassigned = UnassignedWatches(
-        client, kinds, late, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock, rng=rng
+        client, kinds, late, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock
     )
     return Assignments(
         rings,

@@ -45,7 +45,6 @@ from kubeshard.listwatch.machine import ONCE_A_MINUTE, Listed
 from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
 from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.late_assignment import LateAssignment
@@ -83,7 +82,6 @@ class UnassignedWatches:
         *,
         concurrent_moves: int,
         clock: Clock,
-        rng: Rng,
     ) -> None:
         self.client = client
         self.kinds = kinds
@@ -92,7 +90,6 @@ class UnassignedWatches:
         self.rings = rings
         self.concurrent_moves = concurrent_moves
         self.clock = clock
-        self.rng = rng
         self._namespaces = namespaces
         self._resources: dict[GroupResource, _Resource] = {}
 
@@ -270,9 +267,7 @@ class _Watch(Sink[PartialObject]):
 
         source = Source(of.client, form, self._place, labels=self._selector)
         async with BoundedTaskGroup(of.concurrent_moves) as self._tasks:
-            await Reflector(
-                source, self, clock=of.clock, rng=of.rng, forbidden=ONCE_A_MINUTE, log=self._log_of
-            ).run()
+            await Reflector(source, self, forbidden=ONCE_A_MINUTE, log=self._log_of).run()
 
     @property
     def _log_of(self) -> dict[str, object]:
@@ -337,7 +332,7 @@ class _Watch(Sink[PartialObject]):
             for sync in self.syncs:
                 sync.delayed.drop(entry.key)
 
-    async def interrupted(self, interruption: Interrupted, /, *, again: bool) -> None:
+    async def interrupted(self, interruption: Interrupted, /, *, quiet: bool) -> None:
         error = interruption.error
         if isinstance(error, Forbidden):
             await self._forbidden(error)
