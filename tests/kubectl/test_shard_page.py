@@ -20,7 +20,9 @@ from kubeshard.manager.roles import roles
 from kubeshard_apiserver.testing import EmbeddedApi
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kubectl-shard.md").read_text()
-BLOCKS = re.findall(r"^```console\n\$ kubectl shard (.*)\n([^`]*)^```", PAGE, re.M)
+EXAMPLES = re.findall(r"^```console\n\$ kubectl shard (.*)\n([^`]*)^```", PAGE, re.M)
+BLOCKS = [block for block in EXAMPLES if block[0] != "doctor"]
+"""`doctor` examines an installation, which the scene of the page has not: `test_shard_doctor` has one."""
 RESOURCES = (GroupResource("", "secrets"), GroupResource("", "configmaps"))
 COMMANDS = (
     ["status"],
@@ -160,6 +162,6 @@ def test_a_live_picture_says_what_it_may_not_watch(
             role["rules"] = changed
     reader.may(rules)
     done = kubectl_shard.at(reader.kubeconfig)("top", "--once")
-    assert done.code == 0
+    assert done.code == 1
     assert "the picture is incomplete: " in done.out
     assert re.search(rf"{resource}[\w.]*: you may not list and watch them", done.out)

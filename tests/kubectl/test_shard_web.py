@@ -134,7 +134,7 @@ async def test_events_are_pictures_at_once_and_on_every_change() -> None:
         assert first["picture"]["rows"][0]["objects"] == 3
         ring.picture = Picture((ShardRow("a", "dead", False, 3, 1, 0),), stranded=4, total=4)
         _, second = await answer.pictures(2)
-        assert (second["settled"], second["verdict"]) == (False, "4 on dead shards")
+        assert (second["settled"], second["verdict"]) == (False, "4 on dead shards, no shard is available")
 
 
 async def test_a_browser_that_leaves_leaves_nothing_behind() -> None:

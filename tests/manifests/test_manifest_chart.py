@@ -67,6 +67,7 @@ WRONG: Mapping[str, Any] = {
     "extraVolumes": ["config"],
     "extraVolumeMounts": [{"name": "here", "mountPath": "relative"}],
     "extraObjects": "apiVersion: v1",
+    "podReports": {"enabled": "often"},
 }
 
 

@@ -84,11 +84,12 @@ def manifests(values: SharderValues | None = None) -> list[dict[str, Any]]:
 
 
 def granted(objects: Iterable[Mapping[str, Any]]) -> set[Right]:
-    """Returns the rights that the roles among these objects grant."""
+    """Returns the rights that the roles among these objects grant, but for those for users, which are aggregated."""
     return {
         Right(group, resource, verb)
         for obj in objects
         if obj["kind"] in ("ClusterRole", "Role")
+        and not any("aggregate-to" in label for label in obj["metadata"].get("labels", {}))
         for rule in obj["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]

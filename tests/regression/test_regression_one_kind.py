@@ -210,8 +210,8 @@ def test_a_drain_is_acknowledged_once_the_kind_can_be_read_again_and_not_before(
 
             def labels() -> dict[str, str]:
                 (obj,) = world.objects("sim.example", "failings").values()
-                found: dict[str, str] = obj["metadata"]["labels"]
-                return found
+                found: dict[str, str] | None = obj["metadata"].get("labels")
+                return found or {}
 
             await asyncio.sleep(60)
             assert (drain_label("r") in labels(), labels()[shard_label("r")]) == (True, "s0")
