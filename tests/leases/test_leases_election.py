@@ -14,6 +14,7 @@ from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection, LeaderElector
 from kubeshard.runtime.watchdog import NoSignals, Watchdog
 from kubeshard.testing.virtual_time import settle, virtual_time
+from kubeshard.testing.virtual_world import SeededRng
 
 
 class Candidate(Process):
@@ -189,6 +190,30 @@ async def test_the_right_to_lead_ends_with_the_block_also_for_work_that_did_not_
         held.check()
     with pytest.raises(NotOurs, match="no longer the leader"):
         held.check()
+
+
+@virtual_time
+async def test_candidates_of_one_declaration_have_fences_of_their_own() -> None:
+    """A late write of the former leader's reconcilers does not pass because another manager leads."""
+    server = LeaseServer()
+    first, second = Candidate(server, "a"), Candidate(server, "b")
+    election = LeaderElection(name="lock", namespace="ns", watchdog=False)
+    for seed, each in enumerate((first, second)):  # so that they have identities of their own
+        each.world = dataclasses.replace(each.world, rng=SeededRng(seed))
+        each.elector = LeaderElector(each.client(), election, each.metrics)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(first.run())
+        await settle()
+        first.elector.fence.check()
+        election.fence.check()
+        first.stop.set()
+        group.create_task(second.run())
+        await asyncio.sleep(5)
+        second.elector.fence.check()
+        election.fence.check()
+        with pytest.raises(NotOurs):
+            first.elector.fence.check()
+        second.stop.set()
 
 
 @virtual_time

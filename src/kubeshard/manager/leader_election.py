@@ -86,8 +86,9 @@ class LeaderElection:
     For a process that must survive the loss of its leadership (a test, a manager inside a larger program), and for
     process 1 of a container that `kubeshard.manager.run` cannot move under an init.
 
-    `fence`: for the program's own clients that only the leader may write with, `client.fenced(election.fence)`; the
-    clients of reconcilers have it anyway.
+    `fence`: for the program's own clients that only the leader may write with, `client.fenced(election.fence)`. It
+    follows whichever manager of this declaration became the leader last. Reconcilers need it not: their clients have
+    the fence of their manager.
     """
 
     name: str
@@ -129,7 +130,8 @@ class LeaderElector:
     def __init__(self, client: Client, election: LeaderElection, metrics: LeaseMetrics) -> None:
         world = client.world
         self.identity = election.identity or f"{world.host.name()}_{world.rng.token()}"
-        self.fence = election.fence
+        self.fence = LeaderFence()
+        """For the clients of this manager's reconcilers."""
         self._election = election
         self._client = client
         self._clock = world.clock
@@ -187,6 +189,7 @@ class LeaderElector:
             rewound=partial(in_this_loop, rewound),
         )
         async with renewer.held(world.thread(USER_AGENT), release=True):
+            self.fence.leadership = self._election.fence.leadership = held
             yield held
 
     def _watchdog(self) -> Watchdog:

@@ -244,8 +244,8 @@ class Process:
         clusters, leading_clusters = self.controllers.clusters
         writing = client if self._sharding is None else self._sharding.client(client, cache.cluster)
         cluster = leading = Cluster(writing, cache, events, clusters=clusters)
-        if self._election is not None:
-            fence = self._election.fence
+        if self._elector is not None:
+            fence = self._elector.fence
             fenced = client.fenced(fence) if self._sharding is None else writing.checked(fence.check)
             leading = dataclasses.replace(cluster, client=fenced, clusters=leading_clusters)
         return cluster, leading
@@ -270,7 +270,6 @@ class Process:
         await self.controllers.elected.needed()
         held = self._elector.held(self.health.unfit, self.cache.distrust)
         async with holding(held, "leadership", self.stopping.ending) as leadership:
-            self._elector.fence.leadership = leadership
             clean = await self.controllers.elected.run((*gates, leadership.gate))
             if clean:
                 leadership.stopped_cleanly()
