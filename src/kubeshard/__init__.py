@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.manager.leader_election import LeaderElection
     from kubeshard.manager.manager import Manager
     from kubeshard.manager.pages import StatusPages
-    from kubeshard.manager.running import run
+    from kubeshard.manager.program import run
     from kubeshard.shard.sharding import Sharding
     from kubeshard.version import __version__
 
@@ -127,7 +127,7 @@ _HOMES = {
     "manager.leader_election": ("LeaderElection",),
     "manager.manager": ("Manager",),
     "manager.pages": ("StatusPages",),
-    "manager.running": ("run",),
+    "manager.program": ("run",),
     "shard.sharding": ("Sharding",),
     "version": ("__version__",),
 }

@@ -29,7 +29,7 @@ from kubeshard.controller.syncing import explained
 from kubeshard.core import FieldSelector, KubeObject
 from kubeshard.core.errors import ANONYMOUS, Forbidden
 from kubeshard.crd import CustomResource, definition
-from kubeshard.manager.ending import ending_of
+from kubeshard.manager.exit_codes import ending_of
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook import Webhooks, converts

@@ -73,7 +73,7 @@ def run(
     """
     from kubeshard.cli.loading import load_manager
     from kubeshard.cli.yaml_files import objects_in
-    from kubeshard.manager.running import run as run_manager
+    from kubeshard.manager.program import run as run_manager
 
     if embedded and (kubeconfig or context):
         raise ConfigurationError("--embedded brings its own cluster: leave out --kubeconfig and --context")

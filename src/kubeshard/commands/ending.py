@@ -1,4 +1,4 @@
-"""How commands end: errors are one line (`kubeshard.manager.ending`)."""
+"""How commands end: errors are one line (`kubeshard.manager.exit_codes`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_program(command: click.Command, name: str, **options: Any) -> None:
         click.echo(f"Error: {one_line(str(error))}", err=True)
         sys.exit(1)
     except KubeshardError as error:
-        from kubeshard.manager.ending import ending_of
+        from kubeshard.manager.exit_codes import ending_of
 
         code, line = ending_of(error)
         click.echo(line, err=True)

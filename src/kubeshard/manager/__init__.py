@@ -2,15 +2,16 @@
 
     run(Manager(controllers=[controller], leader_election=LeaderElection(name="websites", namespace="default")))
 
-Guaranteed: see `process`. Sharding itself is not here; it is passed in as a `Membership` (`kubeshard.shard.Sharding`).
+Guaranteed: see `lifecycle`. Sharding itself is not here; it is passed in as a `Membership`
+(`kubeshard.shard.Sharding`).
 """
 
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.membership import RightLost
 from kubeshard.manager.process_health import ProcessHealth
+from kubeshard.manager.program import run
 from kubeshard.manager.runnable import Runnable
-from kubeshard.manager.running import run
 from kubeshard.manager.servers import ClientServer, Server
 
 __all__ = [

@@ -1,6 +1,6 @@
 """What a program declares, and the interface to its process.
 
-`kubeshard.manager.declaration` checks what is declared, and `kubeshard.manager.process` says in which order things
+`kubeshard.manager.declaration` checks what is declared, and `kubeshard.manager.lifecycle` says in which order things
 start and stop, and what stops what.
 """
 
@@ -24,10 +24,10 @@ from kubeshard.manager.debug import Picture
 from kubeshard.manager.declaration import CacheSettings, Declaration, DeploymentNeeds
 from kubeshard.manager.every_kind import split
 from kubeshard.manager.leader_election import LeaderElection
+from kubeshard.manager.lifecycle import Process
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.other_clusters import ClusterSource
 from kubeshard.manager.pages import STATUS_PAGES, StatusPages
-from kubeshard.manager.process import Process
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.servers import AnyServer
 from kubeshard.runtime.world import REAL_WORLD, World

@@ -25,8 +25,8 @@ from kubeshard.core.objects import Key
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.metrics_access import self_signed
 from kubeshard.manager.pages import StatusPages
+from kubeshard.manager.program import run
 from kubeshard.manager.runnable import Runnable
-from kubeshard.manager.running import run
 from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.assignment_controller import assignment_controller, assignments

@@ -4,7 +4,7 @@
 |---|---|
 | SIGINT or SIGTERM: a graceful stop | 0 |
 | a second signal | 1, at once |
-| a user's mistake | 2, one line on standard error (`ending`) |
+| a user's mistake | 2, one line on standard error (`exit_codes`) |
 | any other failure, or a lost Lease | 1; one line, or the stack trace of an unexpected error |
 | a shutdown that takes too long, because something swallows its cancellation | 1, by force |
 
@@ -24,7 +24,7 @@ from typing import NoReturn
 from kubeshard.controller.in_flight import follow_thread
 from kubeshard.core.errors import KubeshardError
 from kubeshard.manager.debug_page import as_text
-from kubeshard.manager.ending import ending_of
+from kubeshard.manager.exit_codes import ending_of
 from kubeshard.manager.manager import Manager
 from kubeshard.runtime.collector import spare_the_collector
 from kubeshard.runtime.heap import heap_trimming
