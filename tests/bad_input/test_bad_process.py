@@ -24,7 +24,7 @@ def test_a_shard_whose_clock_is_wrong_by_decades_holds_its_lease(wall: float) ->
     book, claim = LeaseBook(), ShardClaim(ME, LeaseTiming(), Takeover.AFTER_RECORD)
     lease = Lease()
     for second in range(0, 60, 2):
-        lease = claim.held(lease, wall + second)
+        lease = claim.renewed_lease(lease, wall + second)
         assert parse_time(lease.spec.renew_time) == wall + second
         lease = msgspec.structs.replace(
             lease, metadata=msgspec.structs.replace(lease.metadata, resource_version=str(second + 1), uid="u")

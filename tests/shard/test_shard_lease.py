@@ -186,7 +186,7 @@ def test_a_shard_knows_what_became_of_a_process_that_did_not_release_the_lease(
 
 def test_the_lease_says_that_a_watchdog_is_armed_while_it_is_held() -> None:
     claim = ShardClaim(ME, LeaseTiming(), Takeover.AT_ONCE, armed=True)
-    held = claim.held(lease(), WALL)
+    held = claim.renewed_lease(lease(), WALL)
     assert held.metadata.annotation(WATCHDOG_ANNOTATION) == "10"
     assert claim.released(held, WALL).metadata.annotation(WATCHDOG_ANNOTATION) == ""
 

@@ -57,7 +57,7 @@ class Deadlines:
         log: Logger,
         *,
         workers: int = 1,
-        quarantined: Callable[[Deadline], None] = lambda run: None,
+        quarantined: Callable[[Deadline], None] = lambda deadline: None,
     ) -> None:
         self.seconds = seconds
         self.clock = clock
@@ -83,7 +83,7 @@ class Deadlines:
         bound = max(TOLERATED, self._workers)
         if len(self._hanging) <= bound and self._in_a_row < self._workers + IN_A_ROW:
             return None
-        which = ", ".join(str(run.fields["object"]) for run in self._hanging)
+        which = ", ".join(str(deadline.fields["object"]) for deadline in self._hanging)
         if len(self._hanging) > bound:
             return f"{len(self._hanging)} reconciles do not end, more than the {bound} that are tolerated: {which}"
         return f"{self._in_a_row} reconciles in a row do not end, and no other one has ended since: {which}"
@@ -94,33 +94,33 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
 
-    def report(self, run: Deadline) -> None:
-        seconds = self.clock.monotonic() - run.began
-        if run.ended:
-            del self._hanging[run]
+    def report(self, deadline: Deadline) -> None:
+        seconds = self.clock.monotonic() - deadline.began
+        if deadline.ended:
+            del self._hanging[deadline]
             self._metrics.overdue(-1)
             self._log.info("Overdue reconcile has ended", seconds=seconds)
         else:
-            self._hanging[run] = None
+            self._hanging[deadline] = None
             self._in_a_row += 1
             self._metrics.overdue(1)
-            self._log.bind(**run.fields).error(
+            self._log.bind(**deadline.fields).error(
                 "Reconcile is overdue and still running",
-                threads=run.activities.threads,
+                threads=deadline.activities.threads,
                 seconds=seconds,
                 hanging=len(self._hanging),
             )
-            self._quarantined(run)
+            self._quarantined(deadline)
 
-    def _add(self, run: Deadline) -> None:
-        self._present[run] = None
+    def _add(self, deadline: Deadline) -> None:
+        self._present[deadline] = None
         if self._timer is not None and self._timer.when() > asyncio.get_running_loop().time() + self.seconds:
             self.stop()  # the timer is set for an overdue run, which is due later than this one
         if self._timer is None:
-            self._look_at(run.due)
+            self._look_at(deadline.due)
 
-    def _remove(self, run: Deadline) -> None:
-        del self._present[run]
+    def _remove(self, deadline: Deadline) -> None:
+        del self._present[deadline]
         self._in_a_row = 0
 
     def _look_at(self, moment: float) -> None:
@@ -131,7 +131,7 @@ class Deadlines:
     def _look(self) -> None:
         self._timer = None
         now = self.clock.monotonic() + RESOLUTION
-        moments = [moment for run in tuple(self._present) if (moment := run.look(now)) is not None]
+        moments = [moment for deadline in tuple(self._present) if (moment := deadline.look(now)) is not None]
         if moments:
             self._look_at(min(moments))
 

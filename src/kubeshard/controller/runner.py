@@ -133,11 +133,12 @@ class ControllerRunner:
                 await until_answered(self._informers)
                 for informer in self._informers:
                     await informer.indexed()
-                for number, (trigger, informer) in enumerate(
+                for place, (trigger, informer) in enumerate(
                     zip(self._triggers(), self._informers, strict=True)
                 ):
+                    is_primary = place == 0
                     beside.append(tasks.create_task(trigger.run(), name=f"{self.name} trigger"))
-                    undecodable = _ignore if number else self._undecodable
+                    undecodable = self._undecodable if is_primary else _ignore
                     registrations.append(informer.add_handler(trigger.handle, undecodable=undecodable))
                 # Existing objects trigger each key once: workers that started earlier would run many of them twice.
                 for informer, registration in zip(self._informers, registrations, strict=True):
@@ -188,9 +189,10 @@ class ControllerRunner:
     def _triggers(self) -> Iterator[Trigger]:
         """The triggers, in the order of `Controller.all_watches`."""
         mappings = zip(mapped_watches(self.controller, self.reader), self._informers, strict=True)
-        for number, ((watch, keys_of), informer) in enumerate(mappings):
-            renewed = _ignore if number else self._renewed if self.cluster else self.queue.forget
-            yield self.trigger(watch, keys_of, informer, renewed=renewed)
+        renewed = self._renewed if self.cluster else self.queue.forget
+        for place, ((watch, keys_of), informer) in enumerate(mappings):
+            is_primary = place == 0
+            yield self.trigger(watch, keys_of, informer, renewed=renewed if is_primary else _ignore)
 
     def _renewed(self, key: Key) -> None:
         self.queue.forget(self._here(key))

@@ -174,14 +174,14 @@ class Workers:
         self.tasks.append(worker)
         worker.add_done_callback(self.tasks.remove)
 
-    def _quarantined(self, run: Deadline) -> None:
+    def _quarantined(self, deadline: Deadline) -> None:
         """Called when a run does not end: gives up its worker and its threads."""
-        if not self._draining and run.worker is not None:
-            self._replaced.add(run.worker)
+        if not self._draining and deadline.worker is not None:
+            self._replaced.add(deadline.worker)
             self._begin()
-            for thread in run.activities.running_threads:
+            for thread in deadline.activities.running_threads:
                 self._threads.give_up(thread)
-        key, kind = run.fields["object"], self._form.kind
+        key, kind = deadline.fields["object"], self._form.kind
         about = self._primary.store.metadata(key)
         self._events.event(
             ObjectReference(
@@ -309,13 +309,14 @@ class Workers:
         if self.tasks and self._notices.due("start"):
             self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
 
-    def _report(self, key: Key, outcome: Outcome, run: Deadline) -> None:
+    def _report(self, key: Key, outcome: Outcome, deadline: Deadline) -> None:
         if not outcome.failed and not self._log.debugs:
             return
         fields: dict[str, Any] = {
-            "seconds": self._clock.monotonic() - run.began,
+            "seconds": self._clock.monotonic() - deadline.began,
             "reasons": self._queue.reasons(key),
-            "waited": run.began - min((cause.since for cause in self._queue.why(key)), default=run.began),
+            "waited": deadline.began
+            - min((cause.since for cause in self._queue.why(key)), default=deadline.began),
         }
         if outcome.error is not None:
             fields |= {"error": outcome.error, "retries": self._queue.retries(key)}

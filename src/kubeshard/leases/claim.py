@@ -77,7 +77,7 @@ class Claim:
         """The metadata of the Lease while it is ours, or (not `held`) when it is released."""
         return replace(found, namespace=self.namespace, name=self.name)
 
-    def held(self, found: Lease, wall: float) -> Lease:
+    def renewed_lease(self, found: Lease, wall: float) -> Lease:
         """`found` as ours from now on. One without a resourceVersion is a new Lease."""
         spec, now = found.spec, micro_time(wall)
         same_holder = spec.holder_identity == self.holder

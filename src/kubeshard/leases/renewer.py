@@ -134,7 +134,7 @@ class LeaseRenewer:
         self._leaving = False
         """Written by `held`, in the workers' thread."""
         self._release = True
-        self._left = asyncio.Event()
+        self._workers_left = asyncio.Event()
         self._attempt: asyncio.Timeout | None = None
         """The timeout of the request in flight."""
         self._notices = Notices()
@@ -373,9 +373,9 @@ class LeaseRenewer:
         """The process stops. Only if all work has verifiably ended may the Lease be released and the watchdog
         disarmed.
         """
-        if self._left.is_set():
+        if self._workers_left.is_set():
             return
-        self._left.set()
+        self._workers_left.set()
         if not self._held_lease.stopped:
             self._machine.abandon("work may not have stopped, so the Lease is left to expire")
         elif self._release:
@@ -409,7 +409,7 @@ class LeaseRenewer:
         stopped.
         """
         assert self._end is not None
-        if not await set_within(self._left, self._end - self._clock.boottime()):
+        if not await set_within(self._workers_left, self._end - self._clock.boottime()):
             self._watchdog.bite()
 
 

@@ -200,7 +200,7 @@ class LeaseStateMachine:
             self._asked = _Asked.RELEASE
             return Replace(self.claim.released(self._lease, wall), timeout)
         self._asked = _Asked.HOLD
-        lease = self._held(wall)
+        lease = self._lease_to_write(wall)
         return Create(lease, timeout) if self._lease is None else Replace(lease, timeout)
 
     # Results
@@ -209,7 +209,7 @@ class LeaseStateMachine:
         """The result of a read, or (None) that the Lease does not exist."""
         self._failure = ""
         self._lease, self._known = lease, True
-        self._date(lease)
+        self._note_version(lease)
         self._due = now
         ours = lease is not None and self.claim.ours(lease)
         if self._asked is _Asked.READ and not ours:
@@ -233,7 +233,7 @@ class LeaseStateMachine:
         """The server accepted the write and returned `lease`."""
         self._failure = ""
         self._lease, self._known = lease, True
-        self._date(lease)
+        self._note_version(lease)
         self._conflicts = 0
         if self.state in LAST_STATES:
             return
@@ -336,7 +336,7 @@ class LeaseStateMachine:
             return self.deadline
         return math.inf
 
-    def _date(self, answer: Lease | None) -> None:
+    def _note_version(self, answer: Lease | None) -> None:
         """Reads are consistent, and there is one request at a time: each response is newer than earlier ones."""
         if answer is not None:
             version = answer.metadata.resource_version
@@ -379,11 +379,11 @@ class LeaseStateMachine:
             self.state = State.WAITING
             self._due = min(now + self._candidates_pause(), until)
 
-    def _held(self, wall: float) -> Lease:
+    def _lease_to_write(self, wall: float) -> Lease:
         if not self.holds:
             self.claim.taking(self._lease)
             self._taking = True
-        return self.claim.held(self._lease or Lease(spec=self._own_spec), wall)
+        return self.claim.renewed_lease(self._lease or Lease(spec=self._own_spec), wall)
 
     def _failure_pause(self) -> float:
         return self.timing.failure_pause * self._uniform(1, 2)

@@ -30,7 +30,7 @@ class Sending:
     def __init__(self, curl: pycurl.Curl) -> None:
         self.curl = curl
         self.head: list[bytes] = []
-        self._left = False
+        self._sent = False
         self._refused = False
         """Whether libcurl tried to send the request again."""
         self._request = HttpRequest("GET", "/", {})
@@ -42,7 +42,7 @@ class Sending:
     def prepare(self, request: HttpRequest, url: str, headers: list[str]) -> None:
         """Raises TransportError for headers that cannot be sent."""
         self._request = request
-        self._left = self._refused = False
+        self._sent = self._refused = False
         curl = self.curl
         if type(request.headers) is not dict or self._set != (request.headers, headers):
             self._set_headers(request.headers, headers)
@@ -68,17 +68,17 @@ class Sending:
 
     def _leaves(self, *_: object) -> int:
         """libcurl's call before the request is written to a connection."""
-        if self._left:
+        if self._sent:
             self._refused = True
             return pycurl.PREREQFUNC_ABORT
-        self._left = True
+        self._sent = True
         self.head.clear()  # a proxy's response to CONNECT
         return pycurl.PREREQFUNC_OK
 
     def failure(self, code: int, words: str) -> TransportError:
         """The error for a code of libcurl."""
         answered = self.curl.getinfo(pycurl.HTTP_CONNECTCODE)
-        if not self._left and answered >= 300:
+        if not self._sent and answered >= 300:
             return self.error(f"the proxy answered {answered}")
         if self._refused:
             return self.error("the server closed the kept connection")
@@ -93,10 +93,10 @@ class Sending:
         return self.error(words or "the connection broke")
 
     def error(self, words: str) -> TransportError:
-        return TransportError(f"{self._where()}: {words}", sent=self._left)
+        return TransportError(f"{self._where()}: {words}", sent=self._sent)
 
     def timeout(self) -> TransportTimeout:
-        return TransportTimeout(f"{self._where()}: no answer in time", sent=self._left)
+        return TransportTimeout(f"{self._where()}: no answer in time", sent=self._sent)
 
     def _where(self) -> str:
         return f"{self._request.method} {self._request.target.partition('?')[0]}"
@@ -245,7 +245,7 @@ class Stream(Sending):
         if self.status:
             return  # a trailer
         self.head.append(line)
-        if self._left and not line.strip():
+        if self._sent and not line.strip():
             status, headers = _read_head(self.head)
             if _is_final(status):
                 self.status, self.headers = status, headers

@@ -527,7 +527,7 @@ class _Exchange:
         self._started = False
         self._complete = False
         self._has_body = scope["method"] != "HEAD"
-        self._left: int | None = None
+        self._remaining: int | None = None
         """The bytes of the response's body that are still to come; None if it is chunked."""
 
     # The request
@@ -611,18 +611,18 @@ class _Exchange:
             self._has_body, length = False, 0
         elif length is None and not chunked:
             lines.append(b"transfer-encoding: chunked\r\n")
-        self._started, self._expects_continue, self._left = True, False, None if chunked else length
+        self._started, self._expects_continue, self._remaining = True, False, None if chunked else length
         lines.append(b"\r\n")
         self._connection.write_head(b"".join(lines))
 
     def _write(self, body: bytes, *, more: bool) -> None:
         if not self._has_body:
             body = b""
-        elif self._left is None:
+        elif self._remaining is None:
             body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")
         else:
-            self._left -= len(body)
-            if self._left < 0 or (self._left and not more):
+            self._remaining -= len(body)
+            if self._remaining < 0 or (self._remaining and not more):
                 raise RuntimeError("the body of the response is longer or shorter than its content-length")
         if body:
             self._connection.write(body)
