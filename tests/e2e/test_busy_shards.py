@@ -131,7 +131,7 @@ async def test_a_shard_that_had_to_cancel_a_reconcile_does_not_give_its_lease_ba
 async def test_a_short_pause_moves_nothing_and_a_long_one_ends_the_process_before_its_objects_move(
     works: Works, ring: Ring, recorder: Recorder, namespace: str, shards: Processes
 ) -> None:
-    """With a Lease of 6 s the right to work ends 4 s after the last renewal."""
+    """With a Lease of 6 s the right to act ends 4 s after the last renewal."""
     shards.start_gated("a", "b", ring=ring.name, namespace=namespace)
     await ring.available(2)
     await works.create(4, hold=True)

@@ -1,4 +1,4 @@
-"""The renewer on virtual time, against a server in memory: what its users see of their right to work."""
+"""The renewer on virtual time, against a server in memory: what its users see of their right to act."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start order, stop order, and the right to work, on virtual time."""
+"""Start order, stop order, and the right to act, on virtual time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A write whose outcome is unknown may still take effect for a while. Until then its object counts as being worked on:
-it is not handed over, and the right to work is not released.
+it is not handed over, and the right to act is not released.
 """
 
 import asyncio

@@ -62,7 +62,7 @@ class Reconciler(Protocol[T_contra]):
     | `Terminal` | an error line; nothing until the next trigger, and the key's backoff is kept |
     | any other exception, including the run's timeout and `FieldConflict` | an error line; retried with backoff |
 
-    Cancellation means that the right to work has ended: do not catch it, except to release something.
+    Cancellation means that the right to act has ended: do not catch it, except to release something.
 
     Calls that block belong in `ctx.run_blocking`, or the whole reconcile in a `BlockingReconciler`.
     """
@@ -90,7 +90,7 @@ class BlockingReconciler(Generic[T_contra]):
         def reconcile(self, ctx: Context, obj: Website) -> Result | None:
             ctx.wait(ctx.client.patch(...))
 
-    A thread cannot be stopped: a run that has timed out, or lost the right to work, continues until its next
+    A thread cannot be stopped: a run that has timed out, or lost the right to act, continues until its next
     `ctx.wait`, which raises CancelledError (do not catch it). Until its thread has ended no other run of the object
     starts; the run is reported as overdue, and makes the process unhealthy like any run that does not end.
     """

@@ -1,4 +1,4 @@
-"""The manager of a process: start and stop order, the right to work and its loss, signals, health and metrics.
+"""The manager of a process: start and stop order, the right to act and its loss, signals, health and metrics.
 
     run(Manager(controllers=[controller], leader_election=LeaderElection(name="websites", namespace="default")))
 

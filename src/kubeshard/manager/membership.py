@@ -1,7 +1,7 @@
-"""The interface between the manager and sharding, or anything else that grants the right to work.
+"""The interface between the manager and sharding, or anything else that grants the right to act.
 
 `kubeshard.shard.Sharding` implements `Membership`; the manager knows nothing else about sharding. A right to
-work is a context manager that is entered when it is acquired, and left in one of three ways:
+act is a context manager that is entered when it is acquired, and left in one of three ways:
 
 | how | the manager | the right |
 |---|---|---|
@@ -33,14 +33,14 @@ from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import Work
 
 HealthGate = Callable[[], str | None]
-"""Returns why this process is unfit to keep its right to work, or None. It is safe to call from any thread and never
+"""Returns why this process is unfit to keep its right to act, or None. It is safe to call from any thread and never
 waits. A process is unfit if the event loop is blocked, the watch of a main kind has been silent for a long time, or a
 worker is far past its deadline.
 """
 
 
 class Right(Protocol):
-    """The right to work, while it lasts. `kubeshard.leases.HeldLease` is one."""
+    """The right to act, while it lasts. `kubeshard.leases.HeldLease` is one."""
 
     @property
     def gate(self) -> Gate:
@@ -105,13 +105,13 @@ class Membership(Protocol):
         ...
 
     def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
-        """What this process does for the ring in addition to its controllers, while it has the right to work. It is
+        """What this process does for the ring in addition to its controllers, while it has the right to act. It is
         drained and cancelled together with them.
         """
         ...
 
     def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AbstractAsyncContextManager[Right]:
-        """Enters when the right to work is acquired, however long that takes. `caches` are the caches by cluster that
+        """Enters when the right to act is acquired, however long that takes. `caches` are the caches by cluster that
         the work reads. The Lease is only renewed while `health` returns None.
         """
         ...
@@ -124,7 +124,7 @@ LOSS_GRACE = 3.0
 
 
 class RightLost(KubeshardError):
-    """The right to work ended: leadership or the shard's Lease was lost. The process must end."""
+    """The right to act ended: leadership or the shard's Lease was lost. The process must end."""
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ ACKNOWLEDGEMENT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300
 
 
 class ShardMetrics(Collector):
-    """The metrics of one shard. `margin` returns the seconds until its right to work ends; `refused` and `unfenced`
+    """The metrics of one shard. `margin` returns the seconds until its right to act ends; `refused` and `unfenced`
     return the writes that its client counted. The Lease renewer also reports to it, from its own thread.
     """
 
