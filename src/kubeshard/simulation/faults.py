@@ -208,6 +208,14 @@ class Injection:
         self.workload.recorder.hit(self._number, process.name)
         return process
 
+    def retire(self, name: str) -> None:
+        """Stops the shard for good. It may have been replaced by one with another name, which stays."""
+        if name in self.workload.names:
+            self.workload.names.remove(name)
+        for process in self.workload.live(f"{name}~"):
+            assert process.manager is not None
+            process.manager.stop()
+
     def object(self) -> str:
         """Returns the name of an object."""
         return f"t{self.rng.randrange(self.workload.count)}"
@@ -339,10 +347,7 @@ async def terminate(on: Injection) -> None:
 async def scale(on: Injection) -> None:
     """The number of shards is increased by one, and decreased the next time."""
     if "s9" in on.workload.names:
-        on.workload.names.remove("s9")
-        for process in on.workload.live("s9~"):
-            assert process.manager is not None
-            process.manager.stop()
+        on.retire("s9")
     else:
         on.workload.names.append("s9")
     on.effects += 1
@@ -664,20 +669,14 @@ async def lease_deleted_late(on: Injection) -> None:
     async with on.happening("deletion withheld"), on.ruled(Rule("deletion withheld", deletes, lands=back)):
         on.workload.names.append(name)
         await on.until(lambda: on.holder(name) == name, 60)
-        on.workload.names.remove(name)
-        for process in on.workload.live(f"{name}~"):
-            assert process.manager is not None
-            process.manager.stop()
+        on.retire(name)
         before = on.conditions.counts["happened: deletion withheld"]
         if await on.until(lambda: on.conditions.counts["happened: deletion withheld"] > before, 120):
             on.workload.names.append(name)
             await on.until(lambda: on.holder(name) == name, 60)
             back.set()
             await on.lasts(5, 10)
-            on.workload.names.remove(name)
-            for process in on.workload.live(f"{name}~"):
-                assert process.manager is not None
-                process.manager.stop()
+            on.retire(name)
         back.set()
 
 
