@@ -8,5 +8,10 @@ import pytest
 
 
 def further(*values: Any) -> list[Any]:
-    """Returns parameters that are left to `make test-system`, because `make test` has others of the same test."""
-    return [pytest.param(value, marks=pytest.mark.system) for value in values]
+    """Returns parameters that are left to `make test-system`, because `make test` has others of the same test. A tuple
+    is several parameters.
+    """
+    return [
+        pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.system)
+        for value in values
+    ]
