@@ -563,7 +563,7 @@ async def test_every_warning_of_a_response_is_logged_whether_in_one_line_or_seve
     await client.get(ConfigMap, "a", "n")
     assert [record.fields["warning"] for record in caplog.records] == [
         "v1 Old is deprecated",
-        'unknown field \\"a, b\\"',
+        'unknown field "a, b"',
         "duplicate name",
     ]
 

@@ -58,6 +58,7 @@ Guard = Callable[[], None]
 """Raises if the request must no longer be sent."""
 
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
 _WARNINGS_REMEMBERED = 256
 
 
@@ -240,7 +241,8 @@ class Connection:
     def _observe(self, request: HttpRequest, code: int, started: float, warning: str | None) -> None:
         for observer in self.observers:
             observer(request.method, self._host, code, self.clock.monotonic() - started)
-        for text in _WARNING.findall(warning) if warning and self._heeds_warnings else ():
+        for quoted in _WARNING.findall(warning) if warning and self._heeds_warnings else ():
+            text = _ESCAPED.sub(r"\1", quoted)
             if text not in self._seen.warnings and len(self._seen.warnings) < _WARNINGS_REMEMBERED:
                 self._seen.warnings.add(text)
                 log.warning("The API server warns", warning=text)
