@@ -80,6 +80,15 @@ async def test_a_lease_can_be_kept_on_stop_for_a_restart_under_the_same_name() -
 
 
 @virtual_time
+async def test_a_lease_that_is_kept_says_that_its_objects_were_not_reclaimed_yet() -> None:
+    shard = Shard(LeaseServer())
+    async with shard.lease(keep_on_stop=True).held() as held:
+        held.stopped_cleanly()
+    async with shard.lease(SUCCESSOR).held() as held:
+        assert held.returning
+
+
+@virtual_time
 async def test_of_two_processes_under_one_name_the_second_waits_and_the_first_goes_on() -> None:
     shard = Shard(LeaseServer())
     async with shard.lease().held() as held:

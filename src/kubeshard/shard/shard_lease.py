@@ -104,6 +104,7 @@ class ShardClaim(Claim):
         takeover: Takeover,
         *,
         armed: bool = False,
+        keep_on_stop: bool = False,
         ended: Callable[[str], bool] = lambda process: False,
         wall: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -115,6 +116,7 @@ class ShardClaim(Claim):
         self._shard = shard
         self._takeover = takeover
         self._armed = armed
+        self._keep_on_stop = keep_on_stop
         self._in_flight = timing.last_write - timing.renew_deadline
         """Seconds for which something may take effect that a process sent before it ended."""
         self._ended = ended
@@ -172,6 +174,18 @@ class ShardClaim(Claim):
         self.returning = (
             found is None or not super().ours(found) or bool(found.metadata.annotation(RETURNING_ANNOTATION))
         )
+
+    def released(self, found: Lease, wall: float) -> Lease:
+        """One that is kept stays the name's, but no process's: the next one need not wait for this one's last writes,
+        because there are none.
+        """
+        released = super().released(found, wall)
+        if not self._keep_on_stop:
+            return released
+        if self.returning and not self.reclaimed:
+            annotations = {**(released.metadata.annotations or {}), RETURNING_ANNOTATION: "true"}
+            released = replace(released, metadata=replace(released.metadata, annotations=annotations))
+        return replace(released, spec=self.renewed_lease(found, wall).spec)
 
     def fate(self, lease: Lease) -> str:
         seconds = lease.metadata.annotation(WATCHDOG_ANNOTATION)
@@ -233,9 +247,9 @@ class ShardLease:
     """The Lease of one process; `held` may be entered once.
 
     `client` is what the controllers write with: its connections are reset when the Lease is lost. The renewer has its
-    own client, with the same configuration and in the same world. `keep_on_stop` lets the Lease expire even after a
-    clean stop, so that a restart under the same name still has its objects. `metrics` is called from the renewer's
-    thread.
+    own client, with the same configuration and in the same world. `keep_on_stop` leaves the Lease to the name even
+    after a clean stop, until it expires: a restart under the same name is back at once and still has its objects.
+    `metrics` is called from the renewer's thread.
 
     RBAC: `get`, `create`, `update`, `watch` on `leases` in the shard's namespace.
     """
@@ -282,6 +296,7 @@ class ShardLease:
             self._timing,
             self._takeover,
             armed=bool(watchdog.kind),
+            keep_on_stop=self._keep_on_stop,
             ended=world.host.has_ended,
             wall=world.clock.wall,
         )
@@ -297,7 +312,7 @@ class ShardLease:
             metrics=self._metrics,
             rewound=rewound,
         )
-        async with renewer.held(world.thread(USER_AGENT), release=not self._keep_on_stop):
+        async with renewer.held(world.thread(USER_AGENT), release=True):
             yield held
 
 
