@@ -182,6 +182,25 @@ async def test_without_its_ring_a_lease_is_left_alone() -> None:
     assert world.api.writes() == []
 
 
+@pytest.mark.regression
+@virtual_time
+async def test_a_lease_is_not_taken_if_its_ring_is_deleted_while_it_is_labelled() -> None:
+    world = World()
+    world.shard()
+    await world.see()
+    await asyncio.sleep(31)
+
+    def deleted(request: HttpRequest) -> None:
+        if request.method == "PATCH":
+            world.rings.clear()
+
+    world.api.faults.append(deleted)
+    await world.tend()
+    assert world.rings == set()
+    assert world.spec()["holderIdentity"] == "a"
+    assert await world.tend() is None
+
+
 @virtual_time
 async def test_a_deleted_lease_is_re_created_as_taken_after_twice_its_duration() -> None:
     """A23 in docs/defects.md."""

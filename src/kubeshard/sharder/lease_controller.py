@@ -317,7 +317,8 @@ class ShardLeases(Reconciler[Lease]):
         that makes them look dead may be this process's own problem.
         """
         ring = self._rings.get(shard.ring)
-        assert ring is not None
+        if ring is None:
+            return True  # it was deleted a moment ago
         was_open = ring in self._breakers and self._breakers[ring].is_open
         breaker = self._judge(ring)
         if breaker.is_open and not was_open:
