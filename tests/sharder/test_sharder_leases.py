@@ -21,7 +21,7 @@ from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.lease_controller import LABEL_PATIENCE, RELABEL, RELABEL_CHANGED, ShardLeases
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharding.leases import ShardChange
-from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
@@ -199,6 +199,25 @@ async def test_a_lease_is_not_taken_if_its_ring_is_deleted_while_it_is_labelled(
     assert world.rings == set()
     assert world.spec()["holderIdentity"] == "a"
     assert await world.tend() is None
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_lease_is_taken_though_its_ring_is_created_anew_meanwhile() -> None:
+    world = World()
+    world.shard()
+    await world.see()
+    await asyncio.sleep(31)
+    anew = SmallRing(clock=world.clock).ring
+
+    def created(request: HttpRequest) -> None:
+        if request.method == "PUT":
+            rings: Any = SimpleNamespace(get=lambda name: anew)
+            world.controller._rings = rings
+
+    world.api.faults.append(created)
+    await world.tend()
+    assert world.spec()["holderIdentity"] == SHARDER_IDENTITY
 
 
 @virtual_time

@@ -365,7 +365,7 @@ class ShardLeases(Reconciler[Lease]):
         taken = await ctx.client.replace(self._taken(current, current.lease.metadata, early=early))
         self._observer.observe(taken)
         if (ring := self._rings.get(shard.ring)) is not None:
-            self._breakers[ring].taken(current, self._clock.monotonic())
+            self._judge(ring).taken(current, self._clock.monotonic())
             ring.metrics.taken_over()
         return duration
 
