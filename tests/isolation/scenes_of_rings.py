@@ -481,7 +481,7 @@ async def a_tenant_labels(at: Neighbourhood) -> None:
     "it creates and deletes Leases with the label of a ring",
     (QUIETS, PLAINS),
     lasts=60,
-    back=(THINGS, 150),
+    back=(THINGS, 240),
 )
 @during
 async def a_tenant_makes_shards(at: Neighbourhood) -> None:
