@@ -156,13 +156,15 @@ def test_a_real_server_takes_what_helm_renders(
     config = f"--kubeconfig={kube_control_plane.kubeconfig}"
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "sharding-system"}}
     made = subprocess.run(
-        [kubectl, config, "apply", "--server-side", "-f", "-"],
+        [kubectl, config, "apply", "--server-side", "--force-conflicts", "-f", "-"],
         input=documents([namespace]),
         text=True,
         timeout=60,
         capture_output=True,
     )
     assert made.returncode == 0, made.stderr
+    # An apply keeps the ports of one that another test has installed.
+    run(kubectl, config, "delete", "deployments", "--all", "--namespace=sharding-system")
     for name, values in SETS.items():
         (tmp_path / "values.yaml").write_text(json.dumps(values))
         text = run(helm, "template", "sharder", CHART, "--values", tmp_path / "values.yaml").stdout
@@ -173,6 +175,7 @@ def test_a_real_server_takes_what_helm_renders(
             config,
             "apply",
             "--server-side",
+            "--force-conflicts",  # another test may have installed a sharder there
             "--dry-run=server",
             "--validate=strict",
             "-f",
