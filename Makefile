@@ -24,7 +24,7 @@ OUTSIDE = kube or interop or go
 # Tests of a file run in one process, which creates its fixtures once, and in order, so that slow tests do not come last.
 SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (two and a half minutes)
+test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (three to four minutes)
 	$(BIN)/pytest -m "$(QUICK)" $(SPREAD) $(ARGS)
 
 test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server (eight minutes)
