@@ -280,9 +280,7 @@ class Process:
         return self.clock.boottime()
 
     @asynccontextmanager
-    async def held(
-        self, *, release: bool = True, runner: LoopRunner | None = None
-    ) -> AsyncIterator[HeldLease]:
+    async def held(self, *, runner: LoopRunner | None = None) -> AsyncIterator[HeldLease]:
         renewer = LeaseRenewer(
             self.machine,
             self.held_lease,
@@ -294,5 +292,5 @@ class Process:
             metrics=self.metrics,
             rewound=self.rewound,
         )
-        async with renewer.held(runner or SameLoop(), release=release):
+        async with renewer.held(runner or SameLoop()):
             yield self.held_lease

@@ -73,15 +73,6 @@ async def test_without_a_proven_stop_the_lease_is_left_to_expire_under_the_watch
 
 
 @virtual_time
-async def test_a_lease_can_be_kept_after_a_proven_stop() -> None:
-    process = Process(LeaseServer())
-    async with process.held(release=False) as held:
-        held.stopped_cleanly()
-    assert process.server.holder == "me"
-    assert process.watchdog.deadline is None
-
-
-@virtual_time
 async def test_an_error_of_the_work_passes_through_and_the_lease_is_kept() -> None:
     process = Process(LeaseServer())
     with pytest.raises(ZeroDivisionError):

@@ -74,6 +74,7 @@ async def test_a_lease_can_be_kept_on_stop_for_a_restart_under_the_same_name() -
         await asyncio.sleep(3)
         held.stopped_cleanly()
     assert shard.server.holder == ME.name
+    assert shard.watchdog.deadline is None
     async with shard.lease(SUCCESSOR).held() as held:
         assert shard.now == 3.0
         assert not held.returning

@@ -133,7 +133,6 @@ class LeaseRenewer:
         """Whether the workers were notified that work may start."""
         self._leaving = False
         """Written by `held`, in the workers' thread."""
-        self._release = True
         self._workers_left = asyncio.Event()
         self._attempt: asyncio.Timeout | None = None
         """The timeout of the request in flight."""
@@ -142,14 +141,14 @@ class LeaseRenewer:
         """For a lost Lease: when the process must have ended."""
 
     @asynccontextmanager
-    async def held(self, runner: LoopRunner, *, release: bool) -> AsyncIterator[None]:
+    async def held(self, runner: LoopRunner) -> AsyncIterator[None]:
         """Enters when the Lease is ours, however long that takes, and keeps it until the block ends. Leaving releases
-        it if `stopped_cleanly` was called and `release` is True. Otherwise the Lease expires, so that nobody takes over
-        while work that did not end may still write.
+        it, as the claim says how, if `stopped_cleanly` was called. Otherwise the Lease expires, so that nobody takes
+        over while work that did not end may still write.
 
         Raises ConfigurationError for a Lease that will never be ours, and unexpected errors.
         """
-        held_lease, self._release = self._held_lease, release
+        held_lease = self._held_lease
         renewing = asyncio.create_task(runner.run(self.renew), name="lease renewer")
         renewing.add_done_callback(self._ended)
         acquiring = asyncio.create_task(held_lease.acquired(), name="acquiring")
@@ -378,10 +377,8 @@ class LeaseRenewer:
         self._workers_left.set()
         if not self._held_lease.stopped:
             self._machine.abandon("work may not have stopped, so the Lease is left to expire")
-        elif self._release:
-            self._machine.release(self._clock.boottime())
         else:
-            self._machine.abandon("the Lease is left to expire, as configured")
+            self._machine.release(self._clock.boottime())
         self._cut_short()
         self._news.set()
 

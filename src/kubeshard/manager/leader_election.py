@@ -188,7 +188,7 @@ class LeaderElector:
             metrics=self._metrics,
             rewound=partial(in_this_loop, rewound),
         )
-        async with renewer.held(world.thread(USER_AGENT), release=True):
+        async with renewer.held(world.thread(USER_AGENT)):
             self.fence.leadership = self._election.fence.leadership = held
             yield held
 

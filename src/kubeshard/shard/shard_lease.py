@@ -148,9 +148,8 @@ class ShardClaim(Claim):
                 f"Lease {self} is held by {lease.spec.holder_identity!r}, which is neither this shard nor a sharder: "
                 "give this shard another name",
             )
-        number = str(
-            lease.spec.lease_transitions or 0
-        )  # another one, if another sharder has taken the Lease since
+        # Another number, if another sharder has taken the Lease since.
+        number = str(lease.spec.lease_transitions or 0)
         proofs = lease.metadata.annotation(PROOFS_ANNOTATION)
         if proofs == number + REPORTED_SUFFIX and self._takeover is not Takeover.AFTER_RECORD:
             return Patience(self._in_flight, _UNDELIVERED)
@@ -312,7 +311,7 @@ class ShardLease:
             metrics=self._metrics,
             rewound=rewound,
         )
-        async with renewer.held(world.thread(USER_AGENT), release=True):
+        async with renewer.held(world.thread(USER_AGENT)):
             yield held
 
 
