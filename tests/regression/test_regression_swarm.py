@@ -15,7 +15,7 @@ from kubeshard.simulation.script import Script, shrunk
 
 pytestmark = pytest.mark.regression
 
-SOON = ("children wait", "deadline", "healthy renewal")
+SOON = ("children wait", "deadline", "healthy renewal", "moves by version", "proof of death", "reclaiming")
 """Measures whose absence is noticed within about a second."""
 
 

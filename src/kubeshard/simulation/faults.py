@@ -610,28 +610,42 @@ async def ring_anew(on: Injection) -> None:
 
 
 async def _failover(on: Injection, *, hidden: bool, lands: bool) -> None:
-    """A shard dies, and a sharder takes its Lease, but its moves fail until the shard is back. `hidden`: meanwhile the
-    sharder no longer learns of Leases. `lands`: the first move of each object takes effect once the shard is back.
+    """A shard dies, and is not back before a sharder has taken its Lease and tried to move its objects; these moves
+    fail until the shard is back. `hidden`: from then on the sharder no longer learns of Leases. `lands`: the first move
+    of each object takes effect once the shard is back.
+
+    One at a time: if more shards died, the sharder would suspect something else than their death, and wait.
     """
+    if any(rule.what == "move refused" for rule in on.conditions.rules):
+        return
     process = on.one("s")
     if process is None:
         return
-    name, back, held = name_of(process.name), asyncio.Event(), set[str]()
+    name, back, tried = name_of(process.name), asyncio.Event(), set[str]()
 
     def first(process: Process, request: HttpRequest) -> bool:
         if not lands or not _moves(process, request) or on.holder(name) == name:
             return False
-        path, before = request.target.partition("?")[0], len(held)
-        held.add(path)
-        return len(held) > before
+        path, before = request.target.partition("?")[0], len(tried)
+        tried.add(path)
+        return len(tried) > before
 
     def refused(process: Process, request: HttpRequest) -> bool:
-        return not back.is_set() and _moves(process, request)
+        if back.is_set() or not _moves(process, request):
+            return False
+        tried.add(request.target.partition("?")[0])
+        return True
+
+    def absent(process: Process, request: HttpRequest) -> bool:
+        return name_of(process.name) == name and request.target.partition("?")[0].endswith(f"/leases/{name}")
 
     async with on.ruled(Rule("withheld", first, lands=back)), on.ruled(Rule("move refused", refused)):
-        process.kill()
-        if not await on.until(lambda: on.holder(name) not in (name, None), 60):
-            return
+        async with on.ruled(Rule("Lease refused", absent)):
+            process.kill()
+            if not await on.until(lambda: on.holder(name) not in (name, None), 60):
+                return
+            tried.clear()
+            await on.until(lambda: any("/things/" in path for path in tried), 20)
         async with AsyncExitStack() as stack:
             if hidden:
                 await stack.enter_async_context(on.hidden("Leases hidden"))
