@@ -29,7 +29,7 @@ from kubeshard.runtime.transport import (
     TransportError,
     TransportTimeout,
 )
-from kubeshard.testing.virtual_time import VirtualClock, VirtualThread, VirtualThreadRunner
+from kubeshard.testing.virtual_time import VirtualClock, VirtualThread, VirtualThreadRunner, virtual_loop
 from kubeshard.testing.virtual_world import VirtualHost
 from kubeshard_apiserver.front.handlers import Replier
 from kubeshard_apiserver.front.memory import InMemoryTransport
@@ -199,7 +199,7 @@ class Environment:
     def __init__(
         self, outside: runtime.World, fronts: Mapping[str, Replier], latency: tuple[float, float]
     ) -> None:
-        self.loop = asyncio.get_running_loop()
+        self.loop = virtual_loop()
         self.outside = outside
         self.rng, self.clock = outside.rng, outside.clock
         self.fronts = fronts

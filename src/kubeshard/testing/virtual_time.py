@@ -23,8 +23,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import heapq
 import itertools
 import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any, ParamSpec, TypeVar
@@ -38,6 +40,7 @@ __all__ = [
     "VirtualTimeLoop",
     "run_virtual",
     "settle",
+    "virtual_loop",
     "virtual_time",
 ]
 
@@ -45,6 +48,9 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 ONE_DAY = 86_400.0
+
+TURNS_BETWEEN_POLLS = 50
+"""A loop on which something can always run notices a real thread within as many turns."""
 
 _THREAD: ContextVar[VirtualThread | None] = ContextVar("thread", default=None)
 
@@ -62,6 +68,11 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     of a run in virtual seconds.
     """
 
+    # Of asyncio's own loops, in every version of Python.
+    _check_closed: Callable[[], None]
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
     def __init__(self, limit: float = ONE_DAY) -> None:
         self._now = 0.0
         self._limit = limit
@@ -75,27 +86,40 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._now
 
+    # Simulations schedule tens of thousands of callbacks per second: both do at once what asyncio does in three calls.
+
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
+        self._check_closed()
         context = contextvars.copy_context() if context is None else context
         thread = context.get(_THREAD)
-        if thread is None:
-            return super().call_soon(callback, *args, context=context)
-        held = _Callback(thread, callback, args, context)
-        held.handle = super().call_soon(held, context=context)
-        return held.handle
+        handle = (
+            asyncio.Handle(callback, args, self, context)
+            if thread is None
+            else _Callback(thread, callback, args, self, context)
+        )
+        self._ready.append(handle)
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
+        self._check_closed()
         context = contextvars.copy_context() if context is None else context
         thread = context.get(_THREAD)
-        if thread is None:
-            return super().call_at(when, callback, *args, context=context)
-        held = _Callback(thread, callback, args, context)
-        held.handle = handle = super().call_at(when, held, context=context)
-        return handle
+        timer = (
+            asyncio.TimerHandle(when, callback, args, self, context)
+            if thread is None
+            else _Timer(thread, when, callback, args, self, context)
+        )
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def run_again(self, callback: asyncio.Handle) -> None:
+        """Runs a callback whose turn came while its thread was stopped. It can still be cancelled."""
+        self._ready.append(callback)
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -143,11 +167,11 @@ class VirtualThread:
     not that itself.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, main: VirtualThread | None = None) -> None:
+    def __init__(self, loop: VirtualTimeLoop, main: VirtualThread | None = None) -> None:
         self.main = main or self
         self._loop = loop
         self._stopped = self._dead = False
-        self._due: list[_Callback] = []
+        self._due: list[asyncio.Handle] = []
         """What could not run. Of a killed thread it is kept, so that no garbage collection runs a `finally`."""
 
     def context(self) -> Context:
@@ -166,7 +190,7 @@ class VirtualThread:
         self._stopped = False
         due, self._due = self._due, []
         for callback in due:
-            callback.again()
+            self._loop.run_again(callback)
 
     def kill(self) -> None:
         self._dead = True
@@ -176,7 +200,7 @@ class VirtualThread:
         self._dead = False
         self.resume()
 
-    def runs(self, callback: _Callback) -> bool:
+    def runs(self, callback: asyncio.Handle) -> bool:
         """Whether the callback may run now. If not, it does when the thread is resumed."""
         if self._stopped or self._dead:
             self._due.append(callback)
@@ -184,26 +208,47 @@ class VirtualThread:
         return True
 
 
-class _Callback:
+class _Callback(asyncio.Handle):
     """A callback of a thread."""
 
-    __slots__ = ("_args", "_callback", "_context", "_thread", "handle")
+    __slots__ = ("_thread",)
 
     def __init__(
-        self, thread: VirtualThread, callback: Callable[..., object], args: tuple[Any, ...], context: Context
+        self,
+        thread: VirtualThread,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
     ) -> None:
         self._thread = thread
-        self._callback = callback
-        self._args = args
-        self._context = context
-        self.handle: asyncio.Handle
+        super().__init__(callback, args, loop, context)
 
-    def __call__(self) -> None:
-        if not self.handle.cancelled() and self._thread.runs(self):
-            self._callback(*self._args)
+    def _run(self) -> None:
+        if self._thread.runs(self):
+            super()._run()
 
-    def again(self) -> None:
-        asyncio.get_running_loop().call_soon(self, context=self._context)
+
+class _Timer(asyncio.TimerHandle):
+    """A timer of a thread."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(
+        self,
+        thread: VirtualThread,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+    ) -> None:
+        self._thread = thread
+        super().__init__(when, callback, args, loop, context)
+
+    def _run(self) -> None:
+        if self._thread.runs(self):
+            super()._run()
 
 
 class VirtualThreadRunner:
@@ -286,22 +331,31 @@ def virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 async def settle() -> None:
     """`VirtualTimeLoop.settle` of the running loop: lets all other tasks run until they wait."""
+    await virtual_loop().settle()
+
+
+def virtual_loop() -> VirtualTimeLoop:
+    """Returns the running loop. Raises TypeError if time is real there."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualTimeLoop):
-        raise TypeError(
-            "settle() only works on a VirtualTimeLoop: start the test with @virtual_time or run_virtual()"
-        )
-    await loop.settle()
+        raise TypeError("this only works on a VirtualTimeLoop: use @virtual_time or run_virtual()")
+    return loop
 
 
 class _IdleSelector(selectors.DefaultSelector):
-    """Never blocks. Where a selector would, it reports that nothing can run."""
+    """Never blocks. Where a selector would, it reports that nothing can run.
+
+    While something can, it asks the kernel only now and then, since what comes from there comes at no particular time.
+    """
 
     def __init__(self, idle: Callable[[float | None], None]) -> None:
         super().__init__()
         self._idle = idle
+        self._turns = itertools.cycle(range(TURNS_BETWEEN_POLLS))
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout == 0 and next(self._turns):
+            return []
         ready = super().select(0)
         if not ready and (timeout is None or timeout > 0):
             self._idle(timeout)
