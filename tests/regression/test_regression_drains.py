@@ -13,6 +13,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
+from kubeshard.simulation.faults import Conditions, Rule
 from kubeshard.simulation.processes import Process, refusal
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -22,11 +23,11 @@ SPLIT = (0.015, 0.03)
 """Latency one way in seconds: an object that changes every 20 ms has changed before the response to a read arrives."""
 
 
-def name_that_takes(*things: str) -> str:
-    """Returns a shard name that owns all these Things in a ring with s0."""
+def name_that_takes(*things: str, of: str = "s0") -> str:
+    """Returns a shard name that owns all these Things in a ring with this shard."""
     keys = [f"sim.example/Thing/team/{thing}" for thing in things]
-    names = (f"n{number}" for number in range(3000))
-    return next(n for n in names if all(HashRing(["s0", n]).owner(key) == n for key in keys))
+    names = (f"n{number}" for number in range(3000) if of != f"n{number}")
+    return next(n for n in names if all(HashRing([of, n]).owner(key) == n for key in keys))
 
 
 def undecodable(process: Process) -> float | None:
@@ -204,3 +205,45 @@ async def test_a_drain_that_takes_effect_although_it_timed_out_holds_up_no_child
             lambda: bool(late) and not world.draining() and "s2" in world.owners().values(), within=90
         )
         await world.until(together, within=40)
+
+
+@virtual_time
+async def test_a_child_stays_with_its_owner_that_a_late_move_has_given_to_another_shard() -> None:
+    """The move was sent when that shard was the right one; since then all moves of the owner are refused."""
+    async with SimulatedCluster() as world:
+        conditions, lands, accepted, sent = Conditions(world, 1), asyncio.Event(), False, set[str]()
+        first = name_that_takes("t0")
+        last = name_that_takes("t0", of=first)
+
+        def first_move(process: Process, request: HttpRequest) -> bool:
+            move = f'"{shard_label(world.ring)}":"{first}"'.encode() in (request.body or b"")
+            if request.method != "PATCH" or not move or request.target in sent:
+                return False
+            sent.add(request.target)
+            return True
+
+        def refused(process: Process, request: HttpRequest) -> bool:
+            by_sharder = process is sharder and request.method == "PATCH"
+            child = "/configmaps/" in request.target and not lands.is_set()
+            return by_sharder and not accepted and (child or "/things/" in request.target)
+
+        await world.install()
+        await world.make_ring()
+        sharder = world.sharder("x0")
+        world.shard("s0", Touch())
+        await asyncio.sleep(10)
+        await world.make_things(1)
+        await world.until(lambda: world.all_owned("s0") and bool(world.owners("", "configmaps")), within=20)
+        conditions.rules += [Rule("late", first_move, lands=lands), Rule("refused", refused)]
+        world.shard(first, Touch())
+        world.processes["s0"].kill()
+        await world.until(lambda: len(sent) == 2, within=60)
+        world.shard(last, Touch())
+        await asyncio.sleep(60)  # the effects of a new shard are over
+        assert world.owners() == {"t0": "s0"}
+        lands.set()
+        await asyncio.sleep(30)
+        assert world.owners() == {"t0": first}
+        assert not children_apart(world)
+        accepted = True
+        await world.until(lambda: world.all_owned(last) and not children_apart(world), within=30)

@@ -271,7 +271,7 @@ def test_a_drain_holds_back_what_its_object_controls_until_a_later_scan_has_read
     pending.begin(complete=True)
     pending.end(hashring)
     if how == "asked for outside of a scan":
-        pending.requested("key")
+        pending.draining("key")
     else:
         pending.begin(complete=False)
         pending.draining("key")
@@ -290,10 +290,31 @@ def test_a_drain_that_is_asked_for_again_during_a_scan_outlives_the_scan() -> No
     pending.draining("key")
     pending.end(hashring)
     pending.begin(complete=False)
-    pending.requested("key")
+    pending.draining("key")
     pending.end(hashring)
     assert pending.unsure("key", hashring)
     pending.begin(complete=False)
+    pending.end(hashring)
+    assert not pending.unsure("key", hashring)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("seen", ["on its shard", "being drained", "by a complete scan"])
+def test_an_object_that_could_not_be_moved_holds_back_what_it_controls_until_it_is_seen(seen: str) -> None:
+    pending, hashring = PendingDrains(), HashRing(["a", "b"])
+    pending.begin(complete=True)
+    pending.not_placed("key")
+    pending.end(hashring)
+    pending.begin(complete=False)
+    pending.end(hashring)
+    assert (pending.unsure("key", hashring), len(pending)) == (True, 0)
+    if seen == "on its shard":
+        pending.placed("key")
+    elif seen == "being drained":
+        pending.draining("key")
+        pending.begin(complete=False)
+        pending.end(hashring)
+    pending.begin(complete=seen == "by a complete scan")
     pending.end(hashring)
     assert not pending.unsure("key", hashring)
 

@@ -272,6 +272,8 @@ class Mover:
             case Action.WAIT:
                 return MoveResult.WAITING
             case _:
+                if job.decision.target:
+                    job.sync.placed(job.entry.resource, job.decision)
                 return MoveResult.NOTHING
 
     async def _drain(self, job: Job, *, by_version: bool) -> MoveResult:
@@ -299,6 +301,7 @@ class Mover:
             assert job.read is not None
             still = await self._dead(job.sync.ring.name, source, job.read)
             if still is None:
+                job.sync.refused(job.entry.resource, job.decision)
                 return MoveResult.WAITING
         if job.sync.ring.strict:
             shard = await self._move_as_the_reference(job, view, still)
@@ -313,6 +316,7 @@ class Mover:
         if shard != job.decision.target and not (job.sync.ring.strict and shard):
             raise ApiError(f"the API server stored shard {shard!r} instead of {job.decision.target!r}")
         job.sync.ring.metrics.moved(job.entry.resource)
+        job.sync.placed(job.entry.resource, job.decision)
         if job.decision.action is Action.ASSIGN:
             job.sync.ring.metrics.assigned_late(job.entry.resource)
             if self._late is not None:

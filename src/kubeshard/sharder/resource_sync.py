@@ -5,8 +5,9 @@
 
 Guaranteed: a controlled object is not moved away from a live shard before the drain of its owner was requested, and
 not while that drain is pending. So it waits while its owner is known to be drained, or the drain could not
-be requested; and until the owners' resource was read completely, without an error, with the ring's current
-shards: until then drains are unknown. With strict parity nothing waits, as in the reference.
+be requested, or the owner could not be given to a shard, because such a move may take effect late; and until the
+owners' resource was read completely, without an error, with the ring's current shards: until then drains are unknown.
+With strict parity nothing waits, as in the reference.
 
 A crash costs only the task that it is in, which starts again (`supervised`). Kept in memory: what `waiting` says.
 """
@@ -71,7 +72,7 @@ class RingSync:
         now = self.ring.clock.monotonic()
         for sync in self.resources.values():
             if sync.entry.resource == resource:
-                sync.pending_drains.requested(decision.key)
+                sync.pending_drains.draining(decision.key)
             elif resource not in sync.entry.owners:
                 continue
             sync.schedule.follow(now)
@@ -84,9 +85,18 @@ class RingSync:
                 sync.request(ScanScope.CONTROLLED, self.ring.clock.monotonic())
 
     def refused(self, resource: GroupResource, decision: Decision) -> None:
-        """A write was rejected."""
-        if decision.action is Action.DRAIN and (sync := self.resources.get(resource)) is not None:
+        """A write was rejected, or it is not known whether it takes effect."""
+        if (sync := self.resources.get(resource)) is None or not sync.entry.main:
+            return
+        if decision.action is Action.DRAIN:
             sync.pending_drains.refused(decision.key)
+        else:
+            sync.pending_drains.not_placed(decision.key)
+
+    def placed(self, resource: GroupResource, decision: Decision) -> None:
+        """An object is on the shard that it was to be given to."""
+        if (sync := self.resources.get(resource)) is not None:
+            sync.pending_drains.placed(decision.key)
 
     def to_log(self, resource: GroupResource, verb: str, error: Exception) -> int | None:
         """Whether a failed request should be logged: None if not, else the number of failures that were not logged

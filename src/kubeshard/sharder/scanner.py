@@ -13,7 +13,8 @@ not seen. A namespace that cannot be read does not affect the others, except tha
 is repeated. Nor does one whose list hangs: they are read at the same time, and `PATIENCE` seconds without progress in
 one of several end its part of the scan.
 
-Kept in memory: a page of each list, and the keys of main objects with a drain that is pending or was rejected.
+Kept in memory: a page of each list, and the keys of main objects whose drain is pending, or whose drain or move was
+rejected.
 
 RBAC: list, and what `moves` needs, on every main and controlled resource.
 """

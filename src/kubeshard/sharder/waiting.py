@@ -89,7 +89,11 @@ class SkippedNamespaces:
 
 
 class PendingDrains:
-    """Pending drains of one main resource, by key. A scan starts, reports what it sees, and ends."""
+    """Pending drains of one main resource, by key. A scan starts, reports what it sees, and ends.
+
+    Objects that could not be given to a shard count as well: a move of theirs that seemed to fail may take effect late,
+    and the shard that it names may be another one than the next move would.
+    """
 
     def __init__(self) -> None:
         self._pending: set[str] = set()
@@ -98,6 +102,8 @@ class PendingDrains:
         self._refused: set[str] = set()
         self._refused_before: set[str] = set()
         """Pending drains as of before the running scan."""
+        self._unplaced: set[str] = set()
+        """Objects that could not be given to a shard since the last complete scan started."""
         self._complete = False
         self._hashring: HashRing | None = None
         """The view of the last complete scan; None if it failed or is running."""
@@ -119,20 +125,26 @@ class PendingDrains:
             self._hashring = None
             self._refused_before |= self._refused
             self._refused = set()
+            self._unplaced = set()
 
     def draining(self, key: str) -> None:
-        """The drain is pending, or about to be requested."""
-        self._seen.add(key)
+        """The drain is pending, was requested, or is about to be."""
         self._refused.discard(key)
-
-    def requested(self, key: str) -> None:
-        """The drain was requested, by a scan or by any other job."""
-        self._refused.discard(key)
+        self._unplaced.discard(key)
         self._seen.add(key)
 
     def refused(self, key: str) -> None:
         """The drain could not be requested."""
         self._refused.add(key)
+        self._unplaced.discard(key)
+
+    def not_placed(self, key: str) -> None:
+        """The object could not be given to a shard."""
+        self._unplaced.add(key)
+
+    def placed(self, key: str) -> None:
+        """The object is on its shard."""
+        self._unplaced.discard(key)
 
     def end(self, hashring: HashRing, unread: Collection[str] = ()) -> bool:
         """Everything but these namespaces was read, with the ring as it was when the scan started. Returns whether a
@@ -155,7 +167,7 @@ class PendingDrains:
 
     def unsure(self, key: str, hashring: HashRing) -> bool:
         """Whether objects controlled by the key's object have to keep their shard."""
-        waiting = (self._pending, self._seen, self._refused, self._refused_before)
+        waiting = (self._pending, self._seen, self._refused, self._refused_before, self._unplaced)
         if not self.is_known(hashring) or any(key in keys for keys in waiting):
             return True
         return bool(self._unread) and namespace_of_key(key) in self._unread
