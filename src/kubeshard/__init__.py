@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.manager.manager import Manager
     from kubeshard.manager.pages import StatusPages
     from kubeshard.manager.program import run
+    from kubeshard.manager.settings import Settings
     from kubeshard.shard.sharding import Sharding
     from kubeshard.version import __version__
 
@@ -78,6 +79,7 @@ __all__ = [
     "Result",
     "Scope",
     "Selector",
+    "Settings",
     "Sharding",
     "StatusPages",
     "Struct",
@@ -128,6 +130,7 @@ _HOMES = {
     "manager.manager": ("Manager",),
     "manager.pages": ("StatusPages",),
     "manager.program": ("run",),
+    "manager.settings": ("Settings",),
     "shard.sharding": ("Sharding",),
     "version": ("__version__",),
 }

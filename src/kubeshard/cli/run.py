@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 @click.command(
     cls=Command,
     short_help="Run the operator MODULE:MANAGER.",
-    environment=CLUSTER_VARIABLE,
+    environment={
+        **CLUSTER_VARIABLE,
+        "METRICS_ADDRESS, HEALTH_ADDRESS, LEADER_ELECT, WATCH_NAMESPACE, LOG_LEVEL, LOG_FORMAT": "as the options",
+    },
     examples=(
         "kubeshard run my_operator:manager",
         "# without a cluster: on its own API server, which ends with the command",
@@ -47,12 +50,26 @@ if TYPE_CHECKING:
 @click.option(
     "--metrics-address",
     metavar="ADDRESS",
+    envvar="METRICS_ADDRESS",
     help="Serve metrics there instead of where the manager says: HOST:PORT, or 0 for none.",
 )
 @click.option(
     "--health-address",
     metavar="ADDRESS",
+    envvar="HEALTH_ADDRESS",
     help="The same for the health pages, for several instances on a host.",
+)
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=None,
+    envvar="LEADER_ELECT",
+    help="Whether to compete for the Lease that the manager declares (default: if it declares one).",
+)
+@click.option(
+    "--namespaces",
+    metavar="NAMES",
+    envvar="WATCH_NAMESPACE",
+    help="Read and reconcile only these namespaces, separated by commas (default: what the manager says).",
 )
 @cluster_options
 @log_options
@@ -63,6 +80,8 @@ def run(
     embedded: bool,
     metrics_address: str | None,
     health_address: str | None,
+    leader_elect: bool | None,
+    namespaces: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -74,14 +93,22 @@ def run(
     from kubeshard.cli.loading import load_manager
     from kubeshard.cli.yaml_files import objects_in
     from kubeshard.manager.program import run as run_manager
+    from kubeshard.manager.settings import Settings, namespaces_of
 
     if embedded and (kubeconfig or context):
         raise ConfigurationError("--embedded brings its own cluster: leave out --kubeconfig and --context")
     objects = [document for path in manifests for document in objects_in(path)]
     manager = load_manager(target)
-    manager.serve_at(metrics_address=metrics_address, health_address=health_address)
+    manager.configure(
+        Settings(
+            metrics_address=metrics_address,
+            health_address=health_address,
+            leader_elect=leader_elect,
+            namespaces=namespaces_of(namespaces) if namespaces else None,
+        )
+    )
     with _embedded() if embedded else _given(kubeconfig) as file:
-        run_manager(_prepared(manager, file, context, objects))
+        run_manager(_prepared(manager, file, context, objects), settings=Settings())
 
 
 @contextmanager

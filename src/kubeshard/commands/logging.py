@@ -1,4 +1,5 @@
-"""How a command logs: `--log-level` and `--log-format`, and the flags of Go controllers.
+"""How a command logs: `--log-level` and `--log-format`, also as the environment variables `LOG_LEVEL` and `LOG_FORMAT`,
+and the flags of Go controllers.
 
 Users of the Go programs are used to `--zap-...`. Here, these flags mean:
 
@@ -32,12 +33,14 @@ def log_options(function: Function) -> Function:
         "--log-level",
         "level",
         metavar="LEVEL",
+        envvar="LOG_LEVEL",
         callback=_checked,
         help="debug, info (the default), warning or error; also per logger: info,kubeshard.cache=debug.",
     )
     @click.option(
         "--log-format",
         "format_",
+        envvar="LOG_FORMAT",
         type=click.Choice(("text", "json")),
         help="Human-readable lines (text, the default), or one JSON object per line.",
     )

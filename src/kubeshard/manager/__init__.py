@@ -13,6 +13,7 @@ from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.manager.program import run
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.servers import ClientServer, Server
+from kubeshard.manager.settings import Settings
 
 __all__ = [
     "ClientServer",
@@ -22,5 +23,6 @@ __all__ = [
     "RightLost",
     "Runnable",
     "Server",
+    "Settings",
     "run",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -17,6 +17,7 @@ from kubeshard.client.config import ClusterConfig
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.every_kind import EveryKind
 from kubeshard.controller.watch import narrowed
+from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.manager.leader_election import LeaderElection
@@ -121,6 +122,19 @@ class Declaration:
     @property
     def cache_settings(self) -> CacheSettings:
         return self.cache if isinstance(self.cache, CacheSettings) else CacheSettings()
+
+    def confine(self, namespaces: frozenset[str]) -> None:
+        """Caches nothing outside these namespaces. Raises ConfigurationError for a cache that the program created."""
+        if isinstance(self.cache, Cache):
+            raise ConfigurationError(
+                "namespaces: the program has created the cache itself, so it decides what that contains"
+            )
+        settings, only = self.cache_settings, Scope(namespaces)
+        self.cache = replace(
+            settings,
+            scopes={kind: narrowed(scope, only) for kind, scope in settings.scopes.items()},
+            default_scope=narrowed(settings.default_scope or Scope(), only),
+        )
 
     def grants(self) -> Iterator[Grant]:
         parts = (self.leader_election, self.sharding, *self.servers, *self.every)

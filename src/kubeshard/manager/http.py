@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -10,8 +11,11 @@ from typing import NamedTuple
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import AsgiApp, Receive, Scope, Send
 from kubeshard.runtime.http_server import AsgiServer, ListenError, parse_bind_address
+from kubeshard.runtime.logs import get_logger
 
 PLAIN = "text/plain; charset=utf-8"
+
+_log = get_logger("kubeshard.manager")
 
 
 class Request(NamedTuple):
@@ -97,12 +101,22 @@ def check_bind_address(field: str, address: str | None) -> tuple[str, int] | Non
 
 
 class Listener:
-    """A server listening at `address`, which the user configured as `field`. Raises like `check_bind_address`."""
+    """A server listening at `address`, which the user configured as `field`. `movable`: nobody has chosen the address,
+    so another port will do where nobody knows this one. Raises like `check_bind_address`.
+    """
 
-    def __init__(self, field: str, address: str | None, ssl_context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        field: str,
+        address: str | None,
+        ssl_context: ssl.SSLContext | None = None,
+        *,
+        movable: bool = False,
+    ) -> None:
         self._page = f"{field.removesuffix('_address')} page"
         self._place = check_bind_address(field, address)
         self._ssl = ssl_context
+        self._movable = movable
         self.port = 0
         """The actual port, once it is open."""
 
@@ -115,7 +129,7 @@ class Listener:
     def secure(self) -> bool:
         return self._ssl is not None
 
-    async def open(self, stack: AsyncExitStack, app: AsgiApp) -> None:
+    async def open(self, stack: AsyncExitStack, app: AsgiApp, *, in_pod: bool) -> None:
         """Serves `app` until the stack is closed. Raises ConfigurationError if it cannot."""
         if self._place is None:
             return
@@ -123,5 +137,10 @@ class Listener:
         try:
             server = await stack.enter_async_context(AsgiServer(app, host, port, self._ssl))
         except ListenError as error:
-            raise ConfigurationError(f"{self._page}: {error.strerror}; choose another address") from error
+            if not self._movable or in_pod or error.errno != errno.EADDRINUSE:
+                raise ConfigurationError(f"{self._page}: {error.strerror}; choose another address") from error
+            server = await stack.enter_async_context(AsgiServer(app, host, 0, self._ssl))
+            _log.warning(
+                "The default port is taken; serving at another one", page=self._page, port=server.port
+            )
         self.port = server.port

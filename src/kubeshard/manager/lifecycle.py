@@ -50,6 +50,7 @@ from kubeshard.client.loading import load_config
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
 from kubeshard.core.clusters import HOME
+from kubeshard.core.errors import ConfigurationError
 from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.cache_metrics import CacheMetrics
 from kubeshard.manager.controllers import Controllers
@@ -150,6 +151,15 @@ class Process:
         failure = None if task.cancelled() else task.exception()
         if failure or self.stopping.error:
             raise _single(failure or self.stopping.error)
+
+    def elect(self, wanted: bool) -> None:
+        """Whether to compete for the declared Lease, before `run`. Raises ConfigurationError if none is declared."""
+        if wanted and self._election is None and self._sharding is None:
+            raise ConfigurationError(
+                "leader election: the manager declares no Lease: add leader_election=LeaderElection(name=...)"
+            )
+        if not wanted:
+            self._election = None
 
     def stop(self) -> None:
         self._end(None)

@@ -30,6 +30,7 @@ from kubeshard.manager.other_clusters import ClusterSource
 from kubeshard.manager.pages import STATUS_PAGES, StatusPages
 from kubeshard.manager.runnable import Runnable
 from kubeshard.manager.servers import AnyServer
+from kubeshard.manager.settings import Settings
 from kubeshard.runtime.world import REAL_WORLD, World
 
 _INSTEAD = {
@@ -106,11 +107,19 @@ class Manager(ArgumentHints):
             raise ConfigurationError("the manager was created with a client: its cluster is already chosen")
         self._declared.client = config
 
-    def serve_at(self, *, metrics_address: str | None = None, health_address: str | None = None) -> None:
-        """Replaces the addresses of pages before the manager runs, for several instances on one host; None leaves an
-        address as it is. Raises ConfigurationError for an invalid one.
+    def configure(self, settings: Settings) -> None:
+        """Applies settings before the manager runs, except those of the log, which `run` sets up.
+
+        Raises ConfigurationError for an invalid address, for `leader_elect=True` without a declared `leader_election`,
+        and for `namespaces` with a cache that the program has created.
         """
-        self._process.pages.move(metrics_address=metrics_address, health_address=health_address)
+        self._process.pages.move(
+            metrics_address=settings.metrics_address, health_address=settings.health_address
+        )
+        if settings.leader_elect is not None:
+            self._process.elect(settings.leader_elect)
+        if settings.namespaces is not None:
+            self._declared.confine(settings.namespaces)
 
     def add(self, controller: Controller[Any]) -> None:
         """Adds a controller. If the manager is running, it and its informers start at once; otherwise they start with

@@ -21,6 +21,7 @@ class StatusPages:
     """The pages of a manager, `/metrics` on one port, `/healthz`, `/readyz` and `/debug` on another.
 
     `metrics_address` and `health_address` are `host:port`, or `:port` for all interfaces; None or `"0"` for none.
+    Outside of a pod, a default address whose port is taken is replaced by a free port, and the log says so.
     `metrics_ssl` serves the metrics over HTTPS. `metrics_auth`: the API server decides who may read them; needs RBAC
     `create` on `tokenreviews` and `subjectaccessreviews`. `liveness` and `readiness`: checks by name in addition to the
     manager's own; one returns what is wrong, or None. `debug`: who may read `/debug` (`kubeshard.manager.debug_page`).
@@ -56,8 +57,18 @@ class StatusPagesServer:
         picture: Callable[[], Picture],
         metrics: Metrics,
     ) -> None:
-        self.health = Listener("health_address", pages.health_address)
-        self.metrics = Listener("metrics_address", pages.metrics_address, pages.metrics_ssl)
+        default = StatusPages()
+        self.health = Listener(
+            "health_address",
+            pages.health_address,
+            movable=pages.health_address == default.health_address,
+        )
+        self.metrics = Listener(
+            "metrics_address",
+            pages.metrics_address,
+            pages.metrics_ssl,
+            movable=pages.metrics_address == default.metrics_address,
+        )
         self._healthz = Checks("/healthz", {"ping": ping, **liveness, **pages.liveness})
         self._readyz = Checks("/readyz", {**readiness, **pages.readiness}, notes)
         self._debug = debug_page(picture, pages.debug)
@@ -74,6 +85,10 @@ class StatusPagesServer:
 
     async def open(self, stack: AsyncExitStack, client: Client) -> None:
         """Serves until the stack is closed. Raises ConfigurationError if it cannot."""
-        await self.health.open(stack, pages_app(self._healthz.page, self._readyz.page, self._debug))
+        in_pod = client.world.host.pod_namespace() is not None  # where probes and scrapers know the port
+        app = pages_app(self._healthz.page, self._readyz.page, self._debug)
+        await self.health.open(stack, app, in_pod=in_pod)
         app = pages_app(self._metrics.page)
-        await self.metrics.open(stack, MetricsAuth(client).guard(app) if self.metrics_auth else app)
+        await self.metrics.open(
+            stack, MetricsAuth(client).guard(app) if self.metrics_auth else app, in_pod=in_pod
+        )

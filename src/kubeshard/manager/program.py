@@ -22,10 +22,11 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NoReturn
 
 from kubeshard.controller.in_flight import follow_thread
-from kubeshard.core.errors import KubeshardError
+from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.manager.debug_page import as_text
 from kubeshard.manager.exit_codes import ending_of
 from kubeshard.manager.manager import Manager
+from kubeshard.manager.settings import Settings
 from kubeshard.runtime.collector import spare_the_collector
 from kubeshard.runtime.heap import heap_trimming
 from kubeshard.runtime.init_process import leave_init_to_a_parent
@@ -36,13 +37,21 @@ from kubeshard.runtime.threads import FollowedExecutor
 _log = get_logger("kubeshard.manager")
 
 
-def run(manager: Manager | AbstractAsyncContextManager[Manager], *, blocked_after: float = 1.0) -> None:
+def run(
+    manager: Manager | AbstractAsyncContextManager[Manager],
+    *,
+    settings: Settings | None = None,
+    blocked_after: float = 1.0,
+) -> None:
     """Runs the manager until it ends. Raises SystemExit unless it stopped gracefully. Uses uvloop if it is installed
     (the extra `speed`).
 
     A context manager creates the manager inside the event loop, together with what it needs (a client), and is left
     when the manager has ended. A program that has not set up logging gets text lines on standard error. A thread logs
     what blocks the event loop for longer than `blocked_after` seconds; 0 disables that.
+
+    `settings`: addresses, namespaces, leader election and the log, by default from environment variables;
+    `Settings.parse()` reads flags as well, and `Settings()` neither.
 
     Python's garbage collector is tuned for many long-lived objects, unless the program has configured it.
 
@@ -54,12 +63,13 @@ def run(manager: Manager | AbstractAsyncContextManager[Manager], *, blocked_afte
     if not isinstance(manager, Manager | AbstractAsyncContextManager):
         raise TypeError(f"run takes a Manager, not {type(manager).__name__}: run(Manager([...]))")
     _check_no_loop()
+    chosen = _chosen() if settings is None else settings
     leave_init_to_a_parent()
     if not logging.getLogger().handlers:
-        setup()
+        setup(chosen.log_level or "info", chosen.log_format or "text")
     spare_the_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        code = runner.run(_main(manager, blocked_after))
+        code = runner.run(_main(manager, chosen, blocked_after))
     if code:
         sys.exit(code)
 
@@ -72,12 +82,24 @@ def _check_no_loop() -> None:
     raise RuntimeError("run() creates its own event loop: in a coroutine, use `await manager.run()`")
 
 
-async def _main(source: Manager | AbstractAsyncContextManager[Manager], blocked_after: float) -> int:
+def _chosen() -> Settings:
+    try:
+        return Settings.from_environment()
+    except ConfigurationError as error:
+        code, line = ending_of(error)
+        print(line, file=sys.stderr)
+        sys.exit(code)
+
+
+async def _main(
+    source: Manager | AbstractAsyncContextManager[Manager], settings: Settings, blocked_after: float
+) -> int:
     if (task := asyncio.current_task()) is not None:
         task.set_name("main")
     asyncio.get_running_loop().set_default_executor(FollowedExecutor(follow_thread))
     try:
         async with nullcontext(source) if isinstance(source, Manager) else source as manager:
+            manager.configure(settings)
             _handle_signals(manager)
             with (
                 heap_trimming(),

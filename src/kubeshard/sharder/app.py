@@ -27,6 +27,7 @@ from kubeshard.manager.metrics_access import self_signed
 from kubeshard.manager.pages import StatusPages
 from kubeshard.manager.program import run
 from kubeshard.manager.runnable import Runnable
+from kubeshard.manager.settings import Settings
 from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.assignment_controller import assignment_controller, assignments
@@ -176,7 +177,7 @@ def run_sharder(
     world: World = REAL_WORLD,
 ) -> None:
     """Runs the sharder until it is stopped. Raises SystemExit like `kubeshard.manager.run`."""
-    run(connected_sharder(config, kubeconfig, context, world))
+    run(connected_sharder(config, kubeconfig, context, world), settings=Settings())
 
 
 def _certificates(config: SharderConfig, client: Client) -> CertificateSource:

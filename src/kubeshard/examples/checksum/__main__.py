@@ -73,7 +73,7 @@ def checksum_controller(
     --sharding both. The first Ctrl-C stops it gracefully and hands its Secrets over; the second ends it immediately,
     like a crash.
     """
-    from kubeshard import run
+    from kubeshard import Settings, run
     from kubeshard.core.names import is_dns_label
     from kubeshard.examples.checksum.operator import connected_checksum_controller
     from kubeshard.runtime.environ import pod_namespace
@@ -95,7 +95,8 @@ def checksum_controller(
             shard_name=shard_name,
             lease_namespace=lease_namespace or pod_namespace(),
             mode=None if sharding == "off" else sharding,
-        )
+        ),
+        settings=Settings(),
     )
 
 

@@ -94,7 +94,7 @@ def operator(
     """
     import msgspec
 
-    from kubeshard import run
+    from kubeshard import Settings, run
     from kubeshard.examples.webhosting.config import load_settings
     from kubeshard.examples.webhosting.operator import connected_operator
     from kubeshard.runtime.world import REAL_WORLD
@@ -105,7 +105,7 @@ def operator(
     settings = msgspec.structs.replace(settings, **{name: value for name, value in changes.items() if value})
     if sharding == "off":
         settings = msgspec.structs.replace(settings, sharding=None)
-    run(connected_operator(settings, kubeconfig, context, REAL_WORLD))
+    run(connected_operator(settings, kubeconfig, context, REAL_WORLD), settings=Settings())
 
 
 @webhosting.group()
