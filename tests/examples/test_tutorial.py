@@ -1,15 +1,16 @@
-"""The tutorial: all of its commands are run, all of its files are written, and their output is what the page shows.
+"""The tutorials: all of their commands are run, all of their files are written, and the output is what the pages show.
 
 A block of `sh` with a title is a terminal of that name: Ctrl-C ends what runs there, and the block starts afresh. Other
-`sh` blocks run in order in one shell. A block whose title is a file name is that file. The content of a `text` block
-must be in the output of the block before it; the last command of a shell block is repeated until it is, as a reader
-would do.
+`sh` blocks run in order in one shell. A block of `python` whose title is a file name is that file. The content of a
+`text` block must be in the output of the block before it, or of the terminal that is its title; the last command of a
+shell block is repeated until it is, as a reader would do. Ages may differ.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,10 +20,13 @@ from pathlib import Path
 import pytest
 
 from kubeshard.testing.assets import find_assets
+from kubeshard.testing.control_plane import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.kube]
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "tutorial.md"
+SHARDING_PAGE = ROOT / "docs" / "sharding-tutorial.md"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.M | re.S)
 PATIENCE = 90.0
 
@@ -66,7 +70,13 @@ class Reader:
         self.terminals: dict[str, Terminal] = {}
         programs = folder / "bin"
         programs.mkdir()
-        for name, command in (("kubeshard", "-m kubeshard"), ("pytest", "-m pytest")):
+        plugin = "-c 'from kubeshard.cli import shard_main; shard_main()'"
+        for name, command in (
+            ("kubeshard", "-m kubeshard"),
+            ("kubectl-shard", plugin),
+            ("pytest", "-m pytest"),
+            ("python", ""),
+        ):
             (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {command} "$@"\n')
             (programs / name).chmod(0o755)
         path = f"{programs}{os.pathsep}{find_assets()}{os.pathsep}{os.environ['PATH']}"
@@ -95,7 +105,11 @@ class Reader:
         assert file.exists(), f"the page changes {name}, which kubeshard init does not make"
         file.write_text(content)
 
+    def looks_at(self, title: str) -> None:
+        self._said = self.terminals[title]
+
     def sees(self, wanted: list[str]) -> None:
+        """Waits until all lines are in what was said last."""
         deadline = time.monotonic() + PATIENCE
         while missing := [line for line in wanted if _plain(line) not in _plain(self._shown())]:
             assert time.monotonic() < deadline, f"{missing} not in {self._shown()}"
@@ -122,14 +136,13 @@ class Reader:
 
 
 def _plain(text: str) -> str:
-    """Collapses spaces, because the width of columns depends on their content."""
-    return re.sub(r"[ \t]+", " ", text)
+    """Collapses spaces, because the width of columns depends on their content, and hides ages."""
+    return re.sub(r"[ \t]+", " ", re.sub(r"\b(?:\d+m)?\d+s\b|\b\d+m\b", "AGE", text))
 
 
-def test_the_tutorial_can_be_followed_from_its_first_command_to_its_last(tmp_path: Path) -> None:
-    blocks = BLOCK.findall(PAGE.read_text())
+def follow(page: Path, reader: Reader) -> None:
+    blocks = BLOCK.findall(page.read_text())
     assert len(blocks) > 20
-    reader = Reader(tmp_path)
     try:
         for language, title, content in blocks:
             match language, bool(title):
@@ -137,7 +150,9 @@ def test_the_tutorial_can_be_followed_from_its_first_command_to_its_last(tmp_pat
                     reader.type(content)
                 case "sh", True:
                     reader.start(title, content)
-                case "text", False:
+                case "text", _:
+                    if title:
+                        reader.looks_at(title)
                     reader.sees(content.splitlines())
                 case "python", True:
                     reader.write(title, content)
@@ -146,3 +161,17 @@ def test_the_tutorial_can_be_followed_from_its_first_command_to_its_last(tmp_pat
     finally:
         for terminal in reader.terminals.values():
             terminal.kill()
+
+
+def test_the_tutorial_can_be_followed_from_its_first_command_to_its_last(tmp_path: Path) -> None:
+    follow(PAGE, Reader(tmp_path))
+
+
+def test_the_tutorial_of_a_ring_can_be_followed_from_its_installation_to_a_rollout(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    config = tmp_path / "examples" / "first_operator_sharder.yaml"
+    config.write_text(
+        config.read_text().replace("9443", str(free_port()))
+    )  # it may be in use on this machine
+    follow(SHARDING_PAGE, reader)

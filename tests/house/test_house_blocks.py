@@ -48,6 +48,10 @@ PROVEN = {
         "kube/test_shard_page_kube.py::test_the_pages_commands_run_in_order_and_leave_nothing",
     ),
     "docs/testing-your-operator.md": ("tests", "testing/test_testing_page.py::test_its_examples_pass"),
+    "docs/sharding-tutorial.md": (
+        "sh",
+        "examples/test_tutorial.py::test_the_tutorial_of_a_ring_can_be_followed_from_its_installation_to_a_rollout",
+    ),
     "docs/tutorial.md": (
         "sh python",
         "examples/test_tutorial.py::test_the_tutorial_can_be_followed_from_its_first_command_to_its_last",

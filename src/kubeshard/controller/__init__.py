@@ -15,6 +15,7 @@ from kubeshard.controller.desired.plan import Applied, Plan, Update
 from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
 from kubeshard.controller.every_kind import EveryKind
 from kubeshard.controller.finalizers import Finalizer
+from kubeshard.controller.mapping import Reader
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFn,
@@ -47,6 +48,7 @@ __all__ = [
     "NoStatusSubresource",
     "NotAdopted",
     "Plan",
+    "Reader",
     "ReconcileFn",
     "Reconciler",
     "ReconcilerWrapper",
