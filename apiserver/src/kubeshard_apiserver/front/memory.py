@@ -81,7 +81,7 @@ class _Stream:
     def __init__(self, reply: Reply, idle_timeout: float | None) -> None:
         self._reply = reply
         self._idle_timeout = idle_timeout
-        self._cut = asyncio.Event()
+        self._cut: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def status(self) -> int:
@@ -103,7 +103,8 @@ class _Stream:
         return b"".join([chunk async for chunk in self.chunks()])
 
     def cut(self) -> None:
-        self._cut.set()
+        if not self._cut.done():
+            self._cut.set_result(None)
 
     async def close(self) -> None:
         if self._reply.stream is not None:
@@ -114,20 +115,19 @@ class _Stream:
         if it is idle for too long.
         """
         chunk = asyncio.create_task(_chunk(source), name="chunk")
-        cut = asyncio.create_task(self._cut.wait(), name="cut")
         try:
             done, _ = await asyncio.wait(
-                (chunk, cut), timeout=self._idle_timeout, return_when=asyncio.FIRST_COMPLETED
+                (chunk, self._cut), timeout=self._idle_timeout, return_when=asyncio.FIRST_COMPLETED
             )
-            if cut in done:
+            if self._cut in done:
                 raise TransportError("the connection was cut")
             if not done:
                 raise TransportTimeout(f"no byte for {self._idle_timeout} s")
             return chunk.result()
         finally:
-            for task in (chunk, cut):
-                task.cancel()
-            await asyncio.gather(chunk, cut, return_exceptions=True)
+            if not chunk.done():
+                chunk.cancel()
+                await asyncio.gather(chunk, return_exceptions=True)
 
 
 async def _chunk(source: AsyncIterator[bytes]) -> bytes | None:
