@@ -76,6 +76,9 @@ isolation: $(STAMP) ## Write docs/isolation.md from the table of tests/isolation
 traces: $(STAMP) ## Run the traces of tests/traces on the Go project's protocol and on ours, print what was noticed, and write docs/traces.md
 	PYTHONPATH=tests/traces $(BIN)/python tests/traces/traces_page.py
 
+chaos: $(STAMP) kube ## Break sharders, shards, API servers, etcd and the network between them on a real control plane (ARGS="--scenario C1 --repeat 10"; --list)
+	@PYTHONPATH=tests/chaos $(BIN)/python tests/chaos/chaos_run.py $(ARGS)
+
 types: $(STAMP) kube ## Read the types of the built-in kinds from a real kube-apiserver
 	$(BIN)/python tools/learn_types.py
 	$(BIN)/python tools/learn_field_numbers.py
@@ -137,4 +140,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS) lowest) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons test-lowest dist image test-image test-kube test-install kube cluster manifests isolation traces types lint model docs bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons test-lowest dist image test-image test-kube test-install kube cluster manifests isolation traces chaos types lint model docs bench lock install clean

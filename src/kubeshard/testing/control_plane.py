@@ -107,7 +107,7 @@ class ControlPlane:
         for child in self._children:
             if not child.running:
                 raise self._failed(f"{child.name} ended with exit code {child.exit_code}", child)
-        return self._answers("/readyz")
+        return self.serves(self._port)
 
     def wait_ready(self, within: float = _READY_WITHIN) -> None:
         deadline = time.monotonic() + within
@@ -152,6 +152,16 @@ class ControlPlane:
         return f"https://127.0.0.1:{self._port}"
 
     @property
+    def port(self) -> int:
+        """The port of the first API server."""
+        return self._port
+
+    @property
+    def certificate_authority(self) -> Path:
+        """What a client has to trust: the serving certificate, self-signed by kube-apiserver."""
+        return self.folder / "certificates" / "apiserver.crt"
+
+    @property
     def children(self) -> tuple[Child, ...]:
         """The programs in the order in which they were started, for tests that stop one."""
         return tuple(self._children)
@@ -161,11 +171,6 @@ class ControlPlane:
         from kubeshard.runtime.issuing import new_client_leaf
 
         return new_client_leaf(self._authority, user, groups, time.time(), _DAY)
-
-    @property
-    def _certificate(self) -> Path:
-        """The serving certificate, self-signed by kube-apiserver."""
-        return self.folder / "certificates" / "apiserver.crt"
 
     @property
     def kubectl_path(self) -> Path:
@@ -191,13 +196,31 @@ class ControlPlane:
             raise ControlPlaneFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
+    def start_api_server(
+        self, name: str, port: int, *, etcd: str = "", arguments: Sequence[str] | None = None
+    ) -> Child:
+        """Start another API server, on this port and with the same data, tokens and certificate, or start one again
+        that has ended. The first one has to be ready. `etcd`: the URL by which it reaches etcd. `arguments`: its
+        further flags, by default those of the first one.
+        """
+        self._children = [child for child in self._children if child.name != name or child.running]
+        arguments = self._arguments if arguments is None else arguments
+        return self._run(
+            "kube-apiserver", *self._api_server_flags(port, etcd or self.etcd_url, arguments), name=name
+        )
+
+    def serves(self, port: int) -> bool:
+        """Whether an API server on this port is ready."""
+        return self._answers("/readyz", port)
+
     def _start_etcd_and_api_server(self) -> None:
         client, peer = free_port(), free_port()
+        self.etcd_url = f"http://127.0.0.1:{client}"
         self._run(
             "etcd",
             f"--data-dir={self.folder / 'etcd'}",
-            f"--listen-client-urls=http://127.0.0.1:{client}",
-            f"--advertise-client-urls=http://127.0.0.1:{client}",
+            f"--listen-client-urls={self.etcd_url}",
+            f"--advertise-client-urls={self.etcd_url}",
             f"--listen-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-cluster=default=http://127.0.0.1:{peer}",
@@ -211,17 +234,20 @@ class ControlPlane:
         tokens = self.folder / "tokens.csv"
         tokens.touch(mode=0o600)
         tokens.write_text(f'{self._token},admin,admin,"system:masters"\n')
-        self._run(
-            "kube-apiserver",
-            f"--etcd-servers=http://127.0.0.1:{client}",
+        self._run("kube-apiserver", *self._api_server_flags(self._port, self.etcd_url, self._arguments))
+
+    def _api_server_flags(self, port: int, etcd: str, arguments: Sequence[str]) -> Sequence[str]:
+        key = self.folder / "service-account.key"
+        return (
+            f"--etcd-servers={etcd}",
             "--bind-address=127.0.0.1",
-            f"--secure-port={self._port}",
+            f"--secure-port={port}",
             f"--cert-dir={self.folder / 'certificates'}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-signing-key-file={key}",
             f"--service-account-key-file={key}",
-            f"--token-auth-file={tokens}",
-            f"--client-ca-file={clients}",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            f"--client-ca-file={self.folder / 'client-ca.crt'}",
             "--authorization-mode=RBAC",
             "--allow-privileged=true",
             "--service-cluster-ip-range=10.96.0.0/16",
@@ -230,7 +256,7 @@ class ControlPlane:
             # The second one would taint the node until a node controller, which does not run, removes the taint.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             *([f"--feature-gates={','.join(self._feature_gates)}"] if self._feature_gates else []),
-            *self._arguments,
+            *arguments,
         )
 
     def _start_controllers(self) -> None:
@@ -264,14 +290,16 @@ class ControlPlane:
                 f"--server-address=127.0.0.1:{free_port()}",
             )
 
-    def _run(self, program: str, *arguments: str) -> None:
-        command = [str(self._assets / program), *arguments]
-        self._children.append(Child(program, command, self.folder / f"{program}.log"))
+    def _run(self, program: str, *arguments: str, name: str = "") -> Child:
+        name = name or program
+        child = Child(name, [str(self._assets / program), *arguments], self.folder / f"{name}.log")
+        self._children.append(child)
+        return child
 
-    def _answers(self, path: str) -> bool:
+    def _answers(self, path: str, port: int) -> bool:
         try:
-            trust = ssl.create_default_context(cafile=str(self._certificate))
-            connection = HTTPSConnection("127.0.0.1", self._port, timeout=2, context=trust)
+            trust = ssl.create_default_context(cafile=str(self.certificate_authority))
+            connection = HTTPSConnection("127.0.0.1", port, timeout=2, context=trust)
             with closing(connection):
                 connection.request("GET", path, headers={"Authorization": f"Bearer {self._token}"})
                 return connection.getresponse().status == 200
@@ -287,7 +315,7 @@ class ControlPlane:
                     "name": "kubeshard",
                     "cluster": {
                         "server": self.url,
-                        "certificate-authority": str(self._certificate),
+                        "certificate-authority": str(self.certificate_authority),
                     },
                 }
             ],

@@ -1,0 +1,309 @@
+"""Judges a run by what its witnesses saw. Pure, and shares no code with kubeshard: the labels are in here once more.
+
+| finding | |
+|---|---|
+| stale write | a process of a shard changed an object that was not the shard's when the change was stored |
+| late create | counted only: a shard created a child of an object that was not its own any more |
+| overlap | two processes worked on one object at the same time: by their journals, or by their marks on the object |
+| interference | a sharder changed more than labels of an object |
+| orphan | an object had no living shard for longer than the bound, or has none in the end |
+| parted | in the end a child is not on the shard of its owner |
+| failed request | a user's failed, though those about other objects succeeded around it, and no server died under it |
+
+Who wrote a change is known by the mark that the operator leaves on each object that it writes, even if the answer to
+the write was lost; otherwise by the audit log.
+
+Work ends with its process: what a killed process had sent is judged by what was stored.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from chaos_records import Asked, Audited, Change, Lived, Marked, Object, Record, Worked
+
+MARK = "chaos.kubeshard.test/by"
+"""`<shard>/<pid>/<run>/<step>`"""
+SHARD_USER = "shard:"
+SHARDER_USER = "system:serviceaccount:sharding-system:sharder"
+NEAR = 3.0
+"""Seconds before and after a user's request within which requests about other objects have to succeed."""
+_BOOKKEEPING = ("resourceVersion", "managedFields", "generation", "labels")
+
+
+class Finding(NamedTuple):
+    at: float
+    rule: str
+    what: str
+
+
+@dataclass
+class Verdict:
+    findings: list[Finding] = field(default_factory=list)
+    late_creates: int = 0
+    longest_without_owner: float = 0.0
+    moves: int = 0
+    landed_unanswered: int = 0
+    """Writes of shards that were stored although the answer was an error, or there was none."""
+    unattributed: int = 0
+    """Changes of which no witness says who made them."""
+    excused_requests: int = 0
+    """Requests that failed while requests about other objects failed, too."""
+
+    def count(self, rule: str) -> int:
+        return sum(finding.rule == rule for finding in self.findings)
+
+
+def check(records: Iterable[Record], ring: str, bound: float) -> Verdict:
+    """Judges what happened since the first mark. `bound`: seconds that an object may be without a living shard."""
+    seen = sorted(records, key=lambda record: record.at)
+    verdict = Verdict()
+    changes = sorted((each for each in seen if isinstance(each, Change)), key=lambda each: each.revision)
+    labels = f"shard.alpha.sharding.timebertt.dev/{ring}", f"drain.alpha.sharding.timebertt.dev/{ring}"
+    worked = [each for each in seen if isinstance(each, Worked)]
+    lives = _Lives((each for each in seen if isinstance(each, Lived)), worked)
+    audited = [each for each in seen if isinstance(each, Audited)]
+    _Writes(verdict, changes, audited, labels).judge()
+    _journals(verdict, worked, lives)
+    _marks(verdict, changes)
+    end = max((each.at for each in seen), default=0.0)
+    began = next((each.at for each in seen if isinstance(each, Marked)), 0.0)
+    _ownership(verdict, changes, lives, labels, began, end, bound)
+    _requests(verdict, [each for each in seen if isinstance(each, Asked)], lives.of_servers)
+    verdict.findings = sorted(each for each in verdict.findings if each.at >= began)
+    return verdict
+
+
+class _Lives:
+    """Which processes run when."""
+
+    def __init__(self, records: Iterable[Lived], worked: Iterable[Worked]) -> None:
+        self.died: dict[int, float] = {}
+        self._of: defaultdict[str, list[Lived]] = defaultdict(list)
+        self._at_work: dict[int, float] = {}
+        for work in worked:
+            self._at_work.setdefault(work.pid, work.at)
+        for each in records:
+            self._of[each.process].append(each)
+            if each.what == "died":
+                self.died[each.pid] = each.at
+        servers = (lives for name, lives in self._of.items() if name.startswith(("etcd", "kube-apiserver")))
+        self.of_servers = [each.at for lives in servers for each in lives if each.what in ("died", "stopped")]
+        times = (each.at for lives in self._of.values() for each in lives)
+        self.times = sorted([*times, *self._at_work.values()])
+        """When a process began or ceased to live."""
+
+    def living(self, shard: str, at: float) -> bool:
+        """Whether a process of the shard runs, is not stopped, and has begun to work. Several may have had its name."""
+        pids: dict[int, bool] = {}
+        for each in self._of.get(shard, ()):
+            if each.at <= at:
+                pids[each.pid] = each.what in ("started", "continued")
+        return any(runs and self._at_work.get(pid, at + 1) <= at for pid, runs in pids.items())
+
+
+class _Writes:
+    def __init__(
+        self, verdict: Verdict, changes: Sequence[Change], audited: Sequence[Audited], labels: tuple[str, str]
+    ) -> None:
+        self._verdict = verdict
+        self._changes = changes
+        self._shard, self._drain = labels
+        self._users = {each.revision: each.user for each in audited if each.revision and each.code < 300}
+        self._deletes = [each for each in audited if each.verb == "delete" and each.code < 300]
+        self._owners: dict[str, str | None] = {}
+        """The shard of each main object; None if it does not exist."""
+
+    def judge(self) -> None:
+        for change in self._changes:
+            if change.kind != "lease" and change.before != change.after:
+                self._one(change)
+            if change.kind == "main":
+                self._owners[change.name] = (
+                    None if change.after is None else _label(change.after, self._shard)
+                )
+
+    def _one(self, change: Change) -> None:
+        user, answered = self._user(change)
+        if not answered and user.startswith(SHARD_USER):
+            self._verdict.landed_unanswered += 1
+        if user == SHARDER_USER:
+            if change.before is None or change.after is None or not _only_labels(change):
+                self._found(change, "interference", "a sharder changed more than labels")
+        elif user.startswith(SHARD_USER):
+            self._of_shard(change, user.removeprefix(SHARD_USER))
+        elif not user:
+            self._verdict.unattributed += 1
+
+    def _user(self, change: Change) -> tuple[str, bool]:
+        """Who made it, and whether an API server answered that it was made."""
+        user = self._users.get(change.revision, "")
+        if user:
+            return user, True
+        if change.after is None:
+            for each in self._deletes:
+                if (each.kind, each.name) == (change.kind, change.name) and abs(each.at - change.at) < NEAR:
+                    return each.user, True
+            return "", False
+        mark = _mark(change.after)
+        if mark and mark != _mark(change.before):
+            return SHARD_USER + mark.partition("/")[0], False
+        return "", False
+
+    def _of_shard(self, change: Change, shard: str) -> None:
+        main = change.name
+        if change.before is None:
+            if change.kind == "child" and self._owners.get(main, shard) not in (shard, None):
+                self._verdict.late_creates += 1
+            return
+        before = _label(change.before, self._shard)
+        labels_only = change.after is not None and _only_labels(change)
+        if before != shard:
+            took = labels_only and change.after is not None and _label(change.after, self._shard) == shard
+            if not took:
+                self._found(change, "stale write", f"by {shard} to an object of {before or 'nobody'}")
+        elif change.kind == "child" and not labels_only:
+            owner = self._owners.get(main, shard)
+            if owner not in (shard, None):
+                self._found(
+                    change, "stale write", f"by {shard} to a child of an object of {owner or 'nobody'}"
+                )
+
+    def _found(self, change: Change, rule: str, what: str) -> None:
+        self._verdict.findings.append(
+            Finding(change.at, rule, f"{change.kind} {change.name} at {change.revision}: {what}")
+        )
+
+
+def _journals(verdict: Verdict, worked: Sequence[Worked], lives: _Lives) -> None:
+    spans: dict[tuple[str, int, int], list[float]] = {}
+    for each in worked:
+        key = (each.name, each.pid, each.run)
+        if each.what == "began":
+            spans[key] = [each.at, lives.died.get(each.pid, float("inf"))]
+        elif key in spans:
+            spans[key][1] = min(each.at, spans[key][1])
+    by_name: defaultdict[str, list[tuple[float, float, int]]] = defaultdict(list)
+    for (name, pid, _), (began, ended) in spans.items():
+        by_name[name].append((began, ended, pid))
+    for name, found in by_name.items():
+        running: list[tuple[float, float, int]] = []
+        for span in sorted(found):
+            running = [each for each in running if each[1] > span[0]]
+            others = [each for each in running if each[2] != span[2]]
+            if others:
+                verdict.findings.append(
+                    Finding(
+                        span[0], "overlap", f"{name}: processes {others[0][2]} and {span[2]} worked on it"
+                    )
+                )
+            running.append(span)
+
+
+def _marks(verdict: Verdict, changes: Sequence[Change]) -> None:
+    """Between the marks of one run there must be none of another process."""
+    marks: defaultdict[str, list[tuple[Change, str, str]]] = defaultdict(list)
+    for change in changes:
+        mark = _mark(change.after)
+        if change.kind == "main" and mark and mark != _mark(change.before):
+            _, pid, run, _ = mark.split("/")
+            marks[change.name].append((change, pid, run))
+    for name, found in marks.items():
+        last = {(pid, run): number for number, (_, pid, run) in enumerate(found)}
+        for number, (change, pid, run) in enumerate(found):
+            for other, between, _ in found[number + 1 : last[pid, run]]:
+                if between != pid:
+                    text = f"{name} at {other.revision}: process {between} in run {run} of process {pid}"
+                    verdict.findings.append(Finding(change.at, "overlap", text))
+
+
+def _ownership(
+    verdict: Verdict,
+    changes: Sequence[Change],
+    lives: _Lives,
+    labels: tuple[str, str],
+    began: float,
+    end: float,
+    bound: float,
+) -> None:
+    mains: defaultdict[str, list[Change]] = defaultdict(list)
+    latest: dict[tuple[str, str], Object | None] = {}
+    for change in changes:
+        latest[change.kind, change.name] = change.after
+        if change.kind == "main":
+            mains[change.name].append(change)
+    times = lives.times
+    for name, found in mains.items():
+        since: float | None = None
+        before = ""
+        for change, until in zip(found, [*(each.at for each in found[1:]), end], strict=True):
+            owner = "" if change.after is None else _label(change.after, labels[0])
+            if before and owner and owner != before:
+                verdict.moves += 1
+            before = owner or before
+            moments = [change.at, *times[bisect_left(times, change.at) : bisect_left(times, until)]]
+            for at in moments:
+                owned = change.after is None or (
+                    lives.living(owner, at) and labels[1] not in _labels(change.after)
+                )
+                if owned and since is not None:
+                    _without(verdict, name, max(since, began), at, bound)
+                    since = None
+                elif not owned and since is None:
+                    since = at
+        if since is not None:
+            verdict.findings.append(Finding(end, "orphan", f"{name}: nobody's since {end - since:.1f} s"))
+        main = latest["main", name]
+        child = latest.get(("child", name))
+        if main and child and _label(main, labels[0]) != _label(child, labels[0]):
+            owners = f"{_label(main, labels[0]) or 'nobody'}, child: {_label(child, labels[0]) or 'nobody'}"
+            verdict.findings.append(Finding(end, "parted", f"{name}: {owners}"))
+
+
+def _without(verdict: Verdict, name: str, since: float, until: float, bound: float) -> None:
+    seconds = until - since
+    verdict.longest_without_owner = max(verdict.longest_without_owner, seconds)
+    if seconds > bound:
+        verdict.findings.append(
+            Finding(until, "orphan", f"{name}: without a living shard for {seconds:.1f} s")
+        )
+
+
+def _requests(verdict: Verdict, asked: Sequence[Asked], servers_died: Sequence[float]) -> None:
+    probes = [each for each in asked if each.probe]
+    for each in asked:
+        if each.probe or not each.problem:
+            continue
+        near = [probe for probe in probes if probe.until >= each.at - NEAR and probe.at <= each.until + NEAR]
+        cut_off = any(each.at <= died <= each.until for died in servers_died)
+        if near and not cut_off and not any(probe.problem for probe in near):
+            verdict.findings.append(Finding(each.at, "failed request", f"{each.what}: {each.problem}"))
+        else:
+            verdict.excused_requests += 1
+
+
+def _only_labels(change: Change) -> bool:
+    return _rest(change.before) == _rest(change.after)
+
+
+def _rest(obj: Object | None) -> Mapping[str, Any]:
+    obj = obj or {}
+    metadata = {key: value for key, value in obj.get("metadata", {}).items() if key not in _BOOKKEEPING}
+    return {**obj, "metadata": metadata}
+
+
+def _labels(obj: Object | None) -> Mapping[str, str]:
+    return ((obj or {}).get("metadata") or {}).get("labels") or {}
+
+
+def _label(obj: Object | None, key: str) -> str:
+    return _labels(obj).get(key, "")
+
+
+def _mark(obj: Object | None) -> str:
+    annotations = ((obj or {}).get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(MARK, ""))

@@ -1,0 +1,485 @@
+"""A control plane with two API servers, sharders and shards as processes, a way with faults between each of them and
+what it talks to, and witnesses.
+
+Guaranteed: nothing is left running, however the block is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from chaos_operator import GROUP
+from chaos_records import Lived, Marked, Object, Record, Worked
+from chaos_users import ERRANDS, MERGE, Answer, Requests, User
+from chaos_witness import AUDIT_POLICY, AuditLogs, EtcdWatch, Journals
+from fault_proxy import Way
+
+from kubeshard.cli.demo.processes import RingProcesses
+from kubeshard.sharding.crd import controller_ring_crd
+from kubeshard.testing import ControlPlane
+from kubeshard.testing.child import Child
+from kubeshard.testing.control_plane import free_port
+
+RING, NAMESPACE = "chaos", "chaos"
+SHARDER_USER = "system:serviceaccount:sharding-system:sharder"
+OPERATOR = str(Path(__file__).with_name("chaos_operator.py"))
+SHARD_LABEL = f"shard.alpha.sharding.timebertt.dev/{RING}"
+DRAIN_LABEL = f"drain.alpha.sharding.timebertt.dev/{RING}"
+DONE = f"{GROUP}/done"
+MARK = f"{GROUP}/by"
+_POLL = 0.02
+_RESTART_AFTER = 0.5
+SERVERS = ("kube-apiserver", "kube-apiserver-2")
+
+
+class NotSettled(Exception):
+    """What was waited for did not come."""
+
+
+class Processes(RingProcesses):
+    """Each process has a user and a way of its own."""
+
+    def __init__(
+        self,
+        kubeconfig: Callable[[str], Path],
+        folder: Path,
+        lease_seconds: float,
+        note: Callable[[Lived], None],
+    ) -> None:
+        super().__init__(folder / "none", folder, lease_seconds)
+        self._kubeconfig = kubeconfig
+        self._note = note
+        self.all: list[Child] = []
+
+    def start(self, name: str, *arguments: str, **environment: str) -> Child:
+        child = super().start(name, *arguments, KUBECONFIG=str(self._kubeconfig(name)), **environment)
+        self.all.append(child)
+        self._note(Lived(time.monotonic(), name, child.pid, "started"))
+        return child
+
+    def running(self, name: str) -> bool:
+        return name in self.names and self[name].running
+
+
+class Rig:
+    """`shards`: how many; `mode`: `service` or `in-manager`; `pods`: each shard has a Pod, whose status says at once
+    that its containers have ended.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        shards: int,
+        objects: int,
+        lease: float,
+        mode: str = "service",
+        pods: bool = False,
+        users: bool = True,
+        seed: int = 0,
+    ) -> None:
+        self.folder = folder
+        self.lease = lease
+        self.mode = mode
+        self.shards = tuple(f"shard-{letter}" for letter in "abcdefghij"[:shards])
+        self.sharders = ("sharder-1", "sharder-2") if mode == "service" else ()
+        self.ways: dict[str, Way] = {}
+        self.records: list[Record] = []
+        self.lives: list[Lived] = []
+        self.worked: list[Worked] = []
+        self.random = random.Random(seed)
+        self.restarts = False
+        """Whether a shard that has died is started again, as a kubelet would."""
+        self._objects = objects
+        self.pods = pods
+        self._users = users
+        self._uids: dict[str, str] = {}
+        self._restart_at: dict[str, float] = {}
+        self._known: dict[int, tuple[str, Child]] = {}
+        self._round = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Rig]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        policy = self.folder / "audit-policy.json"
+        policy.write_text(json.dumps(AUDIT_POLICY))
+        common = [f"--audit-policy-file={policy}", "--storage-media-type=application/json"]
+        logs = [self.folder / f"audit-{number}.log" for number in (1, 2)]
+        self._flags = [(*common, f"--audit-log-path={log}") for log in logs]
+        async with AsyncExitStack() as stack:
+            kube = self.kube = ControlPlane(arguments=self._flags[0], folder=self.folder / "control-plane")
+            stack.callback(kube.stop)
+            kube.spawn()
+            await self.until(kube.ready, 120, "an API server")
+            self._ports = kube.port, free_port()
+            etcd = self.ways["etcd"] = await stack.enter_async_context(Way([_address(kube.etcd_url)]))
+            self._etcd = f"http://127.0.0.1:{etcd.port}"
+            kube.start_api_server(SERVERS[1], self._ports[1], etcd=self._etcd, arguments=self._flags[1])
+            await self.serving(1)
+            self._processes_of_servers()
+            for number, name in enumerate((*self.sharders, *self.shards, "user")):
+                servers = [("127.0.0.1", port) for port in self._ports]
+                if number % 2:
+                    servers.reverse()
+                self.ways[name] = await stack.enter_async_context(Way(servers))
+            self.admin = self._requests("admin", self._ports[0])
+            self.etcd = EtcdWatch(kube.etcd_url, NAMESPACE, self.records.append)
+            self.etcd.start()
+            stack.callback(self.etcd.stop)
+            self._audit, self._journals = AuditLogs(logs, NAMESPACE), Journals(self.folder)
+            processes = self.processes = Processes(self._kubeconfig, self.folder, self.lease, self._lived)
+            stack.callback(processes.stop_all)
+            await self._install()
+            watching = asyncio.create_task(self._watch_processes())
+            stack.push_async_callback(_cancelled, watching)
+            if self.sharders:
+                self.webhook = await stack.enter_async_context(Way([("127.0.0.1", processes.webhook_port)]))
+                self.ways["webhook"] = self.webhook
+            for name in (*self.sharders, *self.shards):
+                self.start(name)
+            for number in range(self._objects):
+                await self._create(f"errand-{number}")
+            if self._users:
+                user = User(self._requests("user", self.ways["user"].port), NAMESPACE, self.records.append)
+                working = asyncio.create_task(user.work())
+                stack.push_async_callback(_cancelled, working)
+            await self.settled(180)
+            yield self
+
+    # Processes
+
+    def start(self, name: str, clock_off: float = 0.0) -> None:
+        if name in self.sharders:
+            bind = f"127.0.0.1:{self.processes.webhook_port}"
+            webhook = {
+                "server": {"bindAddress": bind, "reusePort": True},
+                "config": {"clientConfig": {"url": f"https://127.0.0.1:{self.webhook.port}/"}},
+            }
+            child = self.processes.start_sharder(name, webhook)
+        else:
+            options = {"ring": RING, "shard": name, "namespace": NAMESPACE, "mode": "shard"}
+            options |= {"journal": str(self.folder / f"{name}.journal"), "lease-seconds": f"{self.lease:g}"}
+            if self.mode == "in-manager":
+                options["mode"] = "both"
+            if self.pods:
+                options["pod-uid"] = self._uids[name]
+            words = [word for option, value in options.items() for word in (f"--{option}", value)]
+            child = self.processes.start(name, OPERATOR, *words, f"--clock-off={clock_off}")
+        self._known[child.pid] = name, child
+
+    def start_liar(self) -> Child:
+        """Starts a process that works as the first shard, without a Lease and without proofs."""
+        options = {"ring": RING, "shard": self.shards[0], "namespace": NAMESPACE, "works": "0.05"}
+        options |= {"journal": str(self.folder / "liar.journal"), "lease-seconds": f"{self.lease:g}"}
+        words = [word for option, value in options.items() for word in (f"--{option}", value)]
+        return self.processes.start("liar", OPERATOR, *words, "--lies")
+
+    def signal(self, name: str, number: int) -> None:
+        child = self._child(name)
+        what = {signal.SIGSTOP: "stopped", signal.SIGCONT: "continued"}.get(number)
+        if what == "stopped":
+            self._lived(Lived(time.monotonic(), name, child.pid, what))
+        child.signal(number)
+        if what == "continued":
+            self._lived(Lived(time.monotonic(), name, child.pid, what))
+        if number == signal.SIGKILL:
+            child.kill()
+            self._died()
+
+    def pid(self, name: str) -> int:
+        return self._child(name).pid
+
+    def alive(self, name: str) -> bool:
+        return self._child(name).running
+
+    def start_server(self, number: int) -> None:
+        """Starts an API server again."""
+        etcd = "" if number == 0 else self._etcd
+        port = self._ports[number]
+        self.kube.start_api_server(SERVERS[number], port, etcd=etcd, arguments=self._flags[number])
+        self._processes_of_servers()
+
+    async def serving(self, number: int, within: float = 120.0) -> None:
+        """Waits until the API server serves; not in the loop, through which it reaches etcd."""
+        until = time.monotonic() + within
+        while not await asyncio.to_thread(self.kube.serves, self._ports[number]):
+            if time.monotonic() > until:
+                raise NotSettled(f"{SERVERS[number]} does not serve")
+            await asyncio.sleep(_POLL)
+
+    def leader(self) -> str:
+        """The process that is the sharder at the moment; "" if none is."""
+        if self.sharders:
+            spec = self.etcd.latest.get(("lease", "sharding-system/sharder"), {}).get("spec", {})
+        else:
+            spec = self.etcd.latest.get(("lease", f"{NAMESPACE}/sharder-{RING}"), {}).get("spec", {})
+        holder = str(spec.get("holderIdentity") or "")
+        return next((name for name in (*self.sharders, *self.shards) if holder.startswith(name)), "")
+
+    @property
+    def leader_lease(self) -> str:
+        """The place of the sharder's Lease."""
+        return "sharding-system/leases/sharder" if self.sharders else f"{NAMESPACE}/leases/sharder-{RING}"
+
+    def to_server(self, name: str, number: int | None) -> None:
+        """Moves a process's connections to one API server; None: wherever one serves."""
+        way = self.ways[name]
+        ports = self._ports if number is None else self._ports[number : number + 1]
+        way.servers = [("127.0.0.1", port) for port in ports]
+        way.reset()
+
+    async def report(self, name: str) -> None:
+        """Writes the status of the shard's pod as its kubelet does."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ended = {"exitCode": 137, "reason": "Error", "startedAt": now, "finishedAt": now}
+        state = {"running": {"startedAt": now}} if self.alive(name) else {"terminated": ended}
+        status = {"name": "operator", "image": "operator", "imageID": "operator", "restartCount": 0}
+        status |= {"ready": self.alive(name), "state": state}
+        body = {"status": {"phase": "Running", "containerStatuses": [status]}}
+        await self._must("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/status", body, MERGE)
+
+    # What there is
+
+    def mains(self) -> Mapping[str, Object]:
+        return {name: obj for (kind, name), obj in [*self.etcd.latest.items()] if kind == "main"}
+
+    def owned(self) -> bool:
+        """Whether each object is on a shard that runs, and is not being drained."""
+        living = {name for name in self.shards if self.processes.running(name)}
+        labels = [obj["metadata"].get("labels") or {} for obj in self.mains().values()]
+        return all(each.get(SHARD_LABEL) in living and DRAIN_LABEL not in each for each in labels)
+
+    async def settled(self, within: float) -> None:
+        """Asks for another round of each object, and waits until the shard that has it has done it. Raises
+        NotSettled.
+        """
+        self._round += 1
+        names = [name for name in self.mains() if name.startswith("errand-")]
+        for name in names:
+            await self._must("PATCH", f"{self.path}/{name}", {"spec": {"round": self._round}}, MERGE)
+        await self.until(lambda: not self._unsettled(), within, lambda: "; ".join(self._unsettled()[:5]))
+
+    def _unsettled(self) -> Sequence[str]:
+        found = []
+        for name in self.shards:
+            lease = self.etcd.latest.get(("lease", f"{NAMESPACE}/{name}"), {})
+            if lease.get("spec", {}).get("holderIdentity") != name or not self.processes.running(name):
+                found.append(f"{name} is no shard")
+        living = {name for name in self.shards if self.processes.running(name)}
+        for name, obj in self.mains().items():
+            meta = obj["metadata"]
+            labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+            shard, done = labels.get(SHARD_LABEL, ""), annotations.get(DONE, "")
+            by = annotations.get(MARK, "").partition("/")[0]
+            child = self.etcd.latest.get(("child", name), {"metadata": {}})["metadata"].get("labels") or {}
+            if shard not in living or DRAIN_LABEL in labels:
+                found.append(f"{name} is {shard or 'nobody'}'s{', drained' if DRAIN_LABEL in labels else ''}")
+            elif done != str(obj["spec"].get("round", 0)) or by != shard:
+                found.append(f"{name} of {shard}: {by} has done {done or 'nothing'}")
+            elif child.get(SHARD_LABEL) != shard:
+                found.append(f"the child of {name} is {child.get(SHARD_LABEL)}'s, not {shard}'s")
+        return found
+
+    async def until(
+        self, condition: Callable[[], object], within: float, what: str | Callable[[], str]
+    ) -> float:
+        """Waits for it; returns how long. Raises NotSettled."""
+        began = time.monotonic()
+        while not condition():
+            if time.monotonic() - began > within:
+                text = what if isinstance(what, str) else what()
+                raise NotSettled(f"not within {within:g} s: {text}")
+            await asyncio.sleep(_POLL)
+        return time.monotonic() - began
+
+    def begin(self) -> None:
+        """Drops the records of the last repeat, and begins those of the next."""
+        self._collect()
+        now = time.monotonic()
+        self.records[:] = [Marked(now, "began"), *self.etcd.snapshot(now)]
+
+    def mark(self, what: str) -> None:
+        self.records.append(Marked(time.monotonic(), what))
+
+    def collected(self) -> Sequence[Record]:
+        """The records of this repeat; with the lives of processes and what they worked on, which may have begun before
+        it.
+        """
+        self._collect()
+        return [*self.records, *self.lives, *self.worked]
+
+    def _collect(self) -> None:
+        self.records += self._audit.new()
+        self.worked += self._journals.new()
+
+    # Inside
+
+    def _lived(self, record: Lived) -> None:
+        self.lives.append(record)
+
+    def _child(self, name: str) -> Child:
+        return next(child for of, child in reversed([*self._known.values()]) if of == name)
+
+    def _processes_of_servers(self) -> None:
+        for child in self.kube.children:
+            if child.pid not in self._known:
+                self._known[child.pid] = child.name, child
+                self._lived(Lived(time.monotonic(), child.name, child.pid, "started"))
+
+    def _died(self) -> None:
+        for pid, (name, child) in [*self._known.items()]:
+            if not child.running and not any(each.pid == pid and each.what == "died" for each in self.lives):
+                self._lived(Lived(time.monotonic(), name, pid, "died"))
+
+    async def _watch_processes(self) -> None:
+        while True:
+            self._died()
+            now = time.monotonic()
+            for name in self.shards if self.restarts else ():
+                if not self.alive(name) and now > self._restart_at.setdefault(name, now + _RESTART_AFTER):
+                    del self._restart_at[name]
+                    self.start(name)
+            await asyncio.sleep(_POLL)
+
+    async def _install(self) -> None:
+        crd = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"errands.{GROUP}"},
+            "spec": {
+                "group": GROUP,
+                "scope": "Namespaced",
+                "names": {
+                    "kind": "Errand",
+                    "listKind": "ErrandList",
+                    "plural": "errands",
+                    "singular": "errand",
+                },
+                "versions": [
+                    {
+                        "name": "v1",
+                        "served": True,
+                        "storage": True,
+                        "schema": {
+                            "openAPIV3Schema": {
+                                "type": "object",
+                                "x-kubernetes-preserve-unknown-fields": True,
+                            }
+                        },
+                    }
+                ],
+            },
+        }
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        for document in (crd, controller_ring_crd()):
+            await self._must("POST", definitions, document)
+        for name in (NAMESPACE, "sharding-system"):
+            await self._must("POST", "/api/v1/namespaces", _named("v1", "Namespace", name))
+        self.path = ERRANDS.format(NAMESPACE)
+        await self._served(self.path)
+        if self.mode == "service":
+            rings = "/apis/sharding.timebertt.dev/v1alpha1/controllerrings"
+            await self._served(rings)
+            ring = _named("sharding.timebertt.dev/v1alpha1", "ControllerRing", RING)
+            ring["spec"] = {
+                "resources": [
+                    {
+                        "group": GROUP,
+                        "resource": "errands",
+                        "controlledResources": [{"group": "", "resource": "configmaps"}],
+                    }
+                ],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+            }
+            await self._must("POST", rings, ring)
+        for name in self.shards if self.pods else ():
+            pod = _named("v1", "Pod", name)
+            pod["spec"] = {"containers": [{"name": "operator", "image": "operator"}]}
+            made = await self._must("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+            self._uids[name] = made.body["metadata"]["uid"]
+
+    async def _served(self, path: str) -> None:
+        for _ in range(600):
+            if (await self.admin.send("GET", path)).status == 200:
+                return
+            await asyncio.sleep(0.05)
+        raise NotSettled(f"{path} is not served")
+
+    async def _create(self, name: str) -> None:
+        errand = {**_named(f"{GROUP}/v1", "Errand", name), "spec": {"round": 0}}
+        await self._must("POST", self.path, errand)
+
+    async def _must(self, method: str, path: str, body: Any, kind: str = "application/json") -> Answer:
+        answer = await self.admin.send(method, path, body, kind)
+        if answer.status >= 300:
+            raise NotSettled(f"{method} {path}: {answer}")
+        return answer
+
+    def _requests(self, user: str, port: int) -> Requests:
+        pair = self.kube.client_certificate(user, ["system:masters"])
+        file = self.folder / f"{user}.pem"
+        file.touch(mode=0o600)
+        file.write_bytes(pair.certificate + pair.private_key)
+        return Requests(port, self.kube.certificate_authority, file)
+
+    def _kubeconfig(self, name: str) -> Path:
+        """Of the process: a user of its own, through its way."""
+        file = self.folder / f"{name}.kubeconfig"
+        if file.exists():
+            return file
+        user = SHARDER_USER if name in self.sharders else f"shard:{name}"
+        pair = self.kube.client_certificate(user, ["system:masters"])
+        port = self.ways[name].port if name in self.ways else self._ports[0]
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "c",
+                    "cluster": {
+                        "server": f"https://127.0.0.1:{port}",
+                        "certificate-authority": str(self.kube.certificate_authority),
+                    },
+                }
+            ],
+            "users": [
+                {
+                    "name": "u",
+                    "user": {
+                        "client-certificate-data": base64.b64encode(pair.certificate).decode(),
+                        "client-key-data": base64.b64encode(pair.private_key).decode(),
+                    },
+                }
+            ],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        file.touch(mode=0o600)
+        file.write_text(json.dumps(document))
+        return file
+
+
+def _named(version: str, kind: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
+
+
+def _address(url: str) -> tuple[str, int]:
+    host, _, port = url.removeprefix("http://").partition(":")
+    return host, int(port)
+
+
+async def _cancelled(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error

@@ -1,0 +1,361 @@
+"""Faults on real processes: `make chaos`.
+
+    make chaos                                      # each scenario once, with a sharder service
+    make chaos ARGS="--scenario C1,C9-long --repeat 10 --mode in-manager"
+
+Starts etcd, two API servers, sharders and shards, inflicts what a scenario says, and judges what the witnesses saw.
+Exits with 1 if anything was found. For a failure, what the witnesses saw is kept, and `--judge FILE` judges it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos_checker import Finding, Verdict, check
+from chaos_records import Record, from_document, to_document
+from chaos_rig import DRAIN_LABEL, NAMESPACE, RING, SERVERS, SHARD_LABEL, NotSettled, Rig
+from chaos_scenarios import LEFT_OUT, SCENARIOS, Scenario, Step
+from chaos_users import MERGE
+
+SETTLED_WITHIN = 150.0
+RULES = ("stale write", "overlap", "orphan", "failed request", "interference", "parted", "not settled")
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces"
+
+
+@dataclass
+class Row:
+    """What repeats of a scenario came to."""
+
+    scenario: str
+    repeats: int = 0
+    found: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RULES, 0))
+    late_creates: int = 0
+    landed_unanswered: int = 0
+    unattributed: int = 0
+    excused_requests: int = 0
+    requests: int = 0
+    moves: int = 0
+    without_owner: list[float] = field(default_factory=list)
+    bound: float = 0.0
+    seconds: float = 0.0
+    findings: list[str] = field(default_factory=list)
+
+    def add(self, verdict: Verdict, requests: int, seconds: float) -> None:
+        self.repeats += 1
+        for rule in RULES:
+            self.found[rule] += verdict.count(rule)
+        for name in ("late_creates", "landed_unanswered", "unattributed", "excused_requests", "moves"):
+            setattr(self, name, getattr(self, name) + getattr(verdict, name))
+        self.requests += requests
+        self.without_owner.append(round(verdict.longest_without_owner, 2))
+        self.seconds += seconds
+        self.findings += [f"{each.rule}: {each.what}" for each in verdict.findings]
+
+
+class Actions:
+    """Does steps to a rig."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._victim = ""
+
+    def begin(self) -> None:
+        self._victim = self._rig.random.choice(self._rig.shards)
+
+    async def do(self, step: Step) -> None:
+        seconds = step.lasts(self._rig.lease)
+        match step.do:
+            case "wait":
+                await asyncio.sleep(seconds)
+            case "until owned":
+                await self._rig.until(self._rig.owned, seconds, "each object has a living shard")
+            case "roll":
+                for name in self._rig.shards:
+                    await self._terminate(name)
+                    self._rig.start(name)
+                    await asyncio.sleep(2.0)
+            case "meddle":
+                await self._meddle(seconds)
+            case "create ghost":
+                await self._ghost()
+            case "delete ghost":
+                await self._rig.admin.send("DELETE", f"{_LEASES}/{NAMESPACE}/leases/ghost")
+            case _:
+                for name in self._whom(step.whom):
+                    await self._to(step, name, seconds)
+
+    async def _to(self, step: Step, name: str, seconds: float) -> None:
+        rig = self._rig
+        match step.do:
+            case "kill":
+                rig.signal(name, signal.SIGKILL)
+            case "stop":
+                rig.signal(name, signal.SIGSTOP)
+            case "continue":
+                if rig.alive(name):
+                    rig.signal(name, signal.SIGCONT)
+            case "terminate":
+                await self._terminate(name)
+            case "start":
+                if name in SERVERS:
+                    rig.start_server(SERVERS.index(name))
+                elif not rig.alive(name):
+                    rig.start(name)
+            case "start with wrong clock":
+                rig.start(name, clock_off=rig.random.choice((-seconds, seconds)))
+            case "report":
+                await rig.report(name)
+            case "fault":
+                rig.ways[name].change(**step.faults)
+            case "heal":
+                rig.ways[name].heal()
+            case "reset":
+                rig.ways[name].reset()
+            case "half-open":
+                rig.ways[name].half_open()
+            case "move" | "move back":
+                rig.to_server(name, 1 if step.do == "move" else None)
+            case "delete lease":
+                place = f"{NAMESPACE}/leases/{name}"
+                if name == "sharder":
+                    place = rig.leader_lease
+                await rig.admin.send("DELETE", f"{_LEASES}/{place}")
+            case other:
+                raise AssertionError(other)
+
+    async def mended(self) -> None:
+        """Ends what steps have left, and starts what has ended."""
+        rig = self._rig
+        for way in rig.ways.values():
+            way.heal()
+        for name in (*SERVERS, "etcd", *rig.sharders, *rig.shards):
+            if rig.alive(name):
+                rig.signal(name, signal.SIGCONT)
+            elif name in SERVERS:
+                rig.start_server(SERVERS.index(name))
+        for number in range(len(SERVERS)):
+            await rig.serving(number)
+        for name in (*rig.sharders, *rig.shards):
+            if not rig.alive(name):
+                rig.start(name)
+                if rig.pods and name in rig.shards:
+                    await rig.report(name)
+
+    def _whom(self, whom: str) -> Sequence[str]:
+        rig = self._rig
+        if whom == "leader":
+            return [rig.leader() or (rig.sharders or rig.shards)[0]]
+        return {
+            "victim": [self._victim],
+            "shards": rig.shards,
+            "sharders": rig.sharders,
+            "api-1": SERVERS[:1],
+            "api-2": SERVERS[1:],
+            "apis": SERVERS,
+            "etcd": ["etcd"],
+            "etcd-2": ["etcd"],  # the way of the second API server to it
+            "webhook": ["webhook"],
+            "sharder": ["sharder"],
+        }[whom]
+
+    async def _terminate(self, name: str) -> None:
+        self._rig.signal(name, signal.SIGTERM)
+        await self._rig.until(lambda: not self._rig.alive(name), 60, f"{name} ends")
+
+    async def _meddle(self, seconds: float) -> None:
+        rig, until = self._rig, time.monotonic() + seconds
+        names = sorted(name for name in rig.mains() if name.startswith("errand-"))
+        while time.monotonic() < until:
+            name = rig.random.choice(names)
+            labels = rig.random.choice(
+                [
+                    {SHARD_LABEL: rig.random.choice(rig.shards)},
+                    {SHARD_LABEL: None},
+                    {DRAIN_LABEL: "true"},
+                    {SHARD_LABEL: "nobody-has-this-name"},
+                ]
+            )
+            await rig.admin.send("PATCH", f"{rig.path}/{name}", {"metadata": {"labels": labels}}, MERGE)
+            await asyncio.sleep(0.2)
+
+    async def _ghost(self) -> None:
+        far = "2099-01-01T00:00:00.000000Z"
+        spec: dict[str, Any] = {"holderIdentity": "ghost", "leaseDurationSeconds": 15}
+        spec |= {"renewTime": far, "acquireTime": far}
+        meta = {"name": "ghost", "labels": {"alpha.sharding.timebertt.dev/controllerring": RING}}
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
+        await self._rig.admin.send("POST", f"{_LEASES}/{NAMESPACE}/leases", lease)
+
+
+async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record], float]:
+    """Inflicts it once, mends everything, and judges it."""
+    actions, began = Actions(rig), time.monotonic()
+    actions.begin()
+    rig.begin()
+    rig.restarts = scenario.restarts
+    problems: list[str] = []
+    try:
+        for step in scenario.steps:
+            rig.mark(f"{step.do} {step.whom}")
+            await actions.do(step)
+    except NotSettled as problem:
+        problems.append(str(problem))
+    rig.restarts = False
+    try:
+        await actions.mended()
+        rig.mark("mended")
+        await rig.settled(SETTLED_WITHIN)
+        rig.mark("settled")
+    except NotSettled as problem:
+        problems.append(str(problem))
+    records = rig.collected()
+    verdict = check(records, RING, scenario.bound(rig.lease))
+    now = time.monotonic()
+    verdict.findings += [Finding(now, "not settled", problem) for problem in problems]
+    return verdict, records, now - began
+
+
+async def run(options: argparse.Namespace) -> list[Row]:
+    chosen = chosen_scenarios(options.scenario, options.mode)
+    rows: list[Row] = []
+    for pods in sorted({scenario.pods for scenario in chosen}):
+        folder = Path(tempfile.mkdtemp(prefix="kubeshard-chaos-"))
+        rig = Rig(
+            folder,
+            shards=options.shards,
+            objects=options.objects,
+            lease=options.lease,
+            mode=options.mode,
+            pods=pods,
+            seed=options.seed,
+        )
+        say(f"starting a control plane, {options.shards} shards and their objects")
+        async with rig.running():
+            for scenario in chosen:
+                if scenario.pods == pods:
+                    rows.append(row := Row(scenario.name, bound=scenario.bound(options.lease)))
+                    await repeated(rig, scenario, row, options)
+        shutil.rmtree(folder, ignore_errors=True)
+    return rows
+
+
+async def repeated(rig: Rig, scenario: Scenario, row: Row, options: argparse.Namespace) -> None:
+    for number in range(1, options.repeat + 1):
+        verdict, records, seconds = await repeat(rig, scenario)
+        requests = sum(type(each).__name__ == "Asked" and not each.probe for each in records)  # type: ignore[union-attr]
+        row.add(verdict, requests, seconds)
+        bad = [f"{each.rule}: {each.what}" for each in verdict.findings]
+        say(
+            f"{scenario.name} {number}/{options.repeat}: {'; '.join(bad[:3]) or 'all hold'}; "
+            f"{verdict.longest_without_owner:.1f} s without a shard, {verdict.moves} moves, {seconds:.0f} s"
+        )
+        if bad:
+            kept = keep(options.output, f"{scenario.name}-{options.mode}-{number}", scenario, rig, records)
+            say(f"what was seen is in {kept}")
+        if verdict.count("not settled"):
+            return  # what follows would be judged for it, too
+
+
+def keep(output: Path, name: str, scenario: Scenario, rig: Rig, records: Iterable[Record]) -> Path:
+    folder = output / name
+    folder.mkdir(parents=True, exist_ok=True)
+    bound = {"bound": scenario.bound(rig.lease), "scenario": scenario.name}
+    documents = [bound, *(to_document(each) for each in records)]
+    (folder / "witness.jsonl").write_text("\n".join(map(json.dumps, documents)))
+    for log in rig.folder.glob("*.log"):
+        if not log.name.startswith("audit"):
+            shutil.copy(log, folder)
+    return folder / "witness.jsonl"
+
+
+def judged(file: Path) -> Verdict:
+    head, *documents = (json.loads(line) for line in file.read_text().splitlines())
+    return check(map(from_document, documents), RING, head["bound"])
+
+
+def chosen_scenarios(names: str, mode: str) -> Sequence[Scenario]:
+    """By name, or by what their names begin with."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    for name in wanted:
+        if not any(each.name == name or each.name.startswith(f"{name}-") for each in SCENARIOS):
+            known = ", ".join(each.name for each in SCENARIOS)
+            raise SystemExit(f"there is no scenario {name}; there are: {known}")
+    return [
+        each
+        for each in SCENARIOS
+        if mode in each.modes
+        and (not wanted or any(each.name == name or each.name.startswith(f"{name}-") for name in wanted))
+    ]
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = [
+        "| scenario | repeats | stale writes | overlaps | orphans | worst time without owner, of at most "
+        "| failed user requests | seconds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        found = row.found
+        lines.append(
+            f"| {row.scenario} | {row.repeats} | {found['stale write']} | {found['overlap']} | {found['orphan']} "
+            f"| {max(row.without_owner, default=0):.1f} s, {row.bound:.0f} s | {found['failed request']} of "
+            f"{row.requests} | {row.seconds:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--scenario", default="", help="names, separated by commas; C9 means all C9-...")
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
+    parser.add_argument("--mode", choices=("service", "in-manager"), default="service")
+    parser.add_argument("--shards", type=int, default=3)
+    parser.add_argument("--objects", type=int, default=20)
+    parser.add_argument("--lease", type=float, default=15.0, help="seconds of a Lease")
+    parser.add_argument("--output", type=Path, default=Path("build/chaos"), help="where failures are kept")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("--judge", type=Path, metavar="FILE", help="judge what was kept of a failure again")
+    parser.add_argument("--list", action="store_true", help="list the scenarios")
+    options = parser.parse_args()
+    if options.list:
+        for each in SCENARIOS:
+            say(f"{each.name:14} {each.what}")
+        for name, why in LEFT_OUT.items():
+            say(f"{name:14} not here: {why}")
+        return
+    if options.judge:
+        for finding in judged(options.judge).findings:
+            say(f"{finding.at:.3f} {finding.rule}: {finding.what}")
+        return
+    say(f"seed {options.seed}")
+    try:
+        rows = asyncio.run(run(options))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    say(table(rows))
+    if options.json:
+        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    sys.exit(any(sum(row.found.values()) for row in rows))
+
+
+if __name__ == "__main__":
+    main()

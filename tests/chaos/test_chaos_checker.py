@@ -1,0 +1,187 @@
+"""The checker finds what is wrong in made-up records, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from chaos_checker import MARK, SHARDER_USER, Verdict, check
+from chaos_records import (
+    Asked,
+    Audited,
+    Change,
+    Lived,
+    Marked,
+    Object,
+    Record,
+    Worked,
+    from_document,
+    to_document,
+)
+
+SHARD, DRAIN = (f"{label}.alpha.sharding.timebertt.dev/ring" for label in ("shard", "drain"))
+BOUND = 10.0
+
+
+def obj(shard: str = "a", by: str = "", drained: bool = False, **spec: Any) -> Object:
+    labels = {**({SHARD: shard} if shard else {}), **({DRAIN: "true"} if drained else {})}
+    return {"metadata": {"labels": labels, "annotations": {MARK: by} if by else {}}, "spec": spec}
+
+
+def stored(
+    at: float, before: Object | None, after: Object | None, kind: str = "main", name: str = "o"
+) -> Change:
+    return Change(at, round(at * 10), kind, name, before, after)
+
+
+def answered(change: Change, user: str, code: int = 200, verb: str = "patch") -> Audited:
+    revision = 0 if verb == "delete" else change.revision
+    return Audited(change.at, user, verb, change.kind, change.name, code, revision)
+
+
+def alive(*shards: str) -> Sequence[Record]:
+    """Processes 1, 2, ... that have been at work since the beginning."""
+    return [
+        record
+        for pid, shard in enumerate(shards, 1)
+        for record in (
+            Lived(0.0, shard, pid, "started"),
+            Worked(0.0, shard, pid, f"of {shard}", 0, "began"),
+            Worked(0.0, shard, pid, f"of {shard}", 0, "ended"),
+        )
+    ]
+
+
+def worked(pid: int, began: float, ended: float | None, shard: str = "a", run: int = 1) -> Sequence[Worked]:
+    found = [Worked(began, shard, pid, "o", run, "began")]
+    return [*found, *([Worked(ended, shard, pid, "o", run, "ended")] if ended is not None else [])]
+
+
+def judged(*records: Record) -> Verdict:
+    there = obj()
+    begin = [Marked(1.0, "began"), stored(1.0, there, there), *alive("a", "b")]
+    return check([*begin, *records, Marked(50.0, "settled")], "ring", BOUND)
+
+
+def rules(*records: Record) -> list[str]:
+    return sorted({finding.rule for finding in judged(*records).findings})
+
+
+def test_a_ring_at_work_is_all_right() -> None:
+    began = stored(2.0, obj(), obj(by="a/1/1/began"))
+    ended = stored(3.0, began.after, obj(by="a/1/1/ended"))
+    assert not rules(
+        began, answered(began, "shard:a"), ended, answered(ended, "shard:a"), *worked(1, 2.0, 3.0)
+    )
+
+
+def test_a_write_to_an_object_of_another_shard_is_stale() -> None:
+    late = stored(5.0, obj("b"), obj("b", by="a/1/1/ended"))
+    assert rules(stored(4.0, obj(), obj("b")), late, answered(late, "shard:a")) == ["stale write"]
+
+
+def test_a_write_that_lands_though_its_answer_was_lost_is_known_by_its_mark() -> None:
+    late = stored(5.0, obj("b"), obj("b", by="a/1/1/ended"))
+    verdict = judged(stored(4.0, obj(), obj("b")), late, answered(late, "shard:a", 504))
+    assert verdict.count("stale write") == 1
+    assert verdict.landed_unanswered == 1
+
+
+def test_a_write_to_a_child_of_another_shards_object_is_stale() -> None:
+    late = stored(5.0, obj(), obj(by="a/1/1/child"), "child")
+    assert rules(stored(4.0, obj(), obj("b")), late) == ["parted", "stale write"]
+
+
+def test_a_stale_delete_is_noticed() -> None:
+    gone = stored(5.0, obj("b"), None)
+    assert rules(stored(4.0, obj(), obj("b")), gone, answered(gone, "shard:a", verb="delete")) == [
+        "stale write"
+    ]
+    assert not rules(stored(4.0, obj(), obj("b")), gone, answered(gone, "user", verb="delete"))
+
+
+def test_a_late_create_is_counted_and_no_finding() -> None:
+    created = stored(5.0, None, obj(by="a/1/1/child"), "child")
+    verdict = judged(stored(4.0, obj(), obj("b")), created, stored(5.1, created.after, obj("b"), "child"))
+    assert verdict.late_creates == 1
+    assert not verdict.findings
+
+
+def test_taking_back_a_label_is_no_stale_write() -> None:
+    back = stored(5.0, obj(""), obj("a"))
+    assert not rules(stored(4.0, obj(), obj("")), back, answered(back, "shard:a"))
+
+
+def test_a_sharder_changes_labels_only() -> None:
+    moved = stored(4.0, obj(x=1), obj("b", x=1))
+    assert not rules(moved, answered(moved, SHARDER_USER))
+    more = stored(4.0, obj(x=1), obj("b", x=2))
+    assert rules(more, answered(more, SHARDER_USER)) == ["interference"]
+
+
+def test_two_processes_at_work_on_one_object_overlap() -> None:
+    assert rules(*worked(1, 2.0, 4.0), *worked(2, 3.0, 5.0, "b")) == ["overlap"]
+    assert not rules(*worked(1, 2.0, 4.0), *worked(2, 4.0, 5.0, "b"))
+    assert not rules(*worked(1, 2.0, 4.0), *worked(1, 3.0, 5.0, run=2))  # the queue's business
+
+
+def test_work_ends_with_its_process_and_not_when_it_is_stopped() -> None:
+    later = [*worked(1, 2.0, None), *worked(2, 30.0, 31.0, "b")]
+    killed, stopped = Lived(3.0, "a", 1, "died"), Lived(3.0, "a", 1, "stopped")
+    taken = stored(4.0, obj(), obj("b"))
+    assert not rules(killed, taken, *later)
+    assert rules(stopped, taken, *later) == ["overlap"]
+
+
+def test_marks_of_another_process_within_a_run_are_an_overlap_whatever_the_journals_say() -> None:
+    first = stored(2.0, obj(), obj(by="a/1/1/began"))
+    second = stored(3.0, obj("b", by="a/1/1/began"), obj("b", by="b/2/1/began"))
+    third = stored(4.0, second.after, obj("b", by="a/1/1/ended"))
+    assert rules(first, second, third) == ["overlap", "stale write"]
+    assert not rules(first, second)  # the first run has failed
+
+
+@pytest.mark.parametrize("seconds", [9.0, 11.0])
+def test_an_object_without_a_living_shard_for_longer_than_the_bound_is_an_orphan(seconds: float) -> None:
+    died = Lived(5.0, "a", 1, "died")
+    verdict = judged(died, stored(5.0 + seconds, obj(), obj("b")))
+    assert verdict.count("orphan") == (seconds > BOUND)
+    assert verdict.longest_without_owner == seconds
+    assert verdict.moves == 1
+
+
+def test_a_shard_that_was_started_again_lives_when_it_works() -> None:
+    again = [Lived(5.0, "a", 1, "died"), Lived(6.0, "a", 3, "started"), *worked(3, 8.0, 9.0)]
+    assert judged(*again).longest_without_owner == 3.0
+
+
+def test_a_drained_object_that_nobody_takes_is_an_orphan() -> None:
+    assert rules(stored(5.0, obj(), obj(drained=True))) == ["orphan"]
+
+
+def test_an_object_that_is_deleted_needs_no_shard() -> None:
+    assert not rules(Lived(5.0, "a", 1, "died"), stored(6.0, obj(), None))
+
+
+def test_a_users_request_is_judged_only_while_the_control_probe_is_healthy() -> None:
+    failed = Asked(10.0, 11.0, False, "create", "500")
+    assert rules(failed, Asked(9.0, 9.1, True, "probe", "")) == ["failed request"]
+    excused = judged(failed, Asked(9.0, 9.1, True, "probe", "timeout"))
+    assert not excused.findings
+    assert excused.excused_requests == 1
+    assert not rules(failed, Asked(9.0, 9.1, True, "probe", ""), Lived(10.5, "kube-apiserver", 9, "died"))
+
+
+def test_what_was_seen_can_be_kept_and_judged_again() -> None:
+    records: list[Record] = [
+        stored(4.0, obj(), obj("b")),
+        answered(stored(4.0, obj(), obj("b")), SHARDER_USER),
+        *worked(1, 2.0, 3.0),
+        Lived(3.0, "a", 1, "died"),
+        Asked(1.0, 2.0, True, "probe", ""),
+        Marked(3.0, "mended"),
+    ]
+    again = [from_document(json.loads(json.dumps(to_document(record)))) for record in records]
+    assert again == records
