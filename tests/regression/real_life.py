@@ -28,6 +28,7 @@ from sharder_life import (
     config_in,
     hindering,
     lease,
+    leaving_ring,
     metrics,
 )
 
@@ -231,6 +232,7 @@ async def _disturb(cluster: AuditedCluster, admin: Client, client: Client, said:
             return True
         return False
 
+    await leaving_ring(admin)
     await _within(5, emptied)  # where it may not be made, there is nothing to change
     with suppress(NotFound):
         await admin.delete(Lease, "s1", "ops")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry, Counter
 
 from kubeshard.client import Client
-from kubeshard.core import Lease, MergePatch, ObjectMeta, Secret
+from kubeshard.core import Key, Lease, MergePatch, ObjectMeta, Secret
 from kubeshard.core.builtin import LeaseSpec
 from kubeshard.core.errors import NotFound, Unprepared
 from kubeshard.core.times import micro_time
@@ -29,7 +29,8 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.config import API_VERSION, KIND, SharderConfig
 from kubeshard.sharder.reports import PERMITTED
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
-from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, webhook_config_name
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.simulation.processes import Before, Network, Process, refusal
 from kubeshard.webhook.shared_certificate import SharedCertificate
@@ -57,6 +58,7 @@ RING: Mapping[str, Any] = {
 
 
 MERGE = "application/merge-patch+json"
+LEAVING = "leaving"
 
 
 class Right(NamedTuple):
@@ -180,11 +182,23 @@ async def _live(world: SimulatedCluster, admin: Client) -> list[str]:
     with suppress(NotFound):  # if it could not be created, there is nothing to change
         await admin.patch(MutatingWebhookConfiguration, "controllerring-r", "", MergePatch({"webhooks": []}))
     await admin.create(lease("x" * 64, world.clock.wall(), 5))
+    await leaving_ring(admin)
     world.processes["s0"].kill()
     world.processes["s1"].kill()
     await admin.delete(Lease, "s1", "ops")
     await asyncio.sleep(150)  # by now the Leases of the dead shards are orphaned
-    return [*said, *conditions(*world.objects("sharding.timebertt.dev", "controllerrings").values())]
+    return [*said, *conditions(world.objects("sharding.timebertt.dev", "controllerrings")[Key("", "r")])]
+
+
+async def leaving_ring(admin: Client) -> None:
+    """A ring that is cleaned up, which shards nothing."""
+    with suppress(NotFound):  # of another life, with a sharder that may not let it go
+        await admin.patch(ControllerRing, LEAVING, "", MergePatch({"metadata": {"finalizers": None}}))
+    with suppress(NotFound):  # which no garbage collector has deleted
+        await admin.delete(MutatingWebhookConfiguration, webhook_config_name(LEAVING), "")
+    meta = ObjectMeta(name=LEAVING, finalizers=(CLEAN_UP_FINALIZER,))
+    await admin.create(ControllerRing(metadata=meta))
+    await admin.delete(ControllerRing, LEAVING)
 
 
 def conditions(ring: Mapping[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from kubeshard.cache import Added, Deleted, Updated
@@ -15,7 +16,7 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
-from kubeshard.sharder.ring import Ring, RingInputs
+from kubeshard.sharder.ring import OnDeletion, Ring, RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.classification import RingResources
@@ -32,6 +33,7 @@ class SmallRing:
         resources: tuple[RingResource, ...] = (RingResource(resource="secrets"),),
         selector: LabelSelector | None = None,
         strict: bool = False,
+        on_deletion: OnDeletion = "nothing",
         registry: CollectorRegistry | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -54,6 +56,7 @@ class SmallRing:
                 clock=self.clock,
                 default_selector=LabelSelector(),
                 strict=strict,
+                on_deletion=on_deletion,
                 namespaces=self._all_namespaces,
             )
         )
@@ -89,6 +92,15 @@ class SmallRing:
             metadata=ObjectMeta(name=meta.name, uid=uid, generation=meta.generation + 1),
             spec=ControllerRingSpec(resources=resources, namespace_selector=selector),
         )
+        self.rings.apply(Updated(self.resource, new))
+        self.resource = new
+
+    def begin_deletion(self, *finalizers: str) -> None:
+        """The ControllerRing is deleted, and stays because of the finalizers."""
+        meta = msgspec.structs.replace(
+            self.resource.metadata, deletion_timestamp="2026-01-01T00:00:00Z", finalizers=finalizers
+        )
+        new = msgspec.structs.replace(self.resource, metadata=meta)
         self.rings.apply(Updated(self.resource, new))
         self.resource = new
 

@@ -16,18 +16,21 @@ from small_ring import SmallRing
 
 from kubeshard.cache import Added, Deleted, Updated
 from kubeshard.core.builtin import Namespace
+from kubeshard.core.conditions import Condition
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder.moves import Job
+from kubeshard.sharder.reports import CLEANED_UP
 from kubeshard.sharder.resource_sync import AnyOwner
 from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharder.waiting import REMEMBERED, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard.sharder.webhook_drift import WebhookDrift
-from kubeshard.sharding.api import ControllerRing, RingGroupResource, RingResource
+from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -40,6 +43,29 @@ CONFIG_MAPS = GroupResource("", "configmaps")
 def test_a_ring_whose_name_fits_into_no_label_key_is_left_alone() -> None:
     assert SmallRing("a", name="a" * 63).ring.view is not None
     assert SmallRing("a", name="b" * 64).ring.view is None
+
+
+def test_a_ring_that_is_being_deleted_is_cleaned_up_by_a_service_and_left_alone_inside_an_operator() -> None:
+    """One without the finalizer, or with strict parity, is sharded until it is gone."""
+    service, inside = SmallRing("a", on_deletion="clean up"), SmallRing("a", on_deletion="pause")
+    strict = SmallRing("a", on_deletion="clean up", strict=True)
+    for ring in (service, inside, strict):
+        ring.begin_deletion("example.com/other")
+        assert not ring.view.releasing
+        ring.begin_deletion(CLEAN_UP_FINALIZER)
+    assert service.view.releasing
+    assert service.ring.clean_up is not None
+    assert inside.ring.view is None
+    assert not strict.view.releasing
+
+
+def test_a_ring_that_was_cleaned_up_stays_so_while_others_keep_it() -> None:
+    small = SmallRing("a", on_deletion="clean up")
+    small.begin_deletion(CLEAN_UP_FINALIZER, "example.com/other")
+    done = Condition(type=CLEANED_UP, status="True", reason="LabelsRemoved")
+    small.resource = msgspec.structs.replace(small.resource, status=ControllerRingStatus(conditions=(done,)))
+    small.begin_deletion("example.com/other")
+    assert small.view.releasing
 
 
 def test_a_view_is_the_same_object_until_what_it_is_made_of_changes() -> None:

@@ -100,6 +100,39 @@ def test_without_available_shards_nothing_is_touched() -> None:
         assert (decision.action, decision.reason) == (Action.NOTHING, "there is no available shard")
 
 
+@pytest.mark.parametrize(
+    ("entry", "meta", "draining", "expected"),
+    [
+        (MAIN, secret(), (), Action.NOTHING),
+        (MAIN, secret(**{SHARD: ""}), (), Action.MOVE),
+        (MAIN, secret(**{SHARD: "gone"}), (), Action.MOVE),
+        (MAIN, secret(**{SHARD: "gone", DRAIN: "true"}), (), Action.MOVE),
+        (MAIN, secret(**{SHARD: "shard-1"}), (), Action.DRAIN),
+        (MAIN, secret(**{SHARD: "shard-0", DRAIN: "true"}), (), Action.WAIT),
+        (CHILD, config_map(), (), Action.NOTHING),
+        (CHILD, config_map(**{SHARD: "shard-1"}), {KEY}, Action.WAIT),
+        (CHILD, config_map(**{SHARD: "shard-1"}), (), Action.MOVE),
+        (CHILD, config_map(**{SHARD: "gone"}), {KEY}, Action.MOVE),
+        (CHILD, ObjectMeta(name="plain", labels={SHARD: "shard-1"}), {KEY}, Action.MOVE),
+    ],
+)
+@pytest.mark.parametrize("shards", [("shard-0", "shard-1", "shard-2"), ()])
+def test_a_ring_that_is_cleaned_up_releases_objects_wherever_they_are(
+    entry: RingEntry,
+    meta: ObjectMeta,
+    draining: tuple[str, ...],
+    expected: Action,
+    shards: tuple[str, ...],
+) -> None:
+    """Without live shards, all that have a label are released by force."""
+    there = RingView(
+        "ring", RingResources(()), HashRing(shards), namespaces=frozenset({"other"}), releasing=True
+    )
+    decision = plan(there, entry, SECRET if entry.main else CONFIG_MAP, meta, draining=draining)
+    assert decision.action is (expected if shards or expected is Action.NOTHING else Action.MOVE)
+    assert decision.target == ""
+
+
 def test_the_namespace_selector_does_not_apply_to_cluster_scoped_objects() -> None:
     """A4 in docs/defects.md."""
     narrow = view(namespaces=frozenset({"other"}))

@@ -32,6 +32,7 @@ from kubeshard.inspection.counts import Counts, Some, count
 from kubeshard.inspection.drains import oldest_drain
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharder.reports import (
+    CLEANED_UP,
     CONFLICT,
     DRAIN_STUCK,
     DRAIN_STUCK_AFTER,
@@ -169,7 +170,16 @@ _SHARDS = (
     "delete Leases that are not of shards; name each shard once, as a Kubernetes label value, with a Lease of a minute "
     "at most, and run shards where the ring allows it"
 )
-_REMEDIES = {SELECTOR_VALID: _EDIT, RESOURCES_RESOLVED: _INSTALL, SHARDS_ACCEPTED: _SHARDS}
+_RELEASING = (
+    "wait: the ring is deleted when this is done, or makes no progress for five minutes; shards that do not release "
+    "their objects can be stopped"
+)
+_REMEDIES = {
+    CLEANED_UP: _RELEASING,
+    SELECTOR_VALID: _EDIT,
+    RESOURCES_RESOLVED: _INSTALL,
+    SHARDS_ACCEPTED: _SHARDS,
+}
 """Of conditions whose message says only what is wrong."""
 
 
@@ -249,6 +259,7 @@ def _conditions(ring: SeenRing) -> Iterator[Trouble]:
     commands = {
         PERMITTED: do.grant,
         DRAIN_STUCK: f"kubectl shard status {ring.name}",
+        CLEANED_UP: f"kubectl shard status {ring.name}",
         WEBHOOK_REACHED: EXAMINE,
         SHARDS_ACCEPTED: do.leases,
         READY: do.log,

@@ -9,6 +9,7 @@ fails.
 | leases | delete | removing the Lease of a shard that is long dead |
 | leases | create | restoring a live shard's Lease that somebody deleted, and leader election |
 | controllerrings | list, watch | |
+| controllerrings | patch | removing the finalizer of a deleted ring whose labels are gone |
 | controllerrings/status | update | |
 | controllerrings/finalizers | update | owning webhook configurations under `OwnerReferencesPermissionEnforcement` |
 | namespaces | list, watch | knowing which ones a ring selects |
@@ -45,7 +46,7 @@ def sharder_grants() -> Iterator[Grant]:
     yield Grant.on(Namespace, "list", "watch")
     yield Grant.on(MutatingWebhookConfiguration, "list", "watch", "create", "patch")
     yield Grant.on(Lease, "get", "list", "watch", "create", "update", "patch", "delete")
-    yield Grant.on(ControllerRing, "list", "watch")
+    yield Grant.on(ControllerRing, "list", "watch", "patch")
     yield Grant.on(ControllerRing, "update", subresource="status")
     yield Grant.on(ControllerRing, "update", subresource="finalizers")
 

@@ -24,8 +24,9 @@ and by the shard that the new label names, which takes the object back (`kubesha
 wrongly misplaces an object that it may write anyway, until the sharder's next scan.
 
 The shard label may be removed by the shard itself after a drain was requested, in an update that does
-nothing else (`acknowledges`), by a sharder, and by anyone if the shard is not available in a fresh view
-of the Leases, or with strict parity, because the reference allows it.
+nothing else (`acknowledges`), by a sharder (in a ring that is being cleaned up, also by a client that says so), and by
+anyone if the shard is not available in a fresh view of the Leases, or with strict parity, because the reference allows
+it.
 
 Who the shard is, is told by the first row that applies:
 
@@ -208,6 +209,8 @@ class ShardAdmission:
         """Whether this update must not remove or replace the shard label of the old object."""
         shard = old.label(view.shard_label)
         if not shard or self._strict or request.user.username in self._sharders:
+            return False
+        if view.releasing and request.field_manager == SHARDER_FIELD_MANAGER:
             return False
         if (
             old.has_label(view.drain_label)

@@ -74,6 +74,7 @@ def build_sharder(
             system_namespaces=config.system_namespaces,
             namespaces=lambda: tuple(namespaces.store.objects()) if namespaces.has_synced else None,
             confine=observer.confine,
+            on_deletion="clean up",
         )
     )
     observer.declare(cache)

@@ -8,7 +8,8 @@ not grow with the number of objects.
 
 The ring is defined by the ControllerRing if there is one, and otherwise by what the controllers declare; changes are
 followed. A sharder service that works on the same ring makes the same decisions, and both may run at once, like any two
-sharders: each write is a compare-and-swap on the state that was decided on.
+sharders: each write is a compare-and-swap on the state that was decided on. Only a service cleans up after a ring:
+while one is being deleted that has the finalizer for that, nothing is assigned here.
 
 An instance that loses leadership stops the sharder, not the process, and becomes a candidate again: writes in progress
 are refused from that moment on, and a write that was sent already takes effect only on an unchanged object. The same
@@ -28,7 +29,7 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from kubeshard.cache.cache import Cache
-from kubeshard.cache.deltas import Added, Deleted, Delta
+from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
 from kubeshard.cache.stats import PATIENCE_FOR_LOGS
@@ -122,6 +123,7 @@ class InManagerSharder:
                 clock=self._clock,
                 default_selector=default_selector(),
                 confine=self._observer.confine,
+                on_deletion="pause",
             )
         )
         self._observer.declare(cache)
@@ -247,9 +249,18 @@ class _RingSource:
 
     def _heard(self, delta: Delta[ControllerRing]) -> None:
         self._rings.apply(delta)
+        ring = self._rings.get(self.name)
         if isinstance(delta, Deleted):
             self._follow_declaration()
-        elif (ring := self._rings.get(self.name)) and not self._as_declared(ring):
+        elif ring and ring.view is None:
+            if isinstance(delta, Updated) and delta.old.metadata.deleting:
+                return
+            _log.warning(
+                "The sharder service cleans up after the ControllerRing; "
+                "this instance assigns nothing until the ring is gone",
+                ring=self.name,
+            )
+        elif ring and not self._as_declared(ring):
             _log.warning(
                 "The ControllerRing differs from what the controllers declare; the ControllerRing is used, for new "
                 "objects and at the next start of each instance",

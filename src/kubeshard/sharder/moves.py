@@ -315,6 +315,8 @@ class Mover:
             shard = answer.label(view.shard_label)
         if shard != job.decision.target and not (job.sync.ring.strict and shard):
             raise ApiError(f"the API server stored shard {shard!r} instead of {job.decision.target!r}")
+        if not job.decision.target:
+            return MoveResult.MOVED  # the ring is being deleted
         job.sync.ring.metrics.moved(job.entry.resource)
         job.sync.placed(job.entry.resource, job.decision)
         if job.decision.action is Action.ASSIGN:
@@ -413,7 +415,7 @@ def _move_by_version(job: Job, view: RingView) -> MergePatch:
             "metadata": {
                 "uid": job.meta.uid,
                 "resourceVersion": job.meta.resource_version,
-                "labels": {view.shard_label: job.decision.target, view.drain_label: None},
+                "labels": {view.shard_label: job.decision.target or None, view.drain_label: None},
             }
         }
     )
@@ -429,7 +431,7 @@ def _move_by_label(job: Job, view: RingView) -> JsonPatch:
     operations = [
         *_same_object(job.meta),
         test(_label(view.shard_label), labels.get(view.shard_label)),
-        add(_label(view.shard_label), target),
+        add(_label(view.shard_label), target) if target else remove(_label(view.shard_label)),
     ]
     if drain := labels.get(view.drain_label):
         if drain == TAKEN:

@@ -26,6 +26,7 @@ SHARDS_ACCEPTED = "ShardsAccepted"
 WEBHOOK_REACHED = "WebhookReached"
 DRAIN_STUCK = "DrainStuck"
 TAKEOVERS_PAUSED = "TakeoversPaused"
+CLEANED_UP = "CleanedUp"
 
 OWN_CONDITIONS = frozenset(
     {
@@ -39,6 +40,7 @@ OWN_CONDITIONS = frozenset(
         WEBHOOK_REACHED,
         DRAIN_STUCK,
         TAKEOVERS_PAUSED,
+        CLEANED_UP,
     }
 )
 
@@ -74,6 +76,8 @@ class RingReport:
         self.webhook_unreached = False
         self.failing_together = ""
         """Which shards fail at the same time, and what is done about it."""
+        self.labels_left: str | None = None
+        """Which objects have labels of a ring that is being cleaned up; None if it is not."""
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """The ring has these resources only."""
@@ -126,6 +130,12 @@ class RingReport:
             self.webhook_unreached = not reached
             self._changed()
 
+    def cleaning_up(self, left: str) -> None:
+        """The ring is being deleted, and these objects are left to clean up; "" if none are."""
+        if self.labels_left != left:
+            self.labels_left = left
+            self._changed()
+
     def mass_failure(self, explained: str = "") -> None:
         if self.failing_together != explained:
             self.failing_together = explained
@@ -151,6 +161,7 @@ def findings(
         (WEBHOOK_REACHED, "False", "WebhookNotCalled", _UNREACHED if report.webhook_unreached else ""),
         (DRAIN_STUCK, "True", "DrainNotAcknowledged", _stuck(report, shards)),
         (TAKEOVERS_PAUSED, "True", "ManyShardsFailed", report.failing_together),
+        _clean_up(report),
     ]
     return [
         Condition(type=type_, status=status, reason=reason, message=shortened(message, MAX_MESSAGE))
@@ -208,6 +219,13 @@ def _unresolved(report: RingReport, resources: RingResources) -> str:
         for resource, problem in sorted(report.unresolved.items(), key=str)
         if resource in resources
     )
+
+
+def _clean_up(report: RingReport) -> tuple[str, str, str, str]:
+    if not report.labels_left:
+        said = "no object carries the ring's labels any more"
+        return CLEANED_UP, "True", "LabelsRemoved", "" if report.labels_left is None else said
+    return CLEANED_UP, "False", "LabelsLeft", f"left to clean up: {report.labels_left}"
 
 
 def _permitted(report: RingReport, resources: RingResources) -> tuple[str, str, str, str]:

@@ -18,19 +18,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.reports import RingReport
+from kubeshard.sharder.reports import CLEANED_UP, RingReport
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources, few_named_namespaces
+from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import MAX_RING_NAME, SYSTEM_NAMESPACES_ANNOTATION
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER, MAX_RING_NAME, SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.sharding.planner import RingView
+
+OnDeletion = Literal["nothing", "pause", "clean up"]
 
 
 class Shards(Protocol):
@@ -77,6 +80,10 @@ class RingInputs:
     """All namespaces; None if it is not known whether these are all."""
     confine: Callable[[str, frozenset[str] | None], None] = lambda ring, namespaces: None
     """Called with the namespaces of a ring's shards; None: anywhere."""
+    on_deletion: OnDeletion = "nothing"
+    """What this sharder does about a ring with `CLEAN_UP_FINALIZER` that is being deleted. To pause leaves it to a
+    sharder that cleans up.
+    """
 
 
 class Ring:
@@ -89,6 +96,8 @@ class Ring:
         self.report = RingReport(lambda: changed(self))
         self.metrics = inputs.metrics.of(resource.name)
         self.ended = False
+        self.clean_up: CleanUp | None = None
+        """Not None while the ring is being deleted, and cleaned up."""
         self._inputs = inputs
         self._hashring: HashRing | None = None
         self._members: tuple[str, ...] | None = None
@@ -105,7 +114,8 @@ class Ring:
         """The last result of `_few_selected`, and what it was asked for."""
         self._learned = -1
         """The value of `learned` when the views were made."""
-        self.metrics.keep(self._listed())
+        self.metrics.keep(self.listed)
+        self._begin_clean_up()
 
     def __str__(self) -> str:
         return self.name
@@ -114,8 +124,8 @@ class Ring:
 
     @property
     def view(self) -> RingView | None:
-        """The current view. None after the ring has ended, and if the name does not fit into a label key: with a CRD
-        that lacks our rule such a ring may exist, and must not affect others.
+        """The current view. None after the ring has ended, while another sharder cleans it up, and if the name does not
+        fit into a label key: with a CRD that lacks our rule such a ring may exist, and must not affect others.
         """
         views = self._seen()
         return views[0] if views else None
@@ -134,6 +144,30 @@ class Ring:
     @property
     def strict(self) -> bool:
         return self._inputs.strict
+
+    @property
+    def listed(self) -> frozenset[GroupResource]:
+        """Its resources."""
+        return frozenset(entry.resource for entry in self.resources.entries)
+
+    @property
+    def releasing(self) -> bool:
+        """Whether all objects lose the ring's labels. It stays so until the ring is gone: after the clean-up others may
+        still keep it.
+        """
+        return self._inputs.on_deletion == "clean up" and self._is_cleaned_up
+
+    @property
+    def _is_cleaned_up(self) -> bool:
+        meta, status = self.resource.metadata, self.resource.status
+        return (
+            meta.deleting
+            and not self.strict
+            and (
+                CLEAN_UP_FINALIZER in meta.finalizers
+                or any(condition.type == CLEANED_UP for condition in (status.conditions if status else ()))
+            )
+        )
 
     @property
     def clock(self) -> Clock:
@@ -198,16 +232,17 @@ class Ring:
     # Events
 
     def update(self, resource: ControllerRing) -> bool:
-        """Updates the ring. Returns whether something but its status has changed."""
-        unconfirmed, spec = self._unconfirmed(), self.resource.spec
+        """Updates the ring. Returns whether something but its status has changed, or a clean-up has begun."""
+        before = self._unconfirmed(), self.resource.spec, self.releasing
         self.resource = resource
         # Not the generation: after a restore of etcd it may come again.
-        if resource.spec == spec and unconfirmed == self._unconfirmed():
+        if before == (self._unconfirmed(), resource.spec, self.releasing):
             return False
+        self._begin_clean_up()
         self.resources = RingResources(resource.spec.resources)
         self._views = self._few = None
-        self.metrics.keep(self._listed())
-        self.report.keep(self._listed())
+        self.metrics.keep(self.listed)
+        self.report.keep(self.listed)
         return True
 
     def namespaces_changed(self) -> None:
@@ -221,13 +256,17 @@ class Ring:
         self.report.end()
         self.metrics.end()
 
+    def _begin_clean_up(self) -> None:
+        if not self.releasing:
+            self.clean_up = None  # of a restore of etcd
+        elif self.clean_up is None:
+            self.clean_up = CleanUp(self.clock.monotonic())
+
     # Views
 
-    def _listed(self) -> frozenset[GroupResource]:
-        return frozenset(entry.resource for entry in self.resources.entries)
-
     def _seen(self) -> tuple[RingView, RingView] | None:
-        if self.ended or len(self.name) > MAX_RING_NAME:
+        paused = self._inputs.on_deletion == "pause" and self._is_cleaned_up
+        if self.ended or paused or len(self.name) > MAX_RING_NAME:
             return None
         available, learned = self.available, self._inputs.kinds.learned
         if self._views is None or self._members is not available or self._learned != learned:
@@ -242,6 +281,7 @@ class Ring:
                     hashring,
                     owner_kinds=owner_kinds,
                     namespaces=_AllBut(without) if without else None,
+                    releasing=self.releasing,
                 )
                 self._views = replace(anywhere, namespaces=self._namespaces(without)), anywhere
             elif known[1].hashring is not hashring or known[1].owner_kinds != owner_kinds:

@@ -5,10 +5,12 @@ it; if the API server does not support match conditions, they are omitted until 
 restarts, instead of applying them forever; it is applied without force, so a field owned by another manager is a
 conflict, reported as Ready=False like the reference does; so is, unless parity is strict, a finding (`reports`)
 because of which something is not sharded. A new finding is also reported as an event. A status written by another
-client is overwritten.
+client is overwritten. A ring with `CLEAN_UP_FINALIZER` that is being deleted is let go when none of its objects carries
+its labels, or when that makes no progress (`kubeshard.sharding.clean_up`), and meanwhile a condition says what is left.
 
-RBAC: get, list, watch on controllerrings; update on controllerrings/status and controllerrings/finalizers;
-create, patch on mutatingwebhookconfigurations, and what `webhook_drift` can use; create, patch on events.
+RBAC: get, list, watch on controllerrings; patch on them, for the finalizer; update on controllerrings/status and
+controllerrings/finalizers; create, patch on mutatingwebhookconfigurations, and what `webhook_drift` can use; delete on
+leases; create, patch on events.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
 from kubeshard.controller.when import Predicate, changed, generation_changed
+from kubeshard.core.builtin import Lease
 from kubeshard.core.conditions import Condition, set_condition, shortened
-from kubeshard.core.errors import ApiError
+from kubeshard.core.errors import ApiError, Forbidden, NotFound, NotOurs
+from kubeshard.core.finalizers import removing
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import ApplyPatch
 from kubeshard.core.times import second_time
@@ -50,16 +54,24 @@ from kubeshard.sharder.webhook_config import (
 )
 from kubeshard.sharder.webhook_drift import APPLY_AGAIN, WebhookDrift
 from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
+from kubeshard.sharding.clean_up import CleanUp, CleanUpState
 from kubeshard.sharding.leases import MAX_SHARDS, ShardChange
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.webhook.shared_certificate import CaBundleSource
 
 NAME = "controllerring"
 FIELD_MANAGER = "controllerring-controller"
 
+RECONCILED = "ControllerRing was successfully reconciled"
+
 _REFUSED = frozenset({400, 422, 500})
 """Status codes of an API server for an unknown field; they depend on its version."""
 
 _status_changed: Predicate[ControllerRing] = changed(lambda ring: ring.status)
+_deleted: Predicate[ControllerRing] = changed(lambda ring: ring.metadata.deletion_timestamp)
+
+CLEAN_UP_CHECKED = 5.0
+"""Seconds between two checks of whether a clean-up is over."""
 
 
 def ring_controller(
@@ -79,7 +91,7 @@ def ring_controller(
     return Controller(
         name=NAME,
         reconciler=ControllerRings(rings, observer, config, drift, ca, clock, sharders),
-        primary=Watch(ControllerRing, when=generation_changed | _status_changed),
+        primary=Watch(ControllerRing, when=generation_changed | _status_changed | _deleted),
         sources=[ShardChanges(rings, observer), drift, *([NewAuthority(rings, ca)] if ca else [])],
         workers=5,
     )
@@ -148,17 +160,64 @@ class ControllerRings(Reconciler[ControllerRing]):
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
         if (ring := self._rings.get(obj.name)) is None:
             return None  # not known yet, or deleted
+        if ring.clean_up is not None:
+            return await self._clean_up(ctx, ring, ring.clean_up, obj)
         try:
             await self._apply_webhook(ctx, ring, obj)
         except ApiError as error:
             message = shortened(f"error reconciling webhooks for ControllerRing: {error}", MAX_MESSAGE)
             await self._report_failure(ctx, ring, obj, message[:1].upper() + message[1:])
             raise
-        message = "ControllerRing was successfully reconciled"
-        status = self._status(ring, obj, "True", "ReconciliationSucceeded", message)
+        status = self._status(ring, obj, "True", "ReconciliationSucceeded", RECONCILED)
         _tell_news(ctx, obj, status)
         await self._write(ctx, obj, status)
         return None if self._drift.watched else Result(requeue_after=APPLY_AGAIN)
+
+    async def _clean_up(
+        self, ctx: Context, ring: Ring, clean_up: CleanUp, obj: ControllerRing
+    ) -> Result | None:
+        """Lets a ring go that is being deleted, as soon as its labels are removed, or cannot be."""
+        state = clean_up.state(ring.listed, self._clock.monotonic())
+        left = clean_up.left(ring.listed)
+        ring.report.cleaning_up(left)
+        status = self._status(ring, obj, "True", "ReconciliationSucceeded", RECONCILED)
+        await self._write(ctx, obj, status)
+        if state is CleanUpState.UNDER_WAY:
+            return Result(requeue_after=CLEAN_UP_CHECKED)
+        if CLEAN_UP_FINALIZER not in obj.metadata.finalizers:
+            return None
+        await self._collect_leases(ctx, ring)
+        if state is CleanUpState.CLEAN:
+            ctx.event(obj, "Normal", "CleanedUp", "No object carries the ring's labels", action="CleanUp")
+        else:
+            note = f"The ring is deleted although objects may carry its labels: {left}"
+            ctx.log.warning("Not all labels of a deleted ring could be removed", left=left)
+            ctx.event(obj, "Warning", "CleanUpGivenUp", note[:MAX_MESSAGE], action="CleanUp")
+        try:
+            change = removing(obj.metadata, {CLEAN_UP_FINALIZER})
+            await ctx.client.patch(ControllerRing, obj.name, "", change)
+        except NotFound:
+            pass
+        except Forbidden as error:
+            ctx.log.warning("Cannot remove the finalizer of a deleted ring", error=error)
+            raise
+        return None
+
+    async def _collect_leases(self, ctx: Context, ring: Ring) -> None:
+        """Deletes Leases that nobody holds: without the ring, nobody else does. Those of running shards stay theirs."""
+        for shard in self._observer.book.shards(ring.name, self._clock.monotonic()):
+            if shard.deleted or shard.state.available:
+                continue
+            meta = shard.lease.metadata
+            version = meta.resource_version
+            try:
+                await ctx.client.delete(
+                    Lease, meta.name, meta.namespace, uid=meta.uid, resource_version=version
+                )
+            except NotOurs:
+                raise
+            except ApiError as error:  # somebody holds it again, say
+                ctx.log.debug("Cannot delete a Lease of a deleted ring", lease=str(shard.key), error=error)
 
     async def _apply_webhook(self, ctx: Context, ring: Ring, obj: ControllerRing) -> None:
         asked = self._match_condition

@@ -27,6 +27,7 @@ from collections.abc import AsyncIterator, Container, Coroutine
 from dataclasses import dataclass, field
 
 from kubeshard.client.client import Client
+from kubeshard.client.discovery import KindNotServed
 from kubeshard.core.errors import ApiError, Forbidden, NotFound, Timeout
 from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.namespaces import ALL, AllNamespaces
@@ -44,6 +45,7 @@ from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharder.waiting import WaitingSnapshot
 from kubeshard.sharding.classification import FEW_NAMESPACES, RingEntry
+from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
 
@@ -92,6 +94,8 @@ class _Scan:
     """Namespaces that could not be read."""
     leaves_some: bool = False
     """Whether an urgent scan was left some of the objects without an available shard."""
+    holders: Counter[str] = field(default_factory=Counter)
+    """In a ring that is being cleaned up: how many objects have the label of each shard."""
 
     @property
     def tells_drains(self) -> bool:
@@ -125,7 +129,10 @@ class Scanner:
         """One scan. Does not raise ApiErrors: a failed read is reported, and sets `failed` in the outcome."""
         started, ring = self._clock.monotonic(), sync.ring
         scan = _Scan(sync, scope, sync.drains.snapshot(), sync.unassigned.snapshot())
+        clean_up = ring.clean_up if scope is not ScanScope.MISPLACED else None
         error = await self._scanned(scan)
+        if clean_up is not None:
+            self._tell_clean_up(scan, clean_up, error, started)
         ring.metrics.scanned(scope.name.lower(), self._clock.monotonic() - started)
         if problem := error or next(iter(scan.unread.values()), None):
             await self._could_not_read(sync, problem)
@@ -141,7 +148,8 @@ class Scanner:
         if scope is not ScanScope.CONTROLLED and not scan.leaves_some:
             scan.unassigned.commit()
         self._tell(sync)
-        return ScanResult(scan.waiting or sync.owner_drains, failed=bool(scan.unread))
+        waiting = scan.waiting or sync.owner_drains or int(clean_up is not None)
+        return ScanResult(waiting, failed=bool(scan.unread))
 
     async def _scanned(self, scan: _Scan) -> ApiError | None:
         """Performs the scan. Returns the error that ended it, if any."""
@@ -165,7 +173,7 @@ class Scanner:
 
         kind = await self._kinds.kind(entry.resource)
         view = ring.view
-        if view is None or not view.hashring.shards:
+        if view is None or not (view.hashring.shards or view.releasing):
             return
         draining = sync.draining_owners
         if scan.tells_drains:
@@ -205,6 +213,7 @@ class Scanner:
         async for obj, read_at in self._objects(reading):
             meta = obj.metadata
             self._go_on(scan, limit)
+            scan.holders[meta.label(shard_label(ring.name))] += 1
             current = ring.view
             if current is None:
                 return
@@ -278,6 +287,13 @@ class Scanner:
         ):
             scan.unassigned.add(job.key, self._clock.monotonic())
 
+    def _tell_clean_up(self, scan: _Scan, clean_up: CleanUp, error: ApiError | None, started: float) -> None:
+        """Of a resource that is not served any more, nothing is left."""
+        ring, resource, gone = scan.sync.ring, scan.sync.entry.resource, isinstance(error, KindNotServed)
+        if gone or not (error or scan.unread):
+            clean_up.found(resource, scan.holders, started, self._clock.monotonic())
+            ring.report.cleaning_up(clean_up.left(ring.listed))
+
     async def _could_not_read(self, sync: ResourceSync, error: ApiError) -> None:
         ring, resource = sync.ring, sync.entry.resource
         if isinstance(error, Forbidden):
@@ -308,6 +324,12 @@ class Scanner:
 
 def _selector(scope: ScanScope, entry: RingEntry, view: RingView) -> Selector | None:
     """The label selector of a scan; None lists everything."""
+    if view.releasing:
+        labelled = Selector.exists(view.shard_label)
+        if scope is not ScanScope.MISPLACED or not view.hashring.shards:
+            return labelled
+        selector = labelled & Selector.not_in(view.shard_label, view.hashring.shards)
+        return selector if len(str(selector)) <= MAX_SELECTOR else labelled
     if scope is ScanScope.CONTROLLED and entry.main:
         return Selector.exists(view.drain_label)
     if scope is ScanScope.MISPLACED:
@@ -317,8 +339,10 @@ def _selector(scope: ScanScope, entry: RingEntry, view: RingView) -> Selector | 
 
 
 def _namespaces(ring: Ring, kind: Kind) -> tuple[str, ...] | None:
-    """The namespaces that the ring names or selects, if these are few."""
-    if not kind.namespaced:
+    """The namespaces that the ring names or selects, if these are few. One that is being cleaned up may have selected
+    others before.
+    """
+    if not kind.namespaced or (ring.releasing and not ring.named):
         return None
     return ring.named_and_selected() if ring.named else ring.selected(FEW_NAMESPACES, MANY_NAMESPACES)
 

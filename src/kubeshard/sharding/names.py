@@ -35,6 +35,11 @@ SHARD_NAMESPACES_ANNOTATION = "alpha.sharding.timebertt.dev/shard-namespaces"
 may be anywhere. The reference ignores it.
 """
 
+CLEAN_UP_FINALIZER = "alpha.sharding.timebertt.dev/clean-up"
+"""The finalizer of a ControllerRing whose objects lose the ring's labels before it is gone. Its author sets it; the
+sharder service removes it. The reference ignores it.
+"""
+
 SHARDER_FIELD_MANAGER = "sharder"
 """The field manager of a sharder's writes to objects; the reference's has it by the name of its program. Webhook and
 shards know by it that a shard label was changed by a sharder.

@@ -16,6 +16,18 @@ See A3, A4, A8, A9 and A18 in docs/defects.md.
 | any | some | available | main, with drain label | WAIT |
 | any | some | available | controlled, owner's drain pending | WAIT |
 | any | some | available | controlled | MOVE |
+
+In a ring that is being cleaned up (`RingView.releasing`) no object has a target, wherever it is: MOVE takes the labels
+away.
+
+| current shard | object | action |
+|---|---|---|
+| no label | | NOTHING |
+| `""`, or not available | | MOVE |
+| available | main, without drain label | DRAIN |
+| available | main, with drain label | WAIT |
+| available | controlled, owner's drain pending | WAIT |
+| available | controlled | MOVE |
 """
 
 from __future__ import annotations
@@ -40,6 +52,7 @@ ASSIGNING = "assigning object"
 NOT_SELECTED = "namespace is not selected"
 DRAIN_PENDING = "drain is pending"
 OWNER_DRAIN_PENDING = "drain of the owner is pending"
+RING_DELETED = "the ring is being deleted"
 
 
 class Action(Enum):
@@ -47,7 +60,9 @@ class Action(Enum):
     ASSIGN = auto()
     """The object has no shard: set the label."""
     MOVE = auto()
-    """The object's shard is not available, or the object is controlled: replace the label."""
+    """The object's shard is not available, or the object is controlled: replace the label, or remove it if there is no
+    target.
+    """
     DRAIN = auto()
     """The object's shard works on it: ask it to release the object."""
     WAIT = auto()
@@ -84,6 +99,8 @@ class RingView:
     shard_label: str = ""
     drain_label: str = ""
     available: frozenset[str] = frozenset()
+    releasing: bool = False
+    """Whether the ring is being deleted, and its labels are to be removed from all objects."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shard_label", shard_label(self.name))
@@ -109,6 +126,8 @@ def plan(
     with a pending drain, as seen by the same pass.
     """
     source = meta.label(view.shard_label)
+    if view.releasing:
+        return _released(view, entry, type_, meta, namespace, draining)
     if not view.selects(meta.namespace or namespace):
         return Decision(Action.NOTHING, source=source, reason=NOT_SELECTED)
     try:
@@ -133,6 +152,34 @@ def plan(
     if meta.has_label(view.drain_label):
         return Decision(Action.WAIT, target, source, DRAIN_PENDING, key)
     return Decision(Action.DRAIN, target, source, key=key)
+
+
+def _released(
+    view: RingView,
+    entry: RingEntry,
+    type_: TypeMeta,
+    meta: ObjectMeta,
+    namespace: str,
+    draining: Container[str],
+) -> Decision:
+    """The decision in a ring that is being cleaned up. An object without a key, which would not be assigned, is
+    released like the others.
+    """
+    source = meta.label(view.shard_label)
+    if not meta.has_label(view.shard_label):
+        return Decision(Action.NOTHING, reason=RING_DELETED)
+    try:
+        key = hash_key(view, entry, type_, meta, namespace)
+    except KeyRefused:
+        key = ""
+    if source not in view.available:
+        return Decision(Action.MOVE, "", source, RING_DELETED, key)
+    if entry.main:
+        asked = meta.has_label(view.drain_label)
+        return Decision(Action.WAIT if asked else Action.DRAIN, "", source, RING_DELETED, key)
+    if key and key in draining:
+        return Decision(Action.WAIT, "", source, OWNER_DRAIN_PENDING, key)
+    return Decision(Action.MOVE, "", source, RING_DELETED, key)
 
 
 def hash_key(view: RingView, entry: RingEntry, type_: TypeMeta, meta: ObjectMeta, namespace: str = "") -> str:

@@ -31,8 +31,8 @@ from kubeshard.runtime.transport import (
     TransportError,
     TransportTimeout,
 )
-from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
+from kubeshard.sharding.api import GROUP, ControllerRing
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, drain_label, shard_label
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing
 from kubeshard.simulation.oracles import is_sharders
 from kubeshard.simulation.processes import Network, Process, StreamAround, Travelling, name_of, refusal
@@ -605,6 +605,26 @@ async def ring_anew(on: Injection) -> None:
         await on.admin.delete(ControllerRing, on.world.ring)
         on.effects += 1
     await on.lasts(0.1, 30)
+    with suppress(ApiError):
+        await on.world.make_ring()
+
+
+@fault
+async def ring_cleaned(on: Injection) -> None:
+    """The ring gets the finalizer, is deleted, and re-created as soon as it is gone. If that takes too long, the
+    finalizer is removed by hand.
+    """
+
+    def finalizers(*keys: str) -> MergePatch:
+        return MergePatch({"metadata": {"finalizers": list(keys)}})
+
+    with suppress(ApiError):
+        await on.admin.patch(ControllerRing, on.world.ring, "", finalizers(CLEAN_UP_FINALIZER))
+        await on.admin.delete(ControllerRing, on.world.ring)
+        on.effects += 1
+    await on.until(lambda: Key("", on.world.ring) not in on.world.objects(GROUP, "controllerrings"), 40)
+    with suppress(ApiError):
+        await on.admin.patch(ControllerRing, on.world.ring, "", finalizers())
     with suppress(ApiError):
         await on.world.make_ring()
 

@@ -16,6 +16,8 @@ from kubeshard.controller import in_flight
 from kubeshard.controller.context import Context
 from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ConfigurationError, NotFound
+from kubeshard.core.kinds import TypeMeta
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import parse_time
 from kubeshard.listwatch import machine
@@ -31,7 +33,8 @@ from kubeshard.sharder import (
     waiting,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import leases
+from kubeshard.sharding import leases, planner
+from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import RingView
 from kubeshard.simulation import processes
 from kubeshard.simulation.script import Sharder
@@ -94,6 +97,13 @@ async def _collected(controller: lease_controller.ShardLeases, ctx: Context, sha
 def _believed(watch: machine.ListWatch, resource_version: str, now: float) -> None:
     """Goes on from the last version, whatever the server's is."""
     watch.state = machine.Opening(watch.state.version, now, cleared=True)
+
+
+def _at_once_released(
+    view: RingView, entry: RingEntry, type_: TypeMeta, meta: ObjectMeta, *_: object
+) -> planner.Decision:
+    action = planner.Action.MOVE if meta.has_label(view.shard_label) else planner.Action.NOTHING
+    return planner.Decision(action, "", meta.label(view.shard_label))
 
 
 async def _nothing(*_: object) -> None:
@@ -177,6 +187,13 @@ MEASURES = (
         "parted",
         ("scale",),
         ((waiting.PendingDrains, "unsure", lambda *_: False),),
+    ),
+    Measure(
+        "release before removal",
+        "the labels of a deleted ring are removed after the shard has released the object",
+        "taken alive",
+        ("ring_cleaned",),
+        ((planner, "_released", _at_once_released),),
     ),
     Measure(
         "webhook restores",
