@@ -98,8 +98,10 @@ class Rig:
         self.lives: list[Lived] = []
         self.worked: list[Worked] = []
         self.random = random.Random(seed)
-        self.restarts = False
-        """Whether a shard that has died is started again, as a kubelet would."""
+        self.left_dead: set[str] = set(self.shards)
+        """Shards that are not started again when they have died, as a kubelet would."""
+        self.asked: set[int] = set()
+        """Processes that were told to end."""
         self._objects = objects
         self.pods = pods
         self._users = users
@@ -186,6 +188,8 @@ class Rig:
 
     def signal(self, name: str, number: int) -> None:
         child = self._child(name)
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            self.asked.add(child.pid)
         what = {signal.SIGSTOP: "stopped", signal.SIGCONT: "continued"}.get(number)
         if what == "stopped":
             self._lived(Lived(time.monotonic(), name, child.pid, what))
@@ -206,6 +210,9 @@ class Rig:
         """Starts an API server again."""
         etcd = "" if number == 0 else self._etcd
         port = self._ports[number]
+        # Only API servers that are ready are reached, as by a load balancer.
+        for way in self._to_servers():
+            way.servers = [address for address in way.servers if address[1] != port]
         self.kube.start_api_server(SERVERS[number], port, etcd=etcd, arguments=self._flags[number])
         self._processes_of_servers()
 
@@ -216,6 +223,13 @@ class Rig:
             if time.monotonic() > until:
                 raise NotSettled(f"{SERVERS[number]} does not serve")
             await asyncio.sleep(_POLL)
+        address = ("127.0.0.1", self._ports[number])
+        for way in self._to_servers():
+            if address not in way.servers:
+                way.servers.append(address)
+
+    def _to_servers(self) -> Sequence[Way]:
+        return [way for name, way in self.ways.items() if name not in ("etcd", "webhook")]
 
     def leader(self) -> str:
         """The process that is the sharder at the moment; "" if none is."""
@@ -318,6 +332,15 @@ class Rig:
         self._collect()
         return [*self.records, *self.lives, *self.worked]
 
+    def ended(self) -> list[str]:
+        """Shards and sharders that have ended in this repeat although nobody told them to."""
+        since, ours = self.records[0].at, {*self.shards, *self.sharders}
+        return [
+            each.process
+            for each in self.lives
+            if each.what == "died" and each.at > since and each.process in ours and each.pid not in self.asked
+        ]
+
     def _collect(self) -> None:
         self.records += self._audit.new()
         self.worked += self._journals.new()
@@ -345,7 +368,7 @@ class Rig:
         while True:
             self._died()
             now = time.monotonic()
-            for name in self.shards if self.restarts else ():
+            for name in {*self.shards} - self.left_dead:
                 if not self.alive(name) and now > self._restart_at.setdefault(name, now + _RESTART_AFTER):
                     del self._restart_at[name]
                     self.start(name)

@@ -47,13 +47,16 @@ class Row:
     excused_requests: int = 0
     requests: int = 0
     moves: int = 0
+    ended: int = 0
+    """Shards and sharders that ended although nobody told them to: their Leases were lost."""
     without_owner: list[float] = field(default_factory=list)
     bound: float = 0.0
     seconds: float = 0.0
     findings: list[str] = field(default_factory=list)
 
-    def add(self, verdict: Verdict, requests: int, seconds: float) -> None:
+    def add(self, verdict: Verdict, requests: int, ended: int, seconds: float) -> None:
         self.repeats += 1
+        self.ended += ended
         for rule in RULES:
             self.found[rule] += verdict.count(rule)
         for name in ("late_creates", "landed_unanswered", "unattributed", "excused_requests", "moves"):
@@ -65,10 +68,11 @@ class Row:
 
 
 class Actions:
-    """Does steps to a rig."""
+    """Does steps to a rig. `restarts`: shards that they kill are started again."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig: Rig, restarts: bool) -> None:
         self._rig = rig
+        self._restarts = restarts
         self._victim = ""
 
     def begin(self) -> None:
@@ -100,6 +104,7 @@ class Actions:
         rig = self._rig
         match step.do:
             case "kill":
+                self._leave_dead(name)
                 rig.signal(name, signal.SIGKILL)
             case "stop":
                 rig.signal(name, signal.SIGSTOP)
@@ -112,6 +117,7 @@ class Actions:
                 if name in SERVERS:
                     rig.start_server(SERVERS.index(name))
                 elif not rig.alive(name):
+                    rig.left_dead.discard(name)
                     rig.start(name)
             case "start with wrong clock":
                 rig.start(name, clock_off=rig.random.choice((-seconds, seconds)))
@@ -170,7 +176,12 @@ class Actions:
             "sharder": ["sharder"],
         }[whom]
 
+    def _leave_dead(self, name: str) -> None:
+        if not self._restarts:
+            self._rig.left_dead.add(name)
+
     async def _terminate(self, name: str) -> None:
+        self._leave_dead(name)
         self._rig.signal(name, signal.SIGTERM)
         await self._rig.until(lambda: not self._rig.alive(name), 60, f"{name} ends")
 
@@ -192,7 +203,7 @@ class Actions:
 
     async def _ghost(self) -> None:
         far = "2099-01-01T00:00:00.000000Z"
-        spec: dict[str, Any] = {"holderIdentity": "ghost", "leaseDurationSeconds": 15}
+        spec: dict[str, Any] = {"holderIdentity": "ghost", "leaseDurationSeconds": round(self._rig.lease)}
         spec |= {"renewTime": far, "acquireTime": far}
         meta = {"name": "ghost", "labels": {"alpha.sharding.timebertt.dev/controllerring": RING}}
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
@@ -201,10 +212,10 @@ class Actions:
 
 async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record], float]:
     """Inflicts it once, mends everything, and judges it."""
-    actions, began = Actions(rig), time.monotonic()
+    actions, began = Actions(rig, scenario.restarts), time.monotonic()
     actions.begin()
     rig.begin()
-    rig.restarts = scenario.restarts
+    rig.left_dead.clear()
     problems: list[str] = []
     try:
         for step in scenario.steps:
@@ -212,9 +223,10 @@ async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record
             await actions.do(step)
     except NotSettled as problem:
         problems.append(str(problem))
-    rig.restarts = False
+    rig.left_dead.update(rig.shards)
     try:
         await actions.mended()
+        rig.left_dead.clear()
         rig.mark("mended")
         await rig.settled(SETTLED_WITHIN)
         rig.mark("settled")
@@ -255,11 +267,13 @@ async def repeated(rig: Rig, scenario: Scenario, row: Row, options: argparse.Nam
     for number in range(1, options.repeat + 1):
         verdict, records, seconds = await repeat(rig, scenario)
         requests = sum(type(each).__name__ == "Asked" and not each.probe for each in records)  # type: ignore[union-attr]
-        row.add(verdict, requests, seconds)
+        ended = rig.ended()
+        row.add(verdict, requests, len(ended), seconds)
         bad = [f"{each.rule}: {each.what}" for each in verdict.findings]
         say(
             f"{scenario.name} {number}/{options.repeat}: {'; '.join(bad[:3]) or 'all hold'}; "
-            f"{verdict.longest_without_owner:.1f} s without a shard, {verdict.moves} moves, {seconds:.0f} s"
+            f"{verdict.longest_without_owner:.1f} s without a shard, {verdict.moves} moves, "
+            f"ended by themselves: {', '.join(ended) or 'none'}, {seconds:.0f} s"
         )
         if bad:
             kept = keep(options.output, f"{scenario.name}-{options.mode}-{number}", scenario, rig, records)

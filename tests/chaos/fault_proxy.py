@@ -218,9 +218,9 @@ class _Connection:
             for line, writer in ways:
                 if self._severed:
                     break
-                with contextlib.suppress(OSError):
-                    if data := line.take(_now()):
-                        writer.write(data)  # without waiting: one direction must not hold up the other
+                data = line.take(_now())
+                if data and not writer.transport.is_closing():
+                    writer.write(data)  # without waiting: one direction must not hold up the other
                 if line.cut:
                     self.reset()
                     return
