@@ -598,7 +598,7 @@ async def an_object_lies(at: Neighbourhood) -> AsyncIterator[None]:
     X,
     "its reconcile raises ZeroDivisionError",
     BESIDE_AN_OBJECT,
-    said=(("log", "Reconcile crashed"),),
+    said=(("log", "Reconcile failed"),),
 )
 @asynccontextmanager
 async def an_object_raises(at: Neighbourhood) -> AsyncIterator[None]:

@@ -160,7 +160,7 @@ class Opened:
 
     port = 0
 
-    async def open(self, stack: Any, app: AsgiApp) -> None:
+    async def open(self, stack: Any, app: AsgiApp, *, in_pod: bool) -> None:
         self.app = app
 
 
@@ -365,11 +365,11 @@ async def test_of_many_priorities_twenty_five_have_a_series_and_the_rest_share_o
 
 
 def test_endings_are_counted_apart() -> None:
-    from kubeshard.controller.outcomes import Outcome, of_error
+    from kubeshard.controller.outcomes import Outcome, of_error, of_result
 
     metrics = Metrics()
     observer = metrics.controller("c", 1)
-    outcomes: list[Outcome | None] = [of_error(Terminal("t")), of_error(KeyError("bug")), None]
+    outcomes: list[Outcome | None] = [of_error(Terminal("t")), of_error(KeyError("bug")), of_result(7), None]
     for outcome in outcomes:
         observer.started()
         observer.finished(outcome, 0.1)
@@ -377,7 +377,7 @@ def test_endings_are_counted_apart() -> None:
     def value(name: str, **labels: str) -> float | None:
         return metrics.registry.get_sample_value(f"controller_runtime_{name}", {"controller": "c", **labels})
 
-    assert value("reconcile_total", result="error") == 2
+    assert value("reconcile_total", result="error") == 3
     assert value("terminal_reconcile_errors_total") == 1
     assert value("reconcile_panics_total") == 1
     assert value("active_workers") == 0

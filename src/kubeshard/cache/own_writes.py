@@ -41,6 +41,10 @@ PATIENCE = 5.0
 """Default wait in seconds."""
 
 
+MOST_WRITTEN = 64
+"""Objects that `OwnWrites.written` names."""
+
+
 class _Answered(NamedTuple):
     """A write, and when its response arrived (monotonic seconds)."""
 
@@ -54,12 +58,16 @@ class OwnWrites:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pending: dict[GroupKind, dict[Key, list[_Answered]]] = {}
+        self.written: set[tuple[str, str, str]] | None = None
+        """Gets kind, namespace and name of what is written; of some of it if it is much."""
 
     def __bool__(self) -> bool:
         """Whether any write is pending."""
         return bool(self._pending)
 
     def record(self, write: WriteRecord) -> None:
+        if self.written is not None and len(self.written) < MOST_WRITTEN:
+            self.written.add((write.kind.kind, write.key.namespace, write.key.name))
         objects = self._pending.setdefault(write.kind.group_kind, {})
         answered = _Answered(write, self._clock.monotonic())
         writes = objects.setdefault(write.key, [])
@@ -161,9 +169,13 @@ class WriteBook(Generic[K]):
     def __len__(self) -> int:
         return len(self._books)
 
-    def recording(self, key: K) -> _Recording[K]:
-        """Writes of this task, and of tasks started inside, are recorded for the key until the block ends."""
-        return _Recording(self, key, self._books.get(key) or OwnWrites(self._clock))
+    def recording(self, key: K, written: set[tuple[str, str, str]] | None = None) -> _Recording[K]:
+        """Writes of this task, and of tasks started inside, are recorded for the key until the block ends. `written`
+        gets kind, namespace and name of what is written, of some of it if it is much.
+        """
+        writes = self._books.get(key) or OwnWrites(self._clock)
+        writes.written = written
+        return _Recording(self, key, writes)
 
     def keep(self, key: K, writes: OwnWrites) -> None:
         """Keeps writes that have not been seen yet for the key's next `recording`."""

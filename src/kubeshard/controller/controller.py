@@ -15,6 +15,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
+from datetime import timedelta
 from inspect import iscoroutinefunction
 from itertools import combinations
 from typing import Any, Generic, TypeVar
@@ -25,6 +26,7 @@ from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.desired.execution import Immutable
 from kubeshard.controller.desired.plan import Applied, Unowned
 from kubeshard.controller.finalizers import Finalizer
+from kubeshard.controller.patience import GiveUpAfter
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFunction,
@@ -97,10 +99,13 @@ class Controller(ArgumentHints, Generic[T]):
     process at a time; has no effect on controllers of a sharding ring, because one shard reconciles each object anyway.
     `finalizers`: what to clean up before an object is deleted, in this order; with finalizers, `reconcile` is not
     called for objects that are being deleted. `error_condition`: the type of a condition, such as `Ready`, that shows
-    whether and why the last run of an object failed. `daemons`: background tasks, one per object for as
-    long as it exists. `clusters`: the names of the manager's clusters in which it works, or `EVERY_CLUSTER` or
-    `OTHER_CLUSTERS`; default: the home cluster. It has a separate queue, workers and informers in each. `sources` run
-    only for the home cluster. `wrappers`: wrap every run, the first one outermost; `guards` wrap those.
+    whether and why the last run of an object failed. `give_up_after`: how many failed runs in a row (an int), or how
+    long after the first of them (a timedelta), are enough: the object is not retried until it changes or something else
+    triggers it; it gets an event, and the error condition has the reason `GaveUp`. `daemons`: background tasks, one per
+    object for as long as it exists. `clusters`: the names of the manager's clusters in which it works, or
+    `EVERY_CLUSTER` or `OTHER_CLUSTERS`; default: the home cluster. It has a separate queue, workers and informers in
+    each. `sources` run only for the home cluster. `wrappers`: wrap every run, the first one outermost; `guards` wrap
+    those.
 
     Raises ValueError and TypeError for a declaration that cannot work.
     """
@@ -123,6 +128,7 @@ class Controller(ArgumentHints, Generic[T]):
     needs_leadership: bool = True
     finalizers: Sequence[Finalizer[T]] = ()
     error_condition: str = ""
+    give_up_after: GiveUpAfter = None
     daemons: Sequence[Daemon[T]] = ()
     clusters: Container[str] = (HOME,)
     wrappers: tuple[ReconcilerWrapper, ...] = ()
@@ -143,6 +149,13 @@ class Controller(ArgumentHints, Generic[T]):
             )
         if self.workers < 1 or self.reconcile_timeout <= 0:
             raise ValueError(f"controller {self.name}: workers and reconcile_timeout must be positive")
+        limit: Any = self.give_up_after
+        if isinstance(limit, bool) or not isinstance(limit, int | timedelta | None):
+            raise TypeError(
+                f"controller {self.name}: give_up_after takes a number of failed runs, or a timedelta"
+            )
+        if limit is not None and not (limit > timedelta() if isinstance(limit, timedelta) else limit > 0):
+            raise ValueError(f"controller {self.name}: give_up_after={limit!r} must be positive")
         _check_reconciler(self.name, self.reconciler)
         if not callable(self.order):
             raise TypeError(

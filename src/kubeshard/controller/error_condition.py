@@ -5,6 +5,7 @@
 | succeeded, and stated the condition itself (`ctx.status`) | as stated |
 | succeeded | `True`, reason `Reconciled` |
 | failed, crashed, or timed out | `False`, reason: the class of the error, message: its text |
+| the same, and the object is given up | `False`, reason `GaveUp`, message: the class of the error and its text |
 | has a cleanup in progress (`Finalizer`) | `False`, reason `Finalizing`; the error if the cleanup raised |
 | had stale reads, or a kind is not served | unchanged: that is normal and transient |
 
@@ -45,6 +46,9 @@ LONGEST = 1024
 
 AGAIN = 60.0
 """Seconds before a condition in which only the message has changed is written again."""
+
+GAVE_UP = "GaveUp"
+"""The reason of the condition, and of the event, of an object that is given up."""
 
 LAST_WORDS = 1.0
 """Seconds in which a run that timed out may report it."""
@@ -98,6 +102,8 @@ class ErrorCondition:
         worst = max(leaves(error), key=lambda leaf: of_error(leaf).severity)
         reason = "".join(filter(str.isalnum, type(worst).__name__.lstrip("_"))) or "Error"
         text = ": ".join(filter(None, (run.unfinished, str(worst))))
+        if run.last_try and of_error(error).retried:
+            reason, text = GAVE_UP, f"{reason}: {text}"
         condition = self._condition("False", reason, shortened(text, LONGEST))
         try:
             async with asyncio.timeout(LAST_WORDS):

@@ -8,11 +8,14 @@
 | met a kind that is not served (`syncing`) | `requeue` | parked until it is | debug |
 | could not create anything in a namespace that is being deleted | `requeue` | forget, add after a pause | debug |
 | raised `Terminal`, `UndecodableObject` or `UndeclaredIndex` | `error` | nothing, not even forget | error |
-| raised another error of the API or the network | `error` | add rate-limited | error |
+| raised `Retry(after=s)` | `error` | add after `s` | error |
+| raised another exception | `error` | add rate-limited | error; the stack trace of each unexpected one once |
 | timed out | `error` | add rate-limited | error |
-| crashed: another exception or type of result, a forgotten `await` | `error` | add rate-limited | error, stack trace |
+| crashed: a wrong type of result, a forgotten `await`, `SystemExit` | `error` | add rate-limited | error, stack trace |
+| failed, and `Controller.give_up_after` has passed | `error` | nothing | error |
 
-An exception group counts as its worst member. Stale means that somebody else was faster, and the next run will
+An exception group counts as its worst member. An exception is unexpected if it is neither one of kubeshard's nor an
+OSError. Stale means that somebody else was faster, and the next run will
 see it.
 """
 
@@ -26,10 +29,19 @@ from typing import Any
 from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.client.terminating import is_terminating
+from kubeshard.controller.forgotten_awaits import ForgottenAwait
 from kubeshard.controller.reconciler import Result
 from kubeshard.controller.syncing import KindsMissing
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.errors import AlreadyExists, Conflict, FieldConflict, Forbidden, KubeshardError, Terminal
+from kubeshard.core.errors import (
+    AlreadyExists,
+    Conflict,
+    FieldConflict,
+    Forbidden,
+    KubeshardError,
+    Retry,
+    Terminal,
+)
 from kubeshard.runtime.logs import Logger
 
 STALE = (Conflict, AlreadyExists, CacheBehind)
@@ -45,9 +57,11 @@ class Ending(Enum):
     PARKED = auto()
     LEAVING = auto()
     TERMINAL = auto()
+    RETRY_AFTER = auto()
     FAILED = auto()
     TIMED_OUT = auto()
     CRASHED = auto()
+    GAVE_UP = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +90,20 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        return self.ending in (Ending.TERMINAL, Ending.FAILED, Ending.TIMED_OUT, Ending.CRASHED)
+        return self.ending in _FAILURES
+
+    @property
+    def retried(self) -> bool:
+        """Whether it failed and is tried again."""
+        return self.failed and self.ending not in (Ending.TERMINAL, Ending.GAVE_UP)
+
+
+_FAILURES = frozenset(
+    (
+        *(Ending.TERMINAL, Ending.RETRY_AFTER, Ending.FAILED),
+        *(Ending.TIMED_OUT, Ending.CRASHED, Ending.GAVE_UP),
+    )
+)
 
 
 SUCCEEDED = Outcome(Ending.SUCCESS)
@@ -95,7 +122,11 @@ def of_result(result: object) -> Outcome:
 
 def of_error(error: BaseException) -> Outcome:
     """The outcome of a run that raised."""
-    return Outcome(max((_ending(leaf) for leaf in leaves(error)), key=_BY_SEVERITY.index), error)
+    ending = max((_ending(leaf) for leaf in leaves(error)), key=_BY_SEVERITY.index)
+    if ending is Ending.RETRY_AFTER:
+        after = min(leaf.after for leaf in leaves(error) if isinstance(leaf, Retry) and leaf.after)
+        return Outcome(ending, error, after)
+    return Outcome(ending, error)
 
 
 _BY_SEVERITY = list(Ending)
@@ -113,7 +144,9 @@ def _ending(error: BaseException) -> Ending:
             return Ending.LEAVING
         case Terminal() | UndecodableObject() | UndeclaredIndex():
             return Ending.TERMINAL
-        case KubeshardError() | OSError():
+        case Retry(after=float() | int()):
+            return Ending.RETRY_AFTER
+        case Exception() if not isinstance(error, ForgottenAwait):
             return Ending.FAILED
         case _:
             return Ending.CRASHED
@@ -128,8 +161,22 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def report(log: Logger, outcome: Outcome, fields: Mapping[str, Any]) -> None:
-    """Logs the one line of a run."""
+def origin(error: BaseException | None) -> tuple[str, str, int] | None:
+    """What makes unexpected exceptions the same: class, file and line of the first one in a group. None if all are
+    expected.
+    """
+    for leaf in leaves(error) if error is not None else ():
+        if not isinstance(leaf, KubeshardError | OSError):
+            trace = leaf.__traceback__
+            while trace is not None and trace.tb_next is not None:
+                trace = trace.tb_next
+            place = (trace.tb_frame.f_code.co_filename, trace.tb_lineno) if trace is not None else ("", 0)
+            return (type(leaf).__qualname__, *place)
+    return None
+
+
+def report(log: Logger, outcome: Outcome, fields: Mapping[str, Any], *, trace: bool) -> None:
+    """Logs the one line of a run. `trace`: with the stack trace of an unexpected exception."""
     match outcome.ending:
         case Ending.SUCCESS | Ending.REQUEUE_AFTER:
             log.debug("Reconciled", **fields)
@@ -145,6 +192,11 @@ def report(log: Logger, outcome: Outcome, fields: Mapping[str, Any]) -> None:
             if outcome.error is not None:
                 _begin_with_the_authors_code(outcome.error)
             log.crash("Reconcile crashed", **fields)
+        case Ending.GAVE_UP:
+            log.error("Reconcile failed too often; giving up until the object changes", **fields)
+        case _ if trace and outcome.error is not None:
+            _begin_with_the_authors_code(outcome.error)
+            log.crash("Reconcile failed", **fields)
         case _:
             log.error("Reconcile failed", **fields)
 

@@ -60,6 +60,7 @@ class Reconciler(Protocol[T_contra]):
     | `Result(requeue_after=s)` | another run in `s` seconds; the key's backoff is reset |
     | `Conflict`, `NotOurs`, `AlreadyExists`, `CacheBehind` | stale reads: retried with backoff, quietly at first |
     | `Terminal` | an error line; nothing until the next trigger, and the key's backoff is kept |
+    | `Retry(after=s)` | an error line; another run in `s` seconds |
     | any other exception, including the run's timeout and `FieldConflict` | an error line; retried with backoff |
 
     Cancellation means that the right to act has ended: do not catch it, except to release something.

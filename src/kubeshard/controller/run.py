@@ -67,6 +67,8 @@ class Run:
     """What this run has reported about its outcome (`Controller.error_condition`)."""
     undecodable: UndecodableObject | None = None
     """Why only the object's metadata could be decoded. Only a controller's guards see such objects."""
+    last_try = False
+    """Whether the object is given up if this run fails (`Controller.give_up_after`)."""
     lasting = False
     """Whether this stands for a task that outlives runs."""
 

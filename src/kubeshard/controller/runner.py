@@ -189,13 +189,14 @@ class ControllerRunner:
     def _triggers(self) -> Iterator[Trigger]:
         """The triggers, in the order of `Controller.all_watches`."""
         mappings = zip(mapped_watches(self.controller, self.reader), self._informers, strict=True)
-        renewed = self._renewed if self.cluster else self.queue.forget
         for place, ((watch, keys_of), informer) in enumerate(mappings):
             is_primary = place == 0
-            yield self.trigger(watch, keys_of, informer, renewed=renewed if is_primary else _ignore)
+            yield self.trigger(watch, keys_of, informer, renewed=self._renewed if is_primary else _ignore)
 
     def _renewed(self, key: Key) -> None:
-        self.queue.forget(self._here(key))
+        key = self._here(key)
+        self.queue.forget(key)
+        self._workers.patience.forget(key)
 
     def _here(self, key: Key) -> Key:
         """The key with this cluster's name, unless it names a cluster."""
@@ -221,6 +222,7 @@ class ControllerRunner:
         # A key outside the cached namespaces would be reconciled as gone, again and again.
         if not self._informers[0].scope.covers(self._form.kind, key.namespace):
             return
+        after = max(after, self._workers.loops.pause(key))
         if after > 0:
             self.queue.add_after(key, after, reason, priority=priority)
         else:

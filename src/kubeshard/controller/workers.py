@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
 from types import CoroutineType
@@ -31,13 +32,15 @@ from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.desired.sets import DesiredSets
-from kubeshard.controller.error_condition import ErrorCondition
+from kubeshard.controller.error_condition import GAVE_UP, ErrorCondition
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.finalizers import finalized
 from kubeshard.controller.forgotten_awaits import ForgottenAwaits
+from kubeshard.controller.hot_loops import HotLoops, Written
 from kubeshard.controller.in_flight import Activities, CurrentRun
 from kubeshard.controller.metrics import ControllerMetrics
-from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result, report
+from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result, origin, report
+from kubeshard.controller.patience import Patience
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
@@ -54,12 +57,15 @@ from kubeshard.controller.syncing import Inputs
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.leases.held_lease import Gate
-from kubeshard.runtime.logs import Logger, context
+from kubeshard.runtime.logs import Logger, context, error_line
 from kubeshard.runtime.loop import being_cancelled
 from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.pace import Pace
 from kubeshard.workqueue.queue import ShutDown, WorkQueue
 from kubeshard.workqueue.reasons import Reason
+
+TRACED_AGAIN = 3600.0
+"""Seconds after which the stack trace of an unexpected exception is logged again; in between it is one line."""
 
 _RETRY, _REQUEUED, _RESUMED = Reason("retry"), Reason("requeue_after"), Reason("all kinds are served")
 
@@ -129,6 +135,10 @@ class Workers:
         self._reconcile = composed(controller, inputs.check, daemons, services)
         self._draining = False
         self._notices = Notices()
+        self._traced = Notices(world.clock, every=TRACED_AGAIN)
+        """The unexpected exceptions whose stack traces have been logged."""
+        self.patience = Patience(controller.give_up_after, world.clock)
+        self.loops = HotLoops(world.clock)
 
     def hanging(self) -> str | None:
         """Why no more runs that do not end can be tolerated; None while the workers make progress."""
@@ -181,20 +191,22 @@ class Workers:
             self._begin()
             for thread in deadline.activities.running_threads:
                 self._threads.give_up(thread)
-        key, kind = deadline.fields["object"], self._form.kind
-        about = self._primary.store.metadata(key)
         self._events.event(
-            ObjectReference(
-                api_version=kind.api_version,
-                kind=kind.kind,
-                namespace=key.namespace,
-                name=key.name,
-                uid=about.uid if about else "",
-            ),
+            self._reference(deadline.fields["object"]),
             "Warning",
             "ReconcileHangs",
             f"The reconcile of controller {self.controller.name} was cancelled after {self._deadlines.seconds:g} s and "
             "does not end: the object is neither reconciled nor handed over until it does, or its process ends",
+        )
+
+    def _reference(self, key: Key) -> ObjectReference:
+        kind, about = self._form.kind, self._primary.store.metadata(key)
+        return ObjectReference(
+            api_version=kind.api_version,
+            kind=kind.kind,
+            namespace=key.namespace,
+            name=key.name,
+            uid=about.uid if about else "",
         )
 
     async def _work(self, gates: Sequence[Gate]) -> None:
@@ -223,24 +235,35 @@ class Workers:
         activities = Activities(self._cluster.in_flight, self.name, self._group_kind, key)
         deadline = Deadline(self._deadlines, activities, fields)
         outcome: Outcome | None = None
+        written: set[tuple[str, str, str]] = set()
         self._metrics.started()
         try:
             with context(fields), deadline:
-                outcome = await self._outcome(key, reconcile_id, deadline)
+                last_try = self.patience.is_last(key)
+                outcome = await self._outcome(key, reconcile_id, deadline, last_try, written)
                 if outcome.ending is Ending.STALE and outcome.error is not None:
                     times, informers = self._queue.retries(key) + 1, self._inputs.informers
                     await warn_if_persistent(self._log, times, outcome.error, key, informers, self._client)
+                outcome = self._given_up(key, outcome, last_try)
                 self._report(key, outcome, deadline)
+                self._notice_loop(key, written)
                 if activities.threads:
                     await activities.threads_ended()
             return outcome
         finally:
             self._metrics.finished(outcome, self._clock.monotonic() - deadline.began)
 
-    async def _outcome(self, key: Key, reconcile_id: str, deadline: Deadline) -> Outcome:
+    async def _outcome(
+        self,
+        key: Key,
+        reconcile_id: str,
+        deadline: Deadline,
+        last_try: bool,
+        written: set[tuple[str, str, str]],
+    ) -> Outcome:
         try:
             with ForgottenAwaits() as forgotten:
-                result = await self._attempt(key, reconcile_id, deadline.activities)
+                result = await self._attempt(key, reconcile_id, deadline.activities, last_try, written)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -256,8 +279,15 @@ class Workers:
         timeout = self.controller.reconcile_timeout
         return Outcome(Ending.TIMED_OUT, TimeoutError(f"not done within {timeout:g} s"))
 
-    async def _attempt(self, key: Key, reconcile_id: str, activities: Activities) -> object:
-        with self._writes.recording(key) as writes, activities:
+    async def _attempt(
+        self,
+        key: Key,
+        reconcile_id: str,
+        activities: Activities,
+        last_try: bool,
+        written: set[tuple[str, str, str]],
+    ) -> object:
+        with self._writes.recording(key, written) as writes, activities:
             if not self._primary.has_synced:
                 self._inputs.check()
             elif writes and self._inputs.complete():
@@ -269,6 +299,8 @@ class Workers:
                 obj, undecodable = error.partial, error
             if obj is None:
                 self._sets.forget(key)
+                self.patience.forget(key)
+                self.loops.forget(key)
             else:
                 self._client.saw(obj.metadata)
             run = Run(
@@ -283,19 +315,44 @@ class Workers:
                 reconcile_id=reconcile_id,
                 wanted=self._queue.wanted(key),
             )
+            run.last_try = last_try
             if undecodable is not None:
                 run.undecodable = undecodable
             return await self._reconcile(run, obj)
+
+    def _notice_loop(self, key: Key, written: Written) -> None:
+        causes = self._queue.why(key) if written else ()
+        if (because := self.loops.ran(key, causes, written)) and self._notices.due("hot loop"):
+            self._log.warning(
+                "The object triggers itself: each run changes what triggers the next one; slowing it down",
+                because=because,
+                pause=self.loops.pause(key),
+            )
+
+    def _given_up(self, key: Key, outcome: Outcome, last_try: bool) -> Outcome:
+        """The outcome, or that the object is given up because of it."""
+        if not outcome.retried:
+            return outcome
+        self.patience.failed(key)
+        if not last_try:
+            return outcome
+        error = error_line(outcome.error) if outcome.error is not None else "it failed"
+        self._events.event(self._reference(key), "Warning", GAVE_UP, f"Not retried until it changes: {error}")
+        return replace(outcome, ending=Ending.GAVE_UP)
 
     def _settle(self, key: Key, outcome: Outcome) -> None:
         """Requeues or forgets the key, depending on the outcome."""
         match outcome.ending:
             case Ending.SUCCESS:
                 self._queue.forget(key)
+                self.patience.forget(key)
             case Ending.REQUEUE_AFTER:
                 self._queue.forget(key)
+                self.patience.forget(key)
                 self._queue.add_after(key, outcome.requeue_after, _REQUEUED)
-            case Ending.TERMINAL:
+            case Ending.RETRY_AFTER:
+                self._queue.add_after(key, outcome.requeue_after, _RETRY)
+            case Ending.TERMINAL | Ending.GAVE_UP:
                 pass
             case Ending.LEAVING:
                 self._queue.forget(key)
@@ -320,7 +377,9 @@ class Workers:
         }
         if outcome.error is not None:
             fields |= {"error": outcome.error, "retries": self._queue.retries(key)}
-        report(self._log, outcome, fields)
+        unexpected = origin(outcome.error)
+        trace = unexpected is not None and self._traced.due(unexpected)
+        report(self._log, outcome, fields, trace=trace)
 
 
 def _nothing() -> None:

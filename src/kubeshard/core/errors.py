@@ -122,6 +122,20 @@ class Terminal(KubeshardError):
     """Raised by a reconciler for a failure that a retry cannot fix: counted and logged, not requeued."""
 
 
+class Retry(KubeshardError):
+    """Raised by a reconciler that cannot do its work yet, because of something outside the cluster for example: the run
+    counts as failed, and there is another one after `after` seconds, or after the usual backoff without it.
+
+    Raises ValueError unless `after` is positive.
+    """
+
+    def __init__(self, message: str = "", *, after: float | None = None) -> None:
+        if after is not None and not after > 0:
+            raise ValueError(f"Retry(after={after}): seconds, more than 0")
+        super().__init__(message or "the reconciler asked to be called again")
+        self.after = after
+
+
 class NoSuchCluster(KubeshardError):
     """The manager has no cluster of that name, or it was removed."""
 

@@ -172,6 +172,7 @@ class ControllerObserver:
         self._errors = reconciles.errors.labels(name)
         self._special = {
             Ending.TERMINAL: reconciles.terminal.labels(name),
+            Ending.GAVE_UP: reconciles.terminal.labels(name),
             Ending.CRASHED: reconciles.panics.labels(name),
             Ending.TIMED_OUT: reconciles.timeouts.labels(name),
         }
