@@ -8,14 +8,24 @@ from tiers import further
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.core import GroupKind, Key
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.simulation.faults import KINDS
+from kubeshard.simulation.faults import AIMED, KINDS
 from kubeshard.simulation.measures import MEASURES, Measure, switched_off
 from kubeshard.simulation.running import ablated, drawn, explore, play
 from kubeshard.simulation.script import Script, shrunk
 
 pytestmark = pytest.mark.regression
 
-SOON = ("children wait", "deadline", "healthy renewal", "moves by version", "proof of death", "reclaiming")
+SOON = (
+    "children wait",
+    "circuit breaker",
+    "deadline",
+    "healthy renewal",
+    "moves by version",
+    "pod reports",
+    "proof of death",
+    "reclaiming",
+    "tombstone",
+)
 """Measures whose absence is noticed within about a second."""
 
 
@@ -61,8 +71,15 @@ def test_every_measure_can_be_switched_off_and_is_there_again_afterwards(measure
     ],
 )
 def test_the_absence_of_a_measure_is_noticed(measure: Measure) -> None:
-    noticed = (ablated(measure, seed) for seed in range(601, 605))
+    noticed = (ablated(measure, seed) for seed in range(601, 613))
     assert any(result.broken[measure.oracle] for result in noticed)
+
+
+@pytest.mark.parametrize("kind", sorted(AIMED))
+def test_faults_that_are_aimed_at_a_measure_break_nothing_while_it_is_there(kind: str) -> None:
+    result = explore(601, 4, [kind], calm=0.7)
+    assert result.counts[f"effects: {kind}"]
+    assert result.breaks == []
 
 
 @pytest.mark.system

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EVENTS = 40
 """How many of the last events before a failure are shown."""
 
-ABLATION_SEEDS = "601-606"
+ABLATION_SEEDS = "601-612"
 
 
 @click.group(short_help="Inflict random faults on a whole ring, on virtual time.")

@@ -11,7 +11,7 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
@@ -23,7 +23,8 @@ from kubeshard.core.errors import AlreadyExists, ApiError
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
-from kubeshard.core.times import micro_time
+from kubeshard.core.times import micro_time, second_time
+from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.transport import (
     HttpRequest,
     HttpResponse,
@@ -31,6 +32,7 @@ from kubeshard.runtime.transport import (
     TransportError,
     TransportTimeout,
 )
+from kubeshard.sharder import pod_reports
 from kubeshard.sharding.api import GROUP, ControllerRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, drain_label, shard_label
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing
@@ -43,6 +45,8 @@ Applies = Callable[[Process, HttpRequest], bool]
 
 LATEST = 40.0
 """The maximum number of seconds by which a write is delayed."""
+REPORTED_WITHIN = 8.0
+"""Seconds from the death of a shard whose container has ended, as the kubelet says, until its Lease is taken."""
 
 
 class Conditions:
@@ -53,6 +57,10 @@ class Conditions:
 
     def __init__(self, world: SimulatedCluster, seed: int) -> None:
         self.over = asyncio.Event()
+        self.kinds: Collection[str] = ()
+        """What goes wrong in this run."""
+        self.busy: set[str] = set()
+        """Faults under way that are inflicted one at a time."""
         self.counts = Counter[str]()
         self.chances = dict.fromkeys(("429", "500", "503", "late", "lost"), 0.0)
         self.silent: dict[str, asyncio.Event] = {}
@@ -192,6 +200,11 @@ class Injection:
         self._stretch = stretch
         self._number = number
 
+    @property
+    def alone(self) -> bool:
+        """Whether nothing else goes wrong in this run."""
+        return len(self.conditions.kinds) == 1
+
     async def lasts(self, low: float, high: float) -> None:
         """Returns after a while, at the latest when all faults are over."""
         with suppress(TimeoutError):
@@ -296,13 +309,27 @@ def _second_watch(process: Process, request: HttpRequest) -> bool:
     )
 
 
+def _renews(process: Process, request: HttpRequest) -> bool:
+    """Whether a shard writes its Lease."""
+    path = request.target.partition("?")[0]
+    own = path.endswith((f"/leases/{name_of(process.name)}", "/namespaces/ops/leases"))
+    return own and request.method != "GET" and not is_sharders(process, request)
+
+
 Fault = Callable[[Injection], Coroutine[Any, Any, None]]
 KINDS: dict[str, Fault] = {}
+AIMED: set[str] = set()
+"""Kinds that are inflicted only when they are asked for. They judge what comes of them, if nothing else goes wrong."""
 
 
 def fault(function: Fault) -> Fault:
     KINDS[function.__name__] = function
     return function
+
+
+def aimed(function: Fault) -> Fault:
+    AIMED.add(function.__name__)
+    return fault(function)
 
 
 @fault
@@ -726,6 +753,71 @@ async def leases_unreadable(on: Injection) -> None:
     """Sharders cannot list or watch the Leases of shards."""
     async with on.happening("Leases unreadable"), on.hidden("Leases unreadable"):
         await on.lasts(10, 60)
+
+
+@aimed
+async def lease_of_paused(on: Injection) -> None:
+    """A user deletes the Lease of a shard that is paused for a while, and may work on after it."""
+    if process := on.one("s"):
+        process.pause()
+        with suppress(ApiError):
+            await on.admin.delete(Lease, name_of(process.name), "ops")
+        await on.lasts(8, 14)
+        process.resume()
+
+
+@aimed
+async def renewals_refused(on: Injection) -> None:
+    """No shard can renew its Lease for longer than others wait, but not for as long as they wait if all seem dead. No
+    object may change hands. One at a time, a minute apart.
+    """
+    if "renewals_refused" in on.conditions.busy:
+        return
+    on.conditions.busy.add("renewals_refused")
+    counts, names = on.workload.result.counts, on.workload.living("s")
+
+    def held() -> bool:
+        return all(on.holder(name) == name for name in names)
+
+    await on.until(held, 60)
+    moves = counts["changes of owners"]
+    async with on.happening("renewal refused"), on.ruled(Rule("renewal refused", _renews)):
+        await on.lasts(40, 55)
+    await on.until(held, 60)
+    if on.alone and (moved := counts["changes of owners"] - moves):
+        on.workload.oracles.broken("moved", f"{moved} objects, because shards could not renew their Leases")
+    await on.lasts(60, 60)
+    on.conditions.busy.discard("renewals_refused")
+
+
+@aimed
+async def container_ended(on: Injection) -> None:
+    """A shard that runs in a pod dies, and the kubelet reports it. Its Lease has to be taken soon. One at a time."""
+    if "container_ended" in on.conditions.busy:
+        return
+    on.conditions.busy.add("container_ended")
+    name, path = "s7", "/api/v1/namespaces/ops/pods"
+    manifest = {"metadata": {"name": name}, "spec": {"containers": [{"name": "op", "image": "op"}]}}
+    created = json.loads((await on.admin.raw("POST", path, json.dumps(manifest).encode())).body)
+    on.workload.start(name, Pod(name, created["metadata"]["uid"]))
+    if await on.until(lambda: on.holder(name) == name, 60):
+        await on.lasts(15, 30)
+        for process in on.workload.live(f"{name}~"):
+            process.kill()
+            on.effects += 1
+        died, finished = on.world.loop.time(), second_time(on.world.clock.wall())
+        await asyncio.sleep(1)
+        state = {"terminated": {"exitCode": 137, "finishedAt": finished}}
+        status = {"containerStatuses": [{"name": "op", "image": "op", "state": state}]}
+        report = MergePatch({"status": status})
+        await on.admin.patch(pod_reports.Pod, name, "ops", report, subresource="status")
+        await on.until(lambda: on.holder(name) != name, 60)
+        took = on.world.loop.time() - died
+        if on.alone and took > REPORTED_WITHIN:
+            what = f"{name} was given up {took:.0f} s after its container had ended"
+            on.workload.oracles.broken("late take-over", what)
+    await on.admin.delete(pod_reports.Pod, name, "ops")
+    on.conditions.busy.discard("container_ended")
 
 
 async def ring_as_it_was(world: SimulatedCluster, admin: Client) -> None:

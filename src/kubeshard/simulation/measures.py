@@ -29,11 +29,12 @@ from kubeshard.sharder import (
     lease_controller,
     lease_observer,
     moves,
+    pod_reports,
     unassigned,
     waiting,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import leases, planner
+from kubeshard.sharding import circuit_breaker, leases, planner
 from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import RingView
 from kubeshard.simulation import processes
@@ -58,6 +59,10 @@ class Measure(NamedTuple):
 
 async def _at_once(*_: object, **__: object) -> bool:
     return True
+
+
+async def _false(*_: object) -> bool:
+    return False
 
 
 async def _proven(*_: object) -> Callable[[], bool]:
@@ -136,7 +141,7 @@ MEASURES = (
         "tombstone",
         "a shard whose Lease was deleted counts as alive for as long as it may still work",
         "taken alive",
-        ("lease", "pause", "scale"),
+        ("lease_of_paused",),
         ((leases.LeaseBook, "forget", _forgotten),),
     ),
     Measure(
@@ -265,6 +270,21 @@ MEASURES = (
         "not owned",
         ("webhook", "recreate"),
         ((unassigned.UnassignedWatches, "keep_watching", _never),),
+        minutes=3.0,
+    ),
+    Measure(
+        "circuit breaker",
+        "a sharder waits for the return of the shards when most of them seem to die at once",
+        "moved",
+        ("renewals_refused",),
+        ((circuit_breaker.CircuitBreaker, "may_take", lambda *_: True),),
+    ),
+    Measure(
+        "pod reports",
+        "a sharder takes a Lease at once when the kubelet says that the shard has ended",
+        "late take-over",
+        ("container_ended",),
+        ((pod_reports.PodReports, "certify", _false),),
         minutes=3.0,
     ),
 )

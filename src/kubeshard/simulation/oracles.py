@@ -16,11 +16,12 @@
 - dead target: no sharder, and no webhook, gives an object to a shard that has not held a Lease for a while.
 - hasty: no sharder gives away at once what a user has taken from its shard: the shard takes it back.
 - not restored: a shard label that a user drops is still there after an update that a webhook has seen.
-- live Lease: no sharder takes over a Lease that was renewed a moment ago, or deletes one that is held.
+- live Lease: no sharder takes over a Lease that was renewed a moment ago, unless its process has ended as the kubelet
+  says, or deletes one that is held.
 - hung: no process whose main loop is blocked renews its Lease.
 - released at work: no process releases its Lease while it works on an object.
 - crash: no process ends with an error, and nothing is logged with a traceback.
-- not owned, not settled: see `kubeshard.simulation.running`.
+- not owned, not settled: see `kubeshard.simulation.running`; moved, late take-over: see `kubeshard.simulation.faults`.
 
 Three exceptions cannot be avoided: for a minute after etcd was restored, labels may name former owners; where no
 webhook is called, a user may take an object from its shard, for a minute; and a child may be created for an object that
@@ -42,7 +43,7 @@ from typing import Any
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.sharding.names import PROOFS_ANNOTATION, REPORTED_SUFFIX, drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster
 from kubeshard.simulation.history import Entry
 from kubeshard.simulation.processes import Process, name_of
@@ -371,7 +372,7 @@ class Oracles:
             taken = new is not None and not after and (before or old is None)
             if before and new is None:
                 self.broken("live Lease", f"{process.name} deletes the Lease of {name}, which is held")
-            elif taken and age < 2 * STALE - 1:
+            elif taken and age < 2 * STALE - 1 and not (self._reported(new) and self._all_dead(name)):
                 self.broken(
                     "live Lease", f"{process.name} takes the Lease of {name}, renewed {age:.1f} s ago"
                 )
@@ -386,6 +387,15 @@ class Oracles:
             self._rights.pop(process.name, None)
             if busy := [name for name, at_work in self._at_work.items() if process.name in at_work]:
                 self.broken("released at work", f"{process.name} works on {', '.join(busy)}")
+
+    def _all_dead(self, name: str) -> bool:
+        """Whether every process of this name has ended."""
+        return all(each.dead for each in self._world.processes.values() if name_of(each.name) == name)
+
+    def _reported(self, lease: Any) -> bool:
+        """Whether the Lease was taken because of what a kubelet has reported."""
+        annotations = lease["metadata"].get("annotations") or {}
+        return str(annotations.get(PROOFS_ANNOTATION, "")).endswith(REPORTED_SUFFIX)
 
     def _is_child(self, child: Any, main: Any) -> bool:
         return bool(self._owner_uid(child) == main["metadata"]["uid"])

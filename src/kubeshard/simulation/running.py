@@ -19,7 +19,7 @@ import msgspec
 
 from kubeshard.simulation.checker import check
 from kubeshard.simulation.cluster import SimulatedCluster, simulate
-from kubeshard.simulation.faults import KINDS, Conditions, Injection, ring_as_it_was
+from kubeshard.simulation.faults import AIMED, KINDS, Conditions, Injection, ring_as_it_was
 from kubeshard.simulation.history import Recorder
 from kubeshard.simulation.measures import Measure, switched_off
 from kubeshard.simulation.oracles import Crashes, Oracles, SimulationResult
@@ -33,9 +33,9 @@ Recording = Callable[[SimulatedCluster], AbstractContextManager[None]]
 
 
 def drawn(script: Script, kinds: Sequence[str] = ()) -> Script:
-    """Returns the script with faults of these kinds, by default of all, at random times."""
+    """Returns the script with faults of these kinds, by default of all that are not aimed, at random times."""
     times, choices = stream(script.seed, "times"), stream(script.seed, "kinds")
-    names, after, faults = sorted(kinds or KINDS), 0.0, list[TimedFault]()
+    names, after, faults = sorted(kinds or KINDS.keys() - AIMED), 0.0, list[TimedFault]()
     while (after := round(after + script.calm * times.uniform(1, 20), 3)) < script.minutes * 60:
         faults.append(TimedFault(after, choices.choice(names), f"{script.seed}/{len(faults)}"))
     return msgspec.structs.replace(script, faults=tuple(faults))
@@ -114,6 +114,7 @@ def ablated(measure: Measure, seed: int) -> SimulationResult:
 
 async def _play(script: Script, workload: Workload, conditions: Conditions) -> None:
     loop, oracles, counts = workload.world.loop, workload.oracles, workload.result.counts
+    conditions.kinds = {fault.kind for fault in script.faults}
     crashes = Crashes(oracles)
     logging.getLogger().addHandler(crashes)
     await workload.begin()

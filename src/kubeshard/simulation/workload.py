@@ -15,6 +15,7 @@ from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.patches import MergePatch
+from kubeshard.runtime.pod import Pod
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing
@@ -96,8 +97,8 @@ class Workload:
         self._started = Counter[str]()
         self._judged: set[str] = set()
 
-    def start(self, name: str) -> None:
-        """Starts another process under the name: a sharder if it begins with an x."""
+    def start(self, name: str, pod: Pod | None = None) -> None:
+        """Starts another process under the name: a sharder if it begins with an x. `pod`: which one a shard runs in."""
         self._started[name] += 1
         process = f"{name}~{self._started[name]}"
         self.oracles.event(f"{process} starts")
@@ -110,7 +111,10 @@ class Workload:
                 name="second", reconciler=second_reconciler, primary=metadata_only(Thing), workers=4
             )
             sharding = {"mode": self.mode}
-            self.world.shard(name, work, process=process, workers=8, controllers=[second], sharding=sharding)
+            controllers = [second]
+            self.world.shard(
+                name, work, process=process, pod=pod, workers=8, controllers=controllers, sharding=sharding
+            )
 
     @contextmanager
     def working(self, process: str, meta: ObjectMeta) -> Iterator[None]:
