@@ -104,9 +104,8 @@ def test_what_a_drawing_refers_to_is_on_the_page_once(page: str) -> None:
     assert wanted <= set(ids)
 
 
-def test_a_page_follows_the_colours_of_its_reader(killed: Path) -> None:
+def test_a_page_follows_the_colours_of_its_reader(page: str) -> None:
     """Every colour in a drawing is a variable, of which light and dark have their own."""
-    page = write(killed).read_text()
     assert not re.findall(r"#[0-9a-f]{6}\b", page[page.index("<body>") :])
     used = set(re.findall(r"var\(--([a-z]+)\)", page))
     light, dark = re.findall(r":root \{([^}]*)\}", page)
@@ -139,6 +138,7 @@ def test_names_are_text_whatever_they_are(tmp_path: Path) -> None:
     assert "<script>alert(1)</script>$x^2$&\"'" in Parsed(page).text
 
 
+@pytest.mark.system
 def test_a_page_of_80_000_generations_is_smaller_than_3_mb(tmp_path: Path) -> None:
     folder = make_run(tmp_path, duration=900.0, rate=140.0, scale=1.0, instances=5, killed_at=300.0)
     assert sum(1 for _ in (folder / "generations.csv").open()) > 80_000

@@ -207,6 +207,11 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 
 @cache
+def _defaults_of(path: Path) -> Defaults:
+    return Defaults(parsed(path))
+
+
+@cache
 def _uses_of(path: Path) -> tuple[tuple[int, str, str], ...]:
     return tuple(uses(parsed(path)))
 
@@ -240,7 +245,7 @@ def test_only_the_outermost_objects_may_leave_the_real_world_out() -> None:
     found = [
         f"{installed(path)}:{line} {function}: {what}"
         for path in sources()
-        for line, function, what in Defaults(parsed(path)).left_out
+        for line, function, what in _defaults_of(path).left_out
         if function not in OUTERMOST.get(installed(path), ())
     ]
     assert not found, (
@@ -253,7 +258,7 @@ def test_only_commands_and_the_outermost_objects_name_the_real_world() -> None:
         f"{installed(path)}:{line} {function}: {what}"
         for path in sources()
         if not any(_matches_path(path, pattern) for pattern in (*BESIDE, *MAY_NAME_THE_REAL_WORLD))
-        for line, function, what in Defaults(parsed(path)).named
+        for line, function, what in _defaults_of(path).named
     ]
     assert not found, (
         "take it from the client's world, or as a parameter without a default (kubeshard.runtime.world)"
@@ -278,7 +283,7 @@ def test_every_place_that_begins_a_world_does(module: str) -> None:
 @pytest.mark.parametrize(("module", "functions"), OUTERMOST.items())
 def test_the_outermost_objects_do_leave_it_out(module: str, functions: set[str]) -> None:
     path = next(path for path in sources() if installed(path) == module)
-    assert functions == {function for _, function, _ in Defaults(parsed(path)).left_out}
+    assert functions == {function for _, function, _ in _defaults_of(path).left_out}
 
 
 @pytest.mark.parametrize("pattern", MAY_NAME_THE_REAL_WORLD)

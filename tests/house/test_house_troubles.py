@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 from source_tree import PACKAGE, ROOT, parsed, sources
@@ -38,6 +39,7 @@ def described() -> dict[str, set[str]]:
     return found
 
 
+@cache
 def written(package: str) -> set[str]:
     """Yields the texts that a package logs as warnings or errors."""
     found = set()

@@ -52,7 +52,7 @@ def counted(objects: dict[str, dict[str, Thing]], live: dict[str, bool]) -> Pict
     return Picture((), unassigned, stranded, misplaced, draining, len(every))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=max(100, settings.default.max_examples))
 @given(st.lists(steps, max_size=30))
 def test_counts_are_those_of_the_last_state_of_each_object(told: list[tuple]) -> None:  # type: ignore[type-arg]
     stats, now = RingStats(RESOURCES), 0.0

@@ -38,17 +38,23 @@ def test_a_seed_gives_the_same_digest_under_every_hash_seed_and_collector(sharde
     assert len(set(digests)) == 1, "compare the events: python -m kubeshard.simulation.digest --events FILE"
 
 
-def test_a_seed_gives_the_same_digest_twice_in_one_process() -> None:
-    first = digest.of(2, 1, 20)
-    assert first == digest.of(2, 1, 20)
-    assert first.events > 500
+@pytest.fixture(scope="module")
+def known() -> digest.Digest:
+    """The digest of seed 2."""
+    return digest.of(2, 1, 20)
 
 
-def test_another_seed_gives_another_digest() -> None:
-    assert digest.of(1, 1, 20).value != digest.of(2, 1, 20).value
+def test_a_seed_gives_the_same_digest_twice_in_one_process(known: digest.Digest) -> None:
+    assert digest.of(2, 1, 20) == known
+    assert known.events > 500
 
 
-def test_the_digest_sees_one_draw_without_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = digest.of(2, 1, 20)
+def test_another_seed_gives_another_digest(known: digest.Digest) -> None:
+    assert digest.of(1, 1, 20).value != known.value
+
+
+def test_the_digest_sees_one_draw_without_a_seed(
+    known: digest.Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(SeededRng, "token", lambda _: f"{random.getrandbits(128):032x}")
     assert digest.of(2, 1, 20).value != known.value

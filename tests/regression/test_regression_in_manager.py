@@ -26,8 +26,10 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
+from kubeshard.manager.config_file import Duration
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.assignment_controller import Assignments
+from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
 from kubeshard.sharder.schedule import FOLLOW_MAIN, SETTLE
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
@@ -463,8 +465,9 @@ def test_a_service_that_comes_and_goes_moves_nothing_of_a_settled_ring() -> None
             await asyncio.sleep(60)
             versions = {key: obj["metadata"]["resourceVersion"] for key, obj in things(world)}
             await world.make_ring()
-            service = world.sharder("x0")
-            await asyncio.sleep(310)  # one more full scan
+            often = SharderControllerConfig(sync_period=Duration(60.0))
+            service = world.sharder("x0", SharderConfig(controller=ControllersConfig(sharder=often)))
+            await asyncio.sleep(70)  # one more full scan
             await service.stop()
             async with world.admin() as admin:
                 await admin.delete(ControllerRing, "r")
@@ -504,7 +507,7 @@ def test_a_controllerring_that_appears_counts_and_the_declaration_does_when_it_g
     simulate(scene)
 
 
-@pytest.mark.parametrize("who", ["s", "x"])
+@pytest.mark.parametrize("who", ["s", *further("x")])
 def test_a_service_and_an_elected_shard_at_once_hand_over_as_one_of_them_would(who: str) -> None:
     async def scene() -> None:
         async with working(seed=8) as team:

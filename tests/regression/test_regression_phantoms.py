@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tiers import further
 
 from kubeshard.client import Client
 from kubeshard.core import MergePatch, Namespace, ObjectMeta
@@ -58,7 +59,7 @@ async def say(world: SimulatedCluster, admin: Client, namespaces: str | None) ->
     await admin.patch(ControllerRing, world.ring, "", patch)
 
 
-@pytest.mark.parametrize("deleted", [True, False])
+@pytest.mark.parametrize("deleted", [True, *further(False)])
 @virtual_time
 async def test_leases_that_ask_for_a_day_are_given_a_minute_and_the_ring_says_so(deleted: bool) -> None:
     async with SimulatedCluster() as world, world.admin() as admin:

@@ -13,6 +13,8 @@ from kubeshard.simulation.cluster import Process, SimulatedCluster, Thing, Touch
 
 pytestmark = pytest.mark.regression
 
+LONGEST_RUN = 60.0
+
 
 class Poisonous(Touch):
     """Never ends a run of the Thing `t0`, whatever is cancelled, while its process lives."""
@@ -42,7 +44,10 @@ def test_an_object_that_cannot_be_reconciled_ends_no_shard_and_stays_where_it_is
             await world.make_ring()
             world.sharder("x0")
             touches = {name: Poisonous() for name in ("s0", "s1")}
-            shards = {name: world.shard(name, touch, workers=1) for name, touch in touches.items()}
+            shards = {
+                name: world.shard(name, touch, workers=1, reconcile_timeout=LONGEST_RUN)
+                for name, touch in touches.items()
+            }
             for name, touch in touches.items():
                 touch.process = shards[name]
             await asyncio.sleep(20)
@@ -50,7 +55,7 @@ def test_an_object_that_cannot_be_reconciled_ends_no_shard_and_stays_where_it_is
             await world.until(lambda: world.all_owned("s0", "s1"), within=60)
             owner = world.owners()["t0"]
             other = "s1" if owner == "s0" else "s0"
-            await asyncio.sleep(700)  # longer than a run may take: its worker, the only one, is replaced
+            await asyncio.sleep(LONGEST_RUN + 10)  # its worker, the only one, is replaced
             maps = world.objects("", "configmaps")
             assert len(maps) == 7
             async with world.admin() as client:
@@ -64,7 +69,7 @@ def test_an_object_that_cannot_be_reconciled_ends_no_shard_and_stays_where_it_is
                 )
                 drained = MergePatch({"metadata": {"labels": {drain_label("r"): "true"}}})
                 await client.patch(Thing, "t0", "team", drained)
-            await asyncio.sleep(1200)
+            await asyncio.sleep(5 * LONGEST_RUN)
             assert [shard.dead for shard in shards.values()] == ["", ""]
             assert (world.draining(), world.owners()["t0"]) == ({"t0"}, owner)
             assert (touches[owner].poisoned, touches[other].poisoned) == (1, 0)

@@ -36,8 +36,9 @@ def test_one_shard_at_a_time_works_on_an_object_and_all_are_owned_after_random_f
     assert result.breaks == []
 
 
-@pytest.mark.parametrize("sharder", ["in-manager", "both"])
-@pytest.mark.parametrize("seed", [1, *further(2)])
+@pytest.mark.parametrize(
+    ("seed", "sharder"), [(1, "in-manager"), *further((1, "both"), (2, "in-manager"), (2, "both"))]
+)
 def test_the_same_holds_where_an_elected_shard_is_the_sharder(seed: int, sharder: str) -> None:
     result = explore(seed, 3, objects=20, sharder=sharder)
     assert result.counts["writes"] > 50
@@ -51,7 +52,7 @@ def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_
         pass
 
     monkeypatch.setattr(InFlight, "idle", at_once)
-    result = explore(4, 2, ["scale", "drain", "kill"], objects=20)
+    result = explore(3, 1, ["scale", "drain", "kill"], objects=20)
     assert [line for line in result.breaks if "work on" in line]
 
 
@@ -92,7 +93,7 @@ def test_a_second_line_of_defence_is_one(measure: Measure) -> None:
 
 
 def test_a_script_plays_alike_again_from_a_file(tmp_path: Path) -> None:
-    script = drawn(Script(seed=601, minutes=3, calm=0.7, without=("healthy renewal",)), ["block"])
+    script = drawn(Script(seed=601, minutes=1, calm=0.7, without=("healthy renewal",)), ["block"])
     result = play(script)
     assert result.broken["hung"]
     script.save(tmp_path / "script.json")

@@ -98,7 +98,7 @@ async def test_a_lease_that_cannot_be_taken_over_for_a_while() -> None:
         await world.until(lambda: moved(world), within=BOUND + WORKING)
 
 
-@pytest.mark.parametrize("code", [403, 500])
+@pytest.mark.parametrize("code", [403, *further(500)])
 @virtual_time
 async def test_a_lease_that_cannot_be_labelled_is_no_cause_at_all(code: int) -> None:
     async with SimulatedCluster(seed=3) as world:

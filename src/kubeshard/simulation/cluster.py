@@ -315,6 +315,7 @@ class SimulatedCluster(Environment):
         machine: str = "",
         pod: Pod | None = None,
         workers: int = 5,
+        reconcile_timeout: float = 600.0,
         owns: Iterable[type[KubeObject]] = (ConfigMap,),
         controllers: Iterable[Controller[Any]] = (),
         sharding: Mapping[str, Any] | None = None,
@@ -331,6 +332,7 @@ class SimulatedCluster(Environment):
             primary=Watch(Thing, sharded=True),
             owns=[Watch(kind, sharded=True) for kind in owns],
             workers=workers,
+            reconcile_timeout=reconcile_timeout,
             clusters=[WORK] if self.apart else [HOME],
         )
         if self.apart:
