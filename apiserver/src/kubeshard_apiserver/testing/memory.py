@@ -20,6 +20,7 @@ from kubeshard.client.installing import install
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_apiserver.server import ApiServer
+from kubeshard_apiserver.testing.faults import Fault, FaultyTransport
 
 
 class MemoryApi:
@@ -30,10 +31,11 @@ class MemoryApi:
     def __init__(self, server: ApiServer | None = None) -> None:
         self.server = server or ApiServer()
         self._transports: list[InMemoryTransport] = []
+        self._faults: list[Fault] = []
 
     def transport(self) -> InMemoryTransport:
         """Returns a new connection, for code that takes a `kubeshard.runtime.transport.Transport`."""
-        made = InMemoryTransport(self.server)
+        made = FaultyTransport(self.server, self._faults)
         self._transports.append(made)
         return made
 
@@ -48,6 +50,29 @@ class MemoryApi:
         async with self.client() as client:
             async for _ in install(client, manifests):
                 pass
+
+    def inject(
+        self,
+        verb: str = "*",
+        resource: str = "*",
+        name: str = "*",
+        *,
+        status: int = 0,
+        latency: float = 0.0,
+        lost: bool = False,
+        times: int | None = None,
+    ) -> Fault:
+        """Makes requests fail or slow from now on: those with this verb (`get`, `list`, `watch`, `create`, `update`,
+        `patch`, `delete`, `deletecollection`), resource (`configmaps`, `pods/status`) and name; `*` means any. An apply
+        is a `patch`. A request is met by the first fault that is about it.
+
+        `status`: refused with this HTTP status, as in 409 for a conflict, 503, 403. `latency`: seconds until the
+        request takes effect or is refused. `lost`: it takes effect, but its response is lost. `times`: how many
+        requests are met; None for all, until `stop`.
+        """
+        fault = Fault(verb, resource, name, status=status, latency=latency, lost=lost, times=times)
+        self._faults.append(fault)
+        return fault
 
     def forget(self) -> None:
         """Expires all earlier resource versions: resuming a watch or a list from one of them gets 410 Gone."""
