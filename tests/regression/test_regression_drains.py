@@ -13,7 +13,7 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
-from kubeshard.simulation.faults import Conditions, Rule
+from kubeshard.simulation.faults.injection import Conditions, Rule
 from kubeshard.simulation.processes import Process, refusal
 from kubeshard.testing.virtual_time import virtual_time
 

@@ -8,7 +8,7 @@ from tiers import further
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.core import GroupKind, Key
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.simulation.faults import AIMED, KINDS
+from kubeshard.simulation.faults.injection import AIMED, KINDS
 from kubeshard.simulation.measures import MEASURES, Measure, switched_off
 from kubeshard.simulation.running import ablated, drawn, explore, play
 from kubeshard.simulation.script import Script, shrunk

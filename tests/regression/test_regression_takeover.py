@@ -28,7 +28,7 @@ from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, Takeover
 from kubeshard.sharder.assignment_controller import CONTROLLED_FIRST
 from kubeshard.sharding.names import shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch, simulate
-from kubeshard.simulation.faults import Conditions, Rule
+from kubeshard.simulation.faults.injection import Conditions, Rule
 from kubeshard.simulation.processes import Network, Process
 from kubeshard.testing.virtual_time import VirtualClock
 

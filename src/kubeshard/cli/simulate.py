@@ -156,7 +156,7 @@ def replay(file: Path, events: int, picture: Path | None) -> None:
     violation, as text and as SVG.
     """
     _require_apiserver()
-    from kubeshard.simulation.faults import KINDS
+    from kubeshard.simulation.faults.injection import KINDS
     from kubeshard.simulation.running import play
     from kubeshard.simulation.script import Script
 
@@ -218,7 +218,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 def _kinds(text: str) -> tuple[str, ...]:
     """Raises ConfigurationError for faults that do not exist."""
-    from kubeshard.simulation.faults import KINDS
+    from kubeshard.simulation.faults.injection import KINDS
 
     kinds = _listed(text)
     if unknown := [kind for kind in kinds if kind not in KINDS]:

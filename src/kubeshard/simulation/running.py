@@ -19,7 +19,8 @@ import msgspec
 
 from kubeshard.simulation.checker import check
 from kubeshard.simulation.cluster import SimulatedCluster, simulate
-from kubeshard.simulation.faults import AIMED, KINDS, Conditions, Injection, ring_as_it_was
+from kubeshard.simulation.faults.injection import AIMED, KINDS, Conditions, Injection
+from kubeshard.simulation.faults.users import ring_as_it_was
 from kubeshard.simulation.history import Recorder
 from kubeshard.simulation.measures import Measure, switched_off
 from kubeshard.simulation.oracles import Crashes, Oracles, SimulationResult

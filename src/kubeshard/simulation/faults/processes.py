@@ -1,0 +1,75 @@
+"""Faults of processes: they die, are restarted, stopped and blocked, and live twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kubeshard.simulation.faults.injection import Injection, fault
+from kubeshard.simulation.processes import Process, name_of
+
+
+@fault
+async def kill(on: Injection) -> None:
+    if process := on.one("s"):
+        process.kill()
+
+
+@fault
+async def replace(on: Injection) -> None:
+    """A shard dies, and one with another name takes its place."""
+    if process := on.one("s"):
+        name = name_of(process.name)
+        process.kill()
+        if name in on.workload.names:
+            on.workload.names[on.workload.names.index(name)] = f"s{int(name[1:]) + 10}"
+
+
+@fault
+async def restart(on: Injection) -> None:
+    """A shard dies and is restarted at once."""
+    if process := on.one("s"):
+        process.kill()
+        on.workload.start(name_of(process.name))
+
+
+@fault
+async def twin(on: Injection) -> None:
+    """A second process starts under the name of a running one."""
+    if process := on.one("s"):
+        on.workload.start(name_of(process.name))
+
+
+@fault
+async def terminate(on: Injection) -> None:
+    if process := on.one("s"):
+        assert process.manager is not None
+        process.manager.stop()
+
+
+async def _halted(on: Injection, process: Process | None, halt: Callable[[Process], None]) -> None:
+    if process:
+        halt(process)
+        await on.lasts(0.1, 60)
+        process.resume()
+
+
+@fault
+async def pause(on: Injection) -> None:
+    await _halted(on, on.one("s"), Process.pause)
+
+
+@fault
+async def sharder_pause(on: Injection) -> None:
+    await _halted(on, on.one("x"), Process.pause)
+
+
+@fault
+async def block(on: Injection) -> None:
+    """The main loop of a shard is blocked; the thread that renews its Lease goes on."""
+    await _halted(on, on.one("s"), Process.block)
+
+
+@fault
+async def sharder_kill(on: Injection) -> None:
+    if process := on.one("x"):
+        process.kill()
