@@ -25,6 +25,12 @@ class Ensuring:
         except NotFound:
             return None
 
+    def just_read(self, *_: object) -> None:
+        """It has no reads to remember."""
+
+    def may_be_first(self, *_: object) -> bool:
+        return False
+
     async def __call__(self, desired: KubeObject, owner: KubeObject | None = None) -> Ensured:
         _, outcome = await ensure(cast(Context, self), desired, owner=owner)
         return outcome

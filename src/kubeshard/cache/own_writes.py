@@ -60,6 +60,8 @@ class OwnWrites:
         self._pending: dict[GroupKind, dict[Key, list[_Answered]]] = {}
         self.written: set[tuple[str, str, str]] | None = None
         """Gets kind, namespace and name of what is written; of some of it if it is much."""
+        self.recorded = 0
+        """How many writes have been recorded."""
 
     def __bool__(self) -> bool:
         """Whether any write is pending."""
@@ -68,6 +70,7 @@ class OwnWrites:
     def record(self, write: WriteRecord) -> None:
         if self.written is not None and len(self.written) < MOST_WRITTEN:
             self.written.add((write.kind.kind, write.key.namespace, write.key.name))
+        self.recorded += 1
         objects = self._pending.setdefault(write.kind.group_kind, {})
         answered = _Answered(write, self._clock.monotonic())
         writes = objects.setdefault(write.key, [])

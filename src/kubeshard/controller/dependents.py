@@ -9,6 +9,10 @@ that fields of others survive inside the items of a list if the items have no na
 A merge patch replaces whole lists; before it would replace objects in a list, the server's object is read, so that
 what others set inside them (a container's resources, a port's nodePort) stays.
 
+In the first run of a new shard, which reads from the API server, the dependents of an object less than a minute old
+are created without being read before; if the name is taken, they are read then. What the run has just read by
+`ctx.get` is not read again.
+
 The object is written with a controller reference to `owner`. `ensure` raises `AlreadyControlled` if another controller
 owns the object, and `IllegalOwner`, which is not retried, if the owner cannot own it. If the name is taken on create,
 it raises `AlreadyExists`: the cache is behind, or the object left it, and the worker requeues the key without logging
@@ -18,6 +22,7 @@ an error (A8 in docs/defects.md). RBAC: `get`, `list`, `watch` (the cache), `cre
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -26,7 +31,7 @@ import msgspec
 from kubeshard.controller.context import Context, run_of
 from kubeshard.controller.merging import lacking, learn, merged, without_status
 from kubeshard.core.encoding import encode
-from kubeshard.core.errors import Conflict
+from kubeshard.core.errors import AlreadyExists, Conflict
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.overlay import spliced
 from kubeshard.core.owners import with_owner
@@ -49,21 +54,33 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
     Raises AlreadyControlled, IllegalOwner, AlreadyExists, Conflict (the cached object is stale), NotOurs and other
     ApiErrors.
     """
-    live = await ctx.get(type(desired), desired.metadata.name, desired.metadata.namespace)
+    form, name, namespace = type(desired), desired.metadata.name, desired.metadata.namespace
+    run = run_of(ctx)
+    if (read := run.just_read(form, name, namespace)) is not None:
+        live = read.obj
+    else:
+        if owner is not None and run.may_be_first(form, owner):
+            with suppress(AlreadyExists):
+                return await _created(ctx, desired, owner), Ensured.CREATED
+        live = await ctx.get(form, name, namespace)
     if live is None:
-        created = await ctx.client.create(_new(desired, owner))
-        learn(created, merged(created, desired, owner), run_of(ctx).rewrites)
-        return created, Ensured.CREATED
+        return await _created(ctx, desired, owner), Ensured.CREATED
     target = merged(live, desired, owner)
-    declared = lacking(live, target, run_of(ctx).rewrites)
+    declared = lacking(live, target, run.rewrites)
     if not declared:
         return live, Ensured.UNCHANGED
     patch = await _exact_patch(ctx, live, target) if _replaces_items(declared) else declared
     patched = await ctx.client.patch(
         type(desired), live.metadata.name, live.metadata.namespace, MergePatch(patch), base=live
     )
-    learn(patched, merged(patched, desired, owner), run_of(ctx).rewrites, declared)
+    learn(patched, merged(patched, desired, owner), run.rewrites, declared)
     return patched, Ensured.PATCHED
+
+
+async def _created(ctx: Context, desired: T, owner: KubeObject | None) -> T:
+    created = await ctx.client.create(_new(desired, owner))
+    learn(created, merged(created, desired, owner), run_of(ctx).rewrites)
+    return created
 
 
 def _new(desired: T, owner: KubeObject | None) -> T:

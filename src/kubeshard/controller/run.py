@@ -8,9 +8,9 @@ previous shard wrote (`reading_live`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,13 +25,27 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import NotFound
 from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import AllNamespaces, namespace_of, namespaces_of
-from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
+from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.owners import controller_of
 from kubeshard.core.selectors import Selector
+from kubeshard.core.times import parse_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.workqueue.reasons import Cause, Wanted
 
 T = TypeVar("T", bound=KubeObject)
+
+JUST_NOW = 1.0
+"""Seconds for which `Run.just_read` knows a live read."""
+YOUNG = 60.0
+"""Age in seconds up to which an object that the caches do not show probably has no dependents (`Run.may_be_first`)."""
+
+
+class LiveRead(NamedTuple):
+    """What the API server returned, when (monotonic seconds), and how many writes the run had recorded by then."""
+
+    obj: Any
+    at: float
+    writes: int
 
 
 class Report:
@@ -59,7 +73,7 @@ class Run:
 
     fresh: Callable[[Kind], bool] = staticmethod(from_cache)
     """The kinds that `get` and `list` read from the API server instead of the cache."""
-    found_live: list[tuple[Informer[Any], ObjectMeta]] | None = None
+    read_live: dict[tuple[Informer[Any], Key], LiveRead] | None = None
     """What was read from the API server instead of the cache, and the cache that would have had it."""
     unfinished = ""
     """A human-readable note of which part of the object's deletion is in progress; set by finalizers."""
@@ -114,8 +128,8 @@ class Run:
             try:
                 obj = await self.client.get(form, name, place)
             except NotFound:
-                return None
-            self._found(informer, (obj,))
+                obj = None
+            self._read(informer, Key(place, name), obj)
             return obj
         if not informer.has_synced:
             await self.reader.filled(form)
@@ -137,7 +151,8 @@ class Run:
         if self.fresh(form.kind):
             informer = self.reader.informer(form)
             found = await self.reader.list_live(self.client, form, place, index=index, labels=labels)
-            self._found(informer, found)
+            for obj in found:
+                self._read(informer, obj.key, obj)
             return found
         if not self.reader.informer(form).has_synced:
             await self.reader.filled(form)
@@ -150,21 +165,45 @@ class Run:
         when the cache may not yet show what its previous shard wrote.
         """
         live = copy.copy(self)
-        live.fresh, live.found_live = kinds, []
+        live.fresh, live.read_live = kinds, {}
         return live
+
+    def just_read(
+        self, target: type[KubeObject] | Form[Any], name: str, namespace: str | None
+    ) -> LiveRead | None:
+        """A live read of the object within the last second, if the run has written nothing since."""
+        if not self.read_live:
+            return None
+        informer = self.reader.informer(target)
+        place = namespace_of(informer.form.kind, name, namespace, self.key.namespace)
+        read = self.read_live.get((informer, Key(place, name)))
+        if read is None or read.writes != self.writes.recorded or self.clock.monotonic() - read.at > JUST_NOW:
+            return None
+        return read
+
+    def may_be_first(self, target: type[KubeObject] | Form[Any], owner: KubeObject) -> bool:
+        """Whether this run reads the kind live, and its owner is so young that nothing may have been created for it
+        yet. A guess that saves a request: what is created on it needs a name of its own, so that the API server refuses
+        a second one.
+        """
+        if self.fresh is from_cache or not self.fresh(form_of(target).kind):
+            return False
+        created = parse_time(owner.metadata.creation_timestamp)
+        return created is not None and self.clock.wall() - created < YOUNG
 
     def cache_lacks(self, owner: KubeObject) -> bool:
         """Whether a cache lacks an object that was read live and is controlled by this one."""
         return any(
-            (reference := controller_of(metadata)) is not None
+            read.obj is not None
+            and (reference := controller_of(read.obj.metadata)) is not None
             and reference.uid == owner.metadata.uid
-            and informer.store.get(Key(metadata.namespace, metadata.name)) is None
-            for informer, metadata in self.found_live or ()
+            and informer.store.get(key) is None
+            for (informer, key), read in (self.read_live or {}).items()
         )
 
-    def _found(self, informer: Informer[Any], objects: Iterable[KubeObject]) -> None:
-        if self.found_live is not None:
-            self.found_live += ((informer, obj.metadata) for obj in objects)
+    def _read(self, informer: Informer[Any], key: Key, obj: KubeObject | None) -> None:
+        if self.read_live is not None:
+            self.read_live[informer, key] = LiveRead(obj, self.clock.monotonic(), self.writes.recorded)
 
     def for_a_task(self) -> Run:
         """What a task that outlives this run has instead: its activities, threads and own writes are not the run's."""
@@ -173,7 +212,7 @@ class Run:
         lasting.writes = OwnWrites(self.clock)
         lasting.lasting = True
         lasting.fresh, lasting.report, lasting.wanted = from_cache, None, None
-        lasting.found_live = None
+        lasting.read_live = None
         return lasting
 
     @contextmanager
