@@ -12,7 +12,7 @@ from controller_bench import Bench, Site, json_answer, site
 
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.cache.snapshot import Replace
-from kubeshard.controller import BlockingReconciler, Context, Controller, Result
+from kubeshard.controller import BlockingReconciler, Context, Controller, Result, deadlines
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.in_flight import follow_thread
 from kubeshard.controller.runner import ControllerRunner
@@ -62,8 +62,12 @@ async def started(made: Bench, first: Site | None = None) -> asyncio.Task[None]:
 
 
 def on_a_real_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Where time is real, a run that goes on after its deadline is given up sooner."""
+
     def run() -> None:
-        asyncio.run(test())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(deadlines, "OVERDUE", 0.1)
+            asyncio.run(test())
 
     run.__name__ = test.__name__
     return run

@@ -20,8 +20,6 @@ from kubeshard.examples.webhosting.workload import Deployment, Ingress, Service
 from kubeshard.shard import ShardFence, ShardIdentity
 from kubeshard.shard.identity import Incarnation
 
-pytestmark = pytest.mark.main_job
-
 CHILDREN = (ConfigMap, Deployment, Ingress, Service)
 COUNT = 12
 
@@ -141,6 +139,7 @@ async def sites(
     return sites
 
 
+@pytest.mark.main_job
 async def test_a_joining_shard_gets_its_objects_after_they_were_let_go_and_children_follow(
     sites: Sites, recorder: Recorder, shards: Processes, namespace: str
 ) -> None:
@@ -159,6 +158,7 @@ async def test_a_joining_shard_gets_its_objects_after_they_were_let_go_and_child
         assert sites.traces_of_children(name, now) == [[]] * len(CHILDREN)
 
 
+@pytest.mark.main_job
 async def test_the_objects_of_a_leaving_shard_move_in_one_event_each(
     sites: Sites, recorder: Recorder, shards: Processes
 ) -> None:

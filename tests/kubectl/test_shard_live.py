@@ -143,7 +143,7 @@ async def test_a_shard_that_dies_and_one_that_joins(cluster: RingCluster) -> Non
         await look.until(lambda view: "c" not in columns(view))
 
 
-@pytest.mark.parametrize("gap", ["cut", "forgotten"])
+@pytest.mark.parametrize("gap", ["cut", pytest.param("forgotten", marks=pytest.mark.system)])
 async def test_after_a_gap_everything_is_as_it_is(
     cluster: RingCluster, kube_memory: MemoryApi, gap: str
 ) -> None:

@@ -170,6 +170,7 @@ async def test_where_no_watchdog_can_bite_no_shard_begins() -> None:
     assert shard.server.requests == []
 
 
+@pytest.mark.system
 async def test_a_blocked_main_loop_can_neither_keep_the_lease_nor_write_after_its_time() -> None:
     """In the real world, except for the server, of which each thread has its own."""
     beat = [time.monotonic()]

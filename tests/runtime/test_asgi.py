@@ -180,13 +180,13 @@ async def test_an_idle_connection_is_closed(app: AsgiApp) -> None:
 
 
 async def test_a_finished_request_leaves_no_timer_that_cuts_the_next_one_off(app: AsgiApp) -> None:
-    async with AsgiServer(app, limits=Limits(header_timeout=0.1, body_timeout=0.1)) as server:
+    async with AsgiServer(app, limits=Limits(header_timeout=0.4, body_timeout=0.4)) as server:
         reader, writer = await connect(server)
         for _ in range(2):
             writer.write(POST)
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.15)
             writer.write(b"\r\nhel")
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.15)
             writer.write(b"lo")
             assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
         writer.close()

@@ -29,6 +29,7 @@ def cron_job(schedule: str = "*/5 * * * *", pretend: str = "succeed", **spec: An
     }
 
 
+@pytest.mark.system
 async def test_a_job_is_created_when_it_is_due_and_reported_when_it_is_over(api: ClusterApi) -> None:
     made = await api.create("cronjobs", cron_job("@every 2s"))
 
@@ -55,6 +56,7 @@ async def test_a_job_is_created_when_it_is_due_and_reported_when_it_is_over(api:
     assert found["status"]["lastSuccessfulTime"] >= job["status"]["completionTime"]
 
 
+@pytest.mark.system
 async def test_a_cron_job_tells_of_its_jobs(api: ClusterApi) -> None:
     await api.create("cronjobs", cron_job("@every 2s"))
 
@@ -78,6 +80,7 @@ async def test_a_cron_job_tells_of_its_jobs(api: ClusterApi) -> None:
     }
 
 
+@pytest.mark.system
 async def test_a_suspended_cron_job_creates_nothing(api: ClusterApi) -> None:
     await api.create("cronjobs", cron_job("@every 1s", suspend=True))
     await api.create("cronjobs", {**cron_job("@every 1s"), "metadata": {"name": "other"}})
@@ -95,6 +98,7 @@ async def test_a_suspended_cron_job_creates_nothing(api: ClusterApi) -> None:
     await api.until(mine, "the suspended one has a job")
 
 
+@pytest.mark.system
 async def test_a_cron_job_takes_its_jobs_with_it(api: ClusterApi) -> None:
     await api.create("cronjobs", cron_job("@every 1s"))
 
