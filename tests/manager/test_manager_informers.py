@@ -35,7 +35,7 @@ class Opened:
     port = 0
     app: AsgiApp
 
-    async def open(self, stack: Any, app: AsgiApp) -> None:
+    async def open(self, stack: Any, app: AsgiApp, *, in_pod: bool) -> None:
         self.app = app
 
 
