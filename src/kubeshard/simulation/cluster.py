@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -107,9 +108,10 @@ MAIN = RingResource(
 class VirtualWebhookServer(WebhookServer):
     """A webhook server without TLS: the API server of the simulation calls its application directly."""
 
-    def __init__(self, apps: dict[str, Any], *arguments: Any, **options: Any) -> None:
+    def __init__(self, apps: dict[str, Any], own: dict[str, Any], *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._apps = apps
+        self._own = own
         self._listens = False
 
     def ready(self) -> bool:
@@ -122,30 +124,64 @@ class VirtualWebhookServer(WebhookServer):
         app = AdmissionApp(self._routes, clock=world.clock, metrics=WebhookMetrics(self.registry))
         self._listens = True
         for prefix in self._routes:
-            self._apps[prefix] = app
+            self._apps[prefix] = self._own[prefix] = app
         try:
             yield self
         finally:
             self._listens = False
+            self._own.clear()
             for prefix in self._routes:
                 if self._apps.get(prefix) is app:
                     del self._apps[prefix]
 
 
 class _Webhooks:
-    """The API server's connection to the webhooks of running processes: the last one that listens answers."""
+    """The API server's connection to the webhooks of running processes: the last one that listens answers, unless
+    another one is `preferred`.
+    """
 
     def __init__(self) -> None:
         self.apps: dict[str, Any] = {}
-        self.reachable = True
+        self.reachable = self.trusted = True
+        self.delay = 0.0
+        """How many seconds it takes until a call arrives."""
+        self.preferred = ""
         self.refused = 0
         """How many calls did not arrive."""
         self.answered = 0
         """How many calls were answered."""
+        self.delayed = 0
+        self.asked: Counter[str] = Counter()
+        """How many calls each process got because it was preferred."""
+        self._of: dict[str, dict[str, Any]] = {}
+
+    def of(self, process: str) -> dict[str, Any]:
+        """The applications of a process."""
+        return self._of.setdefault(process, {})
+
+    def died(self, process: Process) -> None:
+        """Nobody reaches the applications of a dead process."""
+        gone = self._of.pop(process.name, {})
+        for prefix, app in gone.items():
+            if self.apps.get(prefix) is app:
+                del self.apps[prefix]
+                for own in self._of.values():
+                    if prefix in own:
+                        self.apps[prefix] = own[prefix]
 
     async def call(self, call: WebhookCall) -> WebhookReply:
+        if self.reachable and not self.trusted:
+            self.refused += 1
+            return WebhookReply(problem="tls: failed to verify certificate: x509: unknown authority")
+        if self.delay:
+            self.delayed += 1
+            await asyncio.sleep(min(self.delay, call.timeout))
+            if self.delay >= call.timeout:
+                return WebhookReply(problem="context deadline exceeded")
         self.refused += not self.reachable
-        reply = await AppCaller(self.apps if self.reachable else {}).call(call)
+        apps = self._of.get(self.preferred) or self.apps
+        self.asked[self.preferred] += 1
+        reply = await AppCaller(apps if self.reachable else {}).call(call)
         self.answered += bool(self.reachable and self.apps)
         return reply
 
@@ -180,6 +216,7 @@ class SimulatedCluster(Environment):
         """The cluster with the Leases."""
         home = Front(self.home) if apart else self.front
         super().__init__(outside, {"sim": self.front, "home": home}, latency)
+        self.deaths.append(self.caller.died)
         self.ring = ring
 
     async def __aenter__(self) -> Self:
@@ -303,7 +340,7 @@ class SimulatedCluster(Environment):
             metrics=replace(config.metrics, bind_address="0"),
             health=replace(config.health, bind_address="0"),
         )
-        serving = partial(VirtualWebhookServer, self.caller.apps)
+        serving = partial(VirtualWebhookServer, self.caller.apps, self.caller.of(name))
         return process.start(build_sharder(config, process.client(limiter), webhook_server=serving))
 
     def shard(

@@ -47,7 +47,8 @@ def refusal(code: int, reason: str) -> HttpResponse:
 class Network:
     """The connection of one process to the API server.
 
-    `down`: nothing gets through in either direction; requests in flight wait, and take effect late. `leaving` is called
+    `down`: nothing gets through in either direction; requests in flight wait, and take effect late. `cut` breaks one
+    direction only. `leaving` is called
     when the process sends, `before` ahead of the server, `after` behind it; `through` may wrap the server's stream
     before its reader gets it.
     """
@@ -57,8 +58,8 @@ class Network:
         self._process = process
         self._world = process.world
         self._inner = InMemoryTransport(front)
-        self._up = asyncio.Event()
-        self._up.set()
+        self._there, self._back = asyncio.Event(), asyncio.Event()
+        self.down = False
         self.leaving: Callable[[HttpRequest], None] | None = None
         self.before: Before | None = None
         self.after: Callable[[HttpRequest, HttpResponse], Awaitable[None]] | None = None
@@ -66,14 +67,19 @@ class Network:
 
     @property
     def down(self) -> bool:
-        return not self._up.is_set()
+        return not (self._there.is_set() and self._back.is_set())
 
     @down.setter
     def down(self, down: bool) -> None:
-        if down:
-            self._up.clear()
-        else:
-            self._up.set()
+        self.cut(there=down, back=down)
+
+    def cut(self, *, there: bool, back: bool) -> None:
+        """Nothing gets to the server (`there`), or from it (`back`). New connections need both."""
+        for way, is_cut in ((self._there, there), (self._back, back)):
+            if is_cut:
+                way.clear()
+            else:
+                way.set()
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         if self.leaving:
@@ -93,7 +99,7 @@ class Network:
             exchange.cancel()
 
     async def _exchange(self, request: HttpRequest) -> HttpResponse:
-        await self._travel()
+        await self._travel(self._there)
         if self.before and (answer := await self.before(request)) is not None:
             return answer
         self._process.check()
@@ -102,7 +108,7 @@ class Network:
         self._world.observe(self._process, request, answer)
         if self.after:
             await self.after(request, answer)
-        await self._travel()
+        await self._travel(self._back)
         return answer
 
     @asynccontextmanager
@@ -110,7 +116,7 @@ class Network:
         if self.down:
             await asyncio.sleep(1)
             raise TransportError("connection refused", sent=False)
-        await self._travel()
+        await self._travel(self._there)
         if self.before and (answer := await self.before(request)) is not None:
             yield Answered(answer)
             return
@@ -119,9 +125,9 @@ class Network:
         async with self._inner.stream(request) as stream:
             yield self.through(request, stream) if self.through else Travelling(self, stream)
 
-    async def _travel(self) -> None:
+    async def _travel(self, way: asyncio.Event) -> None:
         await asyncio.sleep(self._world.rng.uniform(*self._world.latency))
-        await self._up.wait()
+        await way.wait()
 
     def abort(self) -> None:
         self._inner.abort()
@@ -183,7 +189,7 @@ class Travelling(StreamAround):
 
     async def chunks(self) -> AsyncIterator[bytes]:
         async for chunk in self._inner.chunks():
-            await self._network._travel()
+            await self._network._travel(self._network._back)
             yield chunk
 
 

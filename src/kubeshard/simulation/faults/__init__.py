@@ -5,6 +5,15 @@ A fault draws its victim and its duration from a stream of its own, so a run sta
 fault is left out. It counts its effects: how many processes, requests or objects it really hit.
 """
 
-from kubeshard.simulation.faults import clocks, failovers, network, processes, rollouts, server, users
+from kubeshard.simulation.faults import (
+    clocks,
+    failovers,
+    network,
+    processes,
+    rollouts,
+    server,
+    streams,
+    users,
+)
 
-__all__ = ["clocks", "failovers", "network", "processes", "rollouts", "server", "users"]
+__all__ = ["clocks", "failovers", "network", "processes", "rollouts", "server", "streams", "users"]

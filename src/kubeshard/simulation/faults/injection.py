@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -26,6 +36,13 @@ from kubeshard.simulation.workload import Workload
 Applies = Callable[[Process, HttpRequest], bool]
 
 
+Edit = Callable[[Process, HttpRequest, bytes], Iterator[bytes]]
+"""Returns what the reader of a stream gets instead of a chunk, which consists of complete lines if it is of a watch.
+May raise StreamEnds, and TransportError.
+"""
+
+_REASONS = {403: "Forbidden", 500: "InternalError", 503: "ServiceUnavailable"}
+
 LATEST = 40.0
 """The maximum number of seconds by which a write is delayed."""
 
@@ -43,16 +60,28 @@ class Conditions:
         self.busy: set[str] = set()
         """Faults under way that are inflicted one at a time."""
         self.counts = Counter[str]()
-        self.chances = dict.fromkeys(("429", "500", "503", "late", "lost"), 0.0)
+        self.chances = dict.fromkeys(
+            ("429", "500", "503", "late", "lost", "write 429", "write 500", "list reset"), 0.0
+        )
         self.silent: dict[str, asyncio.Event] = {}
         self.children_late: asyncio.Event | None = None
         self.rules: list[Rule] = []
         self.quiet: dict[str, tuple[Applies, asyncio.Event]] = {}
         """Watches that deliver nothing until the event is set, by what happens to them."""
+        self.edits: dict[str, Edit] = {}
+        """What happens to the chunks of lists and watches."""
+        self.ending: dict[str, Applies] = {}
+        """Watches that end as soon as they are open, by what happens to them."""
+        self.dropped: dict[str, float] = {}
+        """Until when the streams of each process were opened that are dead, though nobody has said so."""
         self._world = world
         self._streams = {what: stream(seed, what) for what in (*self.chances, "lands")}
         self._landing: set[asyncio.Task[None]] = set()
         world.connected = self._connected
+
+    @property
+    def now(self) -> float:
+        return self._world.loop.time()
 
     def _happens(self, what: str) -> bool:
         chance = self.chances[what]
@@ -74,12 +103,27 @@ class Conditions:
             for rule in self.rules:
                 if rule.applies(process, request):
                     self.counts[f"happened: {rule.what}"] += 1
-                    if rule.lands is None:
-                        return refusal(rule.code, "InternalError")
-                    return await withheld(request, rule.lands.wait())
+                    if rule.lands is not None:
+                        return await withheld(request, rule.lands.wait())
+                    await delayed(request, rule.delay)
+                    if rule.refuses_connections:
+                        raise TransportError("connection refused", sent=False)
+                    return refusal(rule.code, _REASONS[rule.code]) if rule.code else None
+            if request.method != "GET" and self._happens("write 429"):
+                return refusal(429, "TooManyRequests")
+            if request.method != "GET" and self._happens("write 500"):
+                if self._streams["write 500"].random() < 0.5:
+                    await land(request, asyncio.sleep(0))
+                return refusal(500, "InternalError")
             if request.method != "GET" and self._happens("late"):
                 return await withheld(request, asyncio.sleep(self._streams["lands"].uniform(0.5, LATEST)))
             return None
+
+        async def delayed(request: HttpRequest, seconds: float) -> None:
+            if request.timeout is not None and seconds > request.timeout:
+                await asyncio.sleep(request.timeout)
+                raise TransportTimeout("no answer in time")
+            await asyncio.sleep(seconds)
 
         async def withheld(request: HttpRequest, until: Awaitable[object]) -> HttpResponse:
             landing = asyncio.create_task(land(request, until), name="late write")
@@ -102,6 +146,8 @@ class Conditions:
         async def after(request: HttpRequest, answer: HttpResponse) -> None:
             if request.method != "GET" and self._happens("lost"):
                 raise TransportError("connection reset", sent=True)
+            if lists(process, request) and self._happens("list reset"):
+                raise TransportError("connection reset", sent=True)
 
         network.before, network.after = before, after
         network.leaving = leaving
@@ -109,8 +155,8 @@ class Conditions:
 
 
 class Rule:
-    """What befalls the requests to which it applies: they are refused; or, if `lands` is given, they get no answer, and
-    take effect once it is set.
+    """What befalls the requests to which it applies: they are refused after `delay` seconds, or only delayed if `code`
+    is 0; or, if `lands` is given, they get no answer, and take effect once it is set.
     """
 
     def __init__(
@@ -120,15 +166,23 @@ class Rule:
         *,
         code: int = 500,
         lands: asyncio.Event | None = None,
+        delay: float = 0.0,
+        refuses_connections: bool = False,
     ) -> None:
         self.what = what
         self.applies = applies
         self.code = code
         self.lands = lands
+        self.delay = delay
+        self.refuses_connections = refuses_connections
+
+
+class StreamEnds(Exception):
+    """Raised by an edit that ends a stream."""
 
 
 class _Silenced(StreamAround):
-    """A watch that delivers nothing while its process must not hear anything."""
+    """A stream as its process hears it."""
 
     def __init__(
         self,
@@ -142,21 +196,45 @@ class _Silenced(StreamAround):
         self._conditions = conditions
         self._process = process
         self._request = request
+        self._opened = conditions.now
         self._children = "/configmaps?" in request.target
 
     async def chunks(self) -> AsyncIterator[bytes]:
+        conditions = self._conditions
+        for what, applies in tuple(conditions.ending.items()):
+            if applies(self._process, self._request):
+                conditions.counts[f"happened: {what}"] += 1
+                return
         async for chunk in self._inner.chunks():
-            if silence := self._conditions.silent.get(self._process.name):
-                self._conditions.counts["happened: silent"] += 1
+            if silence := conditions.silent.get(self._process.name):
+                conditions.counts["happened: silent"] += 1
                 await silence.wait()
-            for what, (applies, silence) in tuple(self._conditions.quiet.items()):
+            for what, (applies, silence) in tuple(conditions.quiet.items()):
                 if applies(self._process, self._request):
-                    self._conditions.counts[f"happened: {what}"] += 1
+                    conditions.counts[f"happened: {what}"] += 1
                     await silence.wait()
-            if self._children and (late := self._conditions.children_late):
-                self._conditions.counts["happened: children late"] += 1
+            if self._children and (late := conditions.children_late):
+                conditions.counts["happened: children late"] += 1
                 await late.wait()
+            if self._opened <= conditions.dropped.get(self._process.name, -1.0):
+                conditions.counts["happened: half-open"] += 1
+                await asyncio.sleep(self._request.idle_timeout or math.inf)
+                raise TransportTimeout("no byte for too long")
+            if not conditions.edits:
+                yield chunk
+                continue
+            try:
+                for piece in self._edited(chunk, tuple(conditions.edits.values())):
+                    yield piece
+            except StreamEnds:
+                return
+
+    def _edited(self, chunk: bytes, edits: Sequence[Edit]) -> Iterator[bytes]:
+        if not edits:
             yield chunk
+            return
+        for piece in edits[0](self._process, self._request, chunk):
+            yield from self._edited(piece, edits[1:])
 
 
 class Injection:
@@ -231,6 +309,26 @@ class Injection:
             self.conditions.rules.remove(rule)
 
     @asynccontextmanager
+    async def edited(self, what: str, edit: Edit) -> AsyncIterator[None]:
+        """The chunks of lists and watches are edited during the block."""
+        self.conditions.edits[what] = edit
+        try:
+            yield
+        finally:
+            if self.conditions.edits.get(what) is edit:
+                del self.conditions.edits[what]
+
+    def cut_streams(self, processes: Iterable[Process]) -> None:
+        """Their lists and watches end with an error; what they open next is not affected."""
+        for process in processes:
+            for network in process.networks:
+                network.abort()
+
+    def happens(self, what: str) -> None:
+        """Counts that something befell a request."""
+        self.conditions.counts[f"happened: {what}"] += 1
+
+    @asynccontextmanager
     async def hidden(self, what: str) -> AsyncIterator[None]:
         """Sharders cannot list Leases during the block, and hear nothing of them."""
         async with self.quiet(what, _lists_leases), self.ruled(Rule(what, _lists_leases, code=503)):
@@ -283,6 +381,10 @@ def fault(function: Fault) -> Fault:
 def aimed(function: Fault) -> Fault:
     AIMED.add(function.__name__)
     return fault(function)
+
+
+def lists(process: Process, request: HttpRequest) -> bool:
+    return request.method == "GET" and "limit=" in request.target and "watch=" not in request.target
 
 
 def _lists_leases(process: Process, request: HttpRequest) -> bool:

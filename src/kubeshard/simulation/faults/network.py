@@ -29,6 +29,26 @@ async def sharder_cut(on: Injection) -> None:
     await _cut(on, on.one("x"))
 
 
+@fault
+async def cut_one_way(on: Injection) -> None:
+    """What a process sends does not arrive, or it hears nothing."""
+    if process := on.one(on.rng.choice("sx")):
+        there = on.rng.random() < 0.5
+        for network in process.networks:
+            network.cut(there=there, back=not there)
+        await on.lasts(3, 50)
+        process.cut_off(down=False)
+
+
+@fault
+async def half_open(on: Injection) -> None:
+    """The watches of a process are dead, but nobody tells it: a balancer forgot its connections. New ones work."""
+    if process := on.one(on.rng.choice("sx")):
+        async with on.happening("half-open"):
+            on.conditions.dropped[process.name] = on.conditions.now
+            await on.lasts(30, 90)
+
+
 async def _befalls(on: Injection, chance: float, *what: str) -> None:
     """For a while this happens to requests."""
     on.conditions.chances.update(dict.fromkeys(what, chance))
@@ -45,6 +65,12 @@ async def throttled(on: Injection) -> None:
 @fault
 async def failing(on: Injection) -> None:
     await _befalls(on, 0.2, "500", "503")
+
+
+@fault
+async def writes_failing(on: Injection) -> None:
+    """Writes are refused, others fail with an error before or after they took effect; reads work."""
+    await _befalls(on, 0.3, "write 429", "write 500")
 
 
 @fault

@@ -83,19 +83,27 @@ async def drain(on: Injection) -> None:
         on.effects += 1
 
 
-@fault
-async def recreate(on: Injection) -> None:
-    """A user deletes objects with their children, and re-creates some of them."""
+async def recreated(on: Injection) -> int:
+    """A user deletes three objects or their children, and creates some of the objects again, which webhooks see.
+    Returns how many were deleted.
+    """
+    deleted = 0
     for _ in range(3):
         name = on.object()
         with suppress(ApiError):
             await on.admin.delete(ConfigMap, f"c-{name}", "team")
-            on.effects += 1
+            deleted += 1
         if on.rng.random() < 0.5:
             with suppress(ApiError):
                 await on.admin.delete(Thing, name, "team")
                 await asyncio.sleep(on.rng.choice((0.0, 2.0)))
                 await on.admin.create(Thing(metadata=ObjectMeta(name=name, namespace="team"), spec={"v": 0}))
+    return deleted
+
+
+@fault
+async def recreate(on: Injection) -> None:
+    on.effects += await recreated(on)
 
 
 async def _ring(admin: Client, name: str, **spec: object) -> bool:

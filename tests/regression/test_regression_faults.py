@@ -1,0 +1,24 @@
+"""Each kind of fault of a simulation can be asked for by itself, happens then, and violates nothing."""
+
+import pytest
+from tiers import further
+
+from kubeshard.simulation.faults.injection import AIMED, KINDS
+from kubeshard.simulation.running import explore
+
+pytestmark = pytest.mark.regression
+
+NEED_OTHERS = {"webhook": "recreate"}
+"""What has to happen for a fault to matter: webhooks are asked when objects are created."""
+SOON = ("cut_one_way", "restarted", "events_repeated")
+
+
+@pytest.mark.parametrize("kind", [*SOON, *further(*sorted(KINDS.keys() - AIMED - {*SOON}))])
+def test_a_fault_that_was_asked_for_happens_and_violates_nothing(kind: str) -> None:
+    kinds, effects = [kind, *([NEED_OTHERS[kind]] if kind in NEED_OTHERS else ())], 0
+    for seed in (1, 2, 3):
+        result = explore(seed, 3, kinds, objects=10)
+        assert result.breaks == []
+        if effects := result.counts[f"effects: {kind}"]:
+            break
+    assert effects
