@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from kubeshard.cache import Added
 from kubeshard.client import Client
-from kubeshard.core import ConfigMap, GroupKind, GroupResource, MergePatch, ObjectMeta
+from kubeshard.core import ConfigMap, GroupKind, GroupResource, MergePatch, ObjectMeta, OwnerReference, Secret
 from kubeshard.core.errors import KubeshardError
+from kubeshard.core.owners import controller_reference
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.rng import SystemRng
@@ -29,7 +31,7 @@ from kubeshard.sharder.webhook_config import (
     serving_names,
     webhook_configuration,
 )
-from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
+from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
 from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import APP_NAME, WEBHOOK_PATH_PREFIX
@@ -79,7 +81,15 @@ async def view(kube_client: Client, namespace: str) -> AsyncIterator[View]:
     """A ring of the namespace's ConfigMaps whose webhook runs in this process."""
     ring = ControllerRing(
         metadata=ObjectMeta(name=RING, uid="00000000-0000-4000-8000-000000000000"),
-        spec=ControllerRingSpec(resources=(RingResource(group="", resource="configmaps"),)),
+        spec=ControllerRingSpec(
+            resources=(
+                RingResource(
+                    group="",
+                    resource="configmaps",
+                    controlled_resources=(RingGroupResource(group="", resource="secrets"),),
+                ),
+            )
+        ),
     )
     view = View(ring)
     names = serving_names(WebhookClientConfig(url="https://127.0.0.1"))
@@ -103,10 +113,12 @@ async def view(kube_client: Client, namespace: str) -> AsyncIterator[View]:
         client_config = WebhookClientConfig(
             url=f"https://127.0.0.1:{server.port}", ca_bundle=certificate.ca_bundle
         )
-        body: dict[str, Any] = webhook_configuration(ring, WebhookConfig(client_config=client_config))
+        config = WebhookConfig(client_config=client_config)
+        body: dict[str, Any] = webhook_configuration(ring, config, sharders=("sharder",))
         del body["metadata"]["ownerReferences"]
-        body["webhooks"][0]["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-        body["webhooks"][0]["failurePolicy"] = "Fail"  # a call that fails must fail the test
+        for webhook in body["webhooks"]:
+            webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+            webhook["failurePolicy"] = "Fail"  # a call that fails must fail the test
         await kube_client.apply(body, field_manager="test", force=True)
         await called(kube_client, namespace)
         yield view
@@ -165,6 +177,27 @@ async def test_a_removed_label_is_put_back_until_the_drain_is_acknowledged(
     # One that just released it does not get it back from here: the sharder knows why it asked.
     assigned = {SHARD_LABEL: target} if target != shard else None
     assert await patch({SHARD_LABEL: None, DRAIN_LABEL: None}, by=str(shard)) == assigned
+
+
+async def test_a_controlled_object_follows_when_it_gets_another_owner(
+    kube_client: Client, namespace: str, view: View
+) -> None:
+    on = {owner(namespace, f"o-{number}"): f"o-{number}" for number in range(20)}
+    owners = {
+        shard: controller_reference(await kube_client.create(config_map(namespace, name)))
+        for shard, name in on.items()
+    }
+
+    async def given_to(*references: OwnerReference) -> str:
+        change = {"ownerReferences": [msgspec.to_builtins(each) for each in references]}
+        patched = await kube_client.patch(Secret, "child", namespace, MergePatch({"metadata": change}))
+        return patched.metadata.label(SHARD_LABEL)
+
+    meta = ObjectMeta(name="child", namespace=namespace, owner_references=(owners["a"],))
+    assert (await kube_client.create(Secret(metadata=meta))).metadata.label(SHARD_LABEL) == "a"
+    assert await given_to(owners["b"]) == "b"
+    assert await given_to() == "b"
+    assert await given_to(owners["a"]) == "a"
 
 
 async def test_without_a_shard_objects_are_let_through(

@@ -8,12 +8,13 @@ import pytest
 from tiers import further
 
 from kubeshard.client import Client
-from kubeshard.core import MergePatch, Namespace, ObjectMeta
+from kubeshard.core import ConfigMap, MergePatch, Namespace, ObjectMeta
 from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.owners import controller_reference
 from kubeshard.core.times import micro_time
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import RING_LABEL, SHARD_NAMESPACES_ANNOTATION
-from kubeshard.simulation.cluster import SimulatedCluster, Touch
+from kubeshard.sharding.names import RING_LABEL, SHARD_NAMESPACES_ANNOTATION, shard_label
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -105,3 +106,38 @@ async def test_a_shard_does_not_live_because_a_lease_of_its_name_is_held_in_anot
         await admin.create(Lease(metadata=meta, spec=spec))
         world.processes["s0"].kill()
         await world.until(lambda: world.all_owned("s1", "s2"), within=60)
+
+
+@pytest.mark.parametrize(
+    "changed", [False, True], ids=["as from the start", "after shards have come and gone"]
+)
+@pytest.mark.parametrize("webhook", [True, *further(False)])
+@virtual_time
+async def test_what_is_created_with_the_label_of_a_shard_that_does_not_exist_gets_another_within_ten_seconds(
+    webhook: bool, changed: bool
+) -> None:
+    async with SimulatedCluster() as world, world.admin() as admin:
+        await world.install()
+        await world.make_ring()
+        world.sharder("x0", webhook=webhook)
+        for name in SHARDS:
+            world.shard(name, Touch())
+        await world.make_things(1)
+        await world.until(lambda: world.all_owned(*SHARDS), within=60)
+        if changed:
+            world.shard("s3", Touch())
+            await asyncio.sleep(30)
+            await world.processes["s2"].stop()
+        await asyncio.sleep(60)  # all scans that follow the changes are over
+        labels = {shard_label(world.ring): "nobody"}
+        owner = controller_reference(await admin.get(Thing, "t0", "team"))
+        await admin.create(Thing(metadata=ObjectMeta(name="t1", namespace="team", labels=labels)))
+        child = ObjectMeta(name="child", namespace="team", labels=labels, owner_references=(owner,))
+        await admin.create(ConfigMap(metadata=child))
+        await world.until(
+            lambda: (
+                world.all_owned(*SHARDS, "s3")
+                and world.owners("", "configmaps")["child"] == world.owners()["t0"]
+            ),
+            within=10,
+        )

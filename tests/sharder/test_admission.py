@@ -724,6 +724,51 @@ def test_with_strict_parity_a_removed_label_is_hashed_as_usual() -> None:
     assert update(alive(), new={}, strict=True)["status"]["message"] == "assigning object"
 
 
+OWNERS = {target(f"webhosting.timebertt.dev/Website/bar/{name}"): str(name) for name in range(20)}
+"""The name of an owner on each shard."""
+
+
+def reown(before: dict[str, Any], after: dict[str, Any], **request: Any) -> dict[str, Any]:
+    """A user gives a ConfigMap of shard a to another owner."""
+    labels = {SHARD_LABEL: "a"}
+    old, new = config_map(before, labels=labels), config_map(after, labels=labels)
+    request = {"resource": CONFIG_MAPS, **request}
+    return ask(object=new, oldObject=old, operation="UPDATE", **request)
+
+
+@pytest.mark.parametrize("shard", ["b", "c"])
+def test_an_object_that_is_given_to_another_owner_follows_it(shard: str) -> None:
+    answer = reown(owner(name=OWNERS["a"]), owner(name=OWNERS[shard]))
+    (operation,) = operations(answer)
+    assert operation["path"] == "/metadata/labels/shard.alpha.sharding.timebertt.dev~1operator"
+    assert operation["value"] == shard
+
+
+@pytest.mark.parametrize(
+    ("after", "request_"),
+    [
+        ({"name": OWNERS["a"], "blockOwnerDeletion": True}, {}),
+        ({"name": OWNERS["b"], "controller": False}, {}),
+        ({"name": OWNERS["b"], "kind": "Foreign"}, {}),
+        ({"name": OWNERS["b"]}, {"strict": True}),
+        ({"name": OWNERS["b"]}, {"view": View(fresh=False)}),
+        ({"name": OWNERS["b"]}, {"resource": WEBSITES}),
+    ],
+    ids=[
+        "the same owner",
+        "no controller",
+        "a foreign owner",
+        "strict parity",
+        "a stale view",
+        "a main object",
+    ],
+)
+def test_an_object_that_need_not_follow_another_owner_stays(
+    after: dict[str, Any], request_: dict[str, Any]
+) -> None:
+    assert not operations(reown(owner(name=OWNERS["a"]), owner(**after), **request_))
+
+
 def test_an_update_of_an_object_that_had_no_shard_is_assigned() -> None:
     response = update(alive(), old={SHARD_LABEL: ""}, new={})
     assert response["status"]["message"] == "assigning object"

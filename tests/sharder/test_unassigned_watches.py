@@ -210,9 +210,35 @@ async def test_up_to_a_few_rings_each_watch_only_what_is_unassigned() -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
-        assert many.selectors == [f"!{shard_label(ring.name)}" for ring in many.small.rings]
+        assert many.selectors == [f"{shard_label(ring.name)}!=a" for ring in many.small.rings]
         for task in tasks:
             task.cancel()
+
+
+@virtual_time
+async def test_the_watch_of_a_ring_follows_its_shards_as_far_as_a_selector_can_name_them() -> None:
+    many = Many(1)
+    (sync,) = many.syncs
+    label = shard_label(sync.ring.name)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(many.watches.keep_watching(sync))
+        many_names = tuple(f"operator-{number}" for number in range(1000))
+        for shards, selector in (
+            (("a", "b"), f"{label} notin (a,b)"),
+            ((), f"!{label}"),
+            (many_names, f"!{label}"),
+            (("c",), f"{label}!=c"),
+        ):
+            many.small.shards = shards
+            sync.notify()
+            await asyncio.sleep(1.0)
+            assert many.selectors == [selector]
+        many.appears("ring-0", "new")
+        many.appears("ring-0", "lost", **{label: "nobody"})
+        many.appears("ring-0", "placed", **{label: "c"})
+        await asyncio.sleep(1.0)
+        assert many.moved == [(sync.ring.name, "new"), (sync.ring.name, "lost")]
+        task.cancel()
 
 
 @virtual_time

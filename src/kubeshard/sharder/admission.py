@@ -8,6 +8,8 @@ The first row that applies decides:
 | ring not found, unexpected path | allowed, unassigned, warning |
 | object's metadata unreadable | allowed, unassigned, warning |
 | UPDATE that replaces an available shard's label by another's, not by a sharder | allowed, label restored, warning |
+| UPDATE that gives a controlled object with a shard to another owner | allowed, label of the owner's shard (not with \
+strict parity, or if the view of the Leases is stale) |
 | shard label present and not empty | allowed |
 | resource not in the ring | allowed, unassigned, warning |
 | UPDATE that removes the shard label without permission (below) | allowed, label restored, warning |
@@ -86,6 +88,7 @@ from kubeshard.webhook.review import (
 POD_NAME_CLAIM = "authentication.kubernetes.io/pod-name"
 
 RESTORING = "restoring shard label"
+FOLLOWING = "assigning object to the shard of its new owner"
 RELEASED = "the shard has released the object, and would be its next one: its sharder assigns it"
 STALE = "the sharder's view of the shards is out of date"
 
@@ -162,9 +165,15 @@ class ShardAdmission:
         meta, resource = request.object.metadata, request.group_resource
         if shard := meta.label(view.shard_label):
             old = request.old_object.metadata if request.old_object is not None else meta
-            if old.label(view.shard_label) in ("", shard) or self._may_exchange(request, ring, view, old):
-                return AdmissionAnswer(message=ALREADY_ASSIGNED)
-            return self._restore(request, ring, view, old)
+            if old.label(view.shard_label) not in ("", shard) and not self._may_exchange(
+                request, ring, view, old
+            ):
+                return self._restore(request, ring, view, old)
+            if target := self._of_new_owner(request, view, old):
+                return AdmissionAnswer(
+                    message=FOLLOWING, patch=(add(pointer("metadata", "labels", view.shard_label), target),)
+                )
+            return AdmissionAnswer(message=ALREADY_ASSIGNED)
         try:
             entry = view.resources.entry(resource)
         except ResourceNotInRing as error:
@@ -187,6 +196,19 @@ class ShardAdmission:
         if not request.dry_run:
             ring.metrics.assigned(resource)
         return served.assigning(view, decision.target, labelled=meta.labels is not None)
+
+    def _of_new_owner(self, request: AdmissionRequest, view: RingView, old: ObjectMeta) -> str:
+        """The shard of the object's owner, if the update gives it another one and that is on another shard; else ""."""
+        obj, resource = request.object, request.group_resource
+        if obj is None or self._strict or resource not in view.resources:
+            return ""
+        entry, type_ = view.resources.entry(resource), TypeMeta(obj.api_version, obj.kind)
+        before, after = (
+            plan(view, entry, type_, meta, namespace=request.namespace) for meta in (old, obj.metadata)
+        )
+        if entry.main or after.action is not Action.MOVE or before.key == after.key:
+            return ""
+        return after.target if self._rings.inputs.shards.fresh(self._clock.monotonic()) else ""
 
     def _of(self, ring: Ring) -> _Served:
         served = self._served.get(ring)

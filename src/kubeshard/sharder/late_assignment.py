@@ -1,8 +1,9 @@
-"""Assigns an object that a watch or a list shows without a shard: the webhook missed it, or it has lost its shard.
+"""Assigns an object that a watch or a list shows without an available shard: the webhook missed it, it has lost its
+shard, or somebody has written the name of a shard that does not exist.
 
 One that has just lost its shard waits (`DelayedAssignments`), in case the shard wants it back; any other is assigned as
 soon as the caller's task group has capacity. Controlled objects may be assigned whatever their owners do (`AnyOwner`):
-nobody works on them.
+nobody works on them. If a shard cannot be proven dead, its objects are looked at again a moment later.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from functools import partial
 from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
-from kubeshard.sharder.moves import Job, Mover
+from kubeshard.sharder.moves import Job, Mover, MoveResult
 from kubeshard.sharder.resource_sync import AnyOwner, ResourceSync
+from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharding.planner import NOT_SELECTED, Action, plan
+
+AGAIN = 5.0
+"""Seconds until the objects of a shard are looked at again that may live."""
 
 
 class LateAssignment:
@@ -25,9 +30,9 @@ class LateAssignment:
         self._concurrent_moves = concurrent_moves
 
     async def assign(self, sync: ResourceSync, kind: Kind, meta: ObjectMeta, tasks: BoundedTaskGroup) -> None:
-        """Starts the assignment in `tasks`, if the ring wants the object and it has no shard."""
+        """Starts the assignment in `tasks`, if the ring wants the object and it has no available shard."""
         if (job := _job(sync, kind, meta)) is not None:
-            await tasks.start(self._mover.carry_out(job))
+            await tasks.start(self._carry_out(sync, job))
 
     def delays(self, sync: ResourceSync, kind: Kind, meta: ObjectMeta) -> bool:
         """The object has just changed. Returns whether its shard may still want it back: then it is assigned later."""
@@ -46,7 +51,12 @@ class LateAssignment:
         """Until cancelled."""
         async with BoundedTaskGroup(self._concurrent_moves) as tasks:
             while True:
-                await tasks.start(self._mover.carry_out(await sync.delayed.next_due()))
+                await tasks.start(self._carry_out(sync, await sync.delayed.next_due()))
+
+    async def _carry_out(self, sync: ResourceSync, job: Job) -> None:
+        outcome = await self._mover.carry_out(job)
+        if outcome is MoveResult.WAITING and job.decision.action is Action.MOVE:
+            sync.request(ScanScope.MISPLACED, sync.ring.clock.monotonic() + AGAIN)
 
 
 def _job(sync: ResourceSync, kind: Kind, meta: ObjectMeta) -> Job | None:
@@ -57,6 +67,7 @@ def _job(sync: ResourceSync, kind: Kind, meta: ObjectMeta) -> Job | None:
     decision = plan(view, entry, TypeMeta(kind.api_version, kind.kind), meta)
     if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
         sync.skipped_namespaces.add(meta.namespace)
-    if decision.action is not Action.ASSIGN:
+    taken = decision.action is Action.MOVE and decision.source not in view.available
+    if decision.action is not Action.ASSIGN and not taken:
         return None
     return Job(sync.of, entry, kind, meta, decision, AnyOwner())

@@ -49,9 +49,6 @@ from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.names import shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
 
-MAX_SELECTOR = 4000
-"""Characters; a longer selector is not sent: everything is listed instead of naming all shards in the URL."""
-
 MANY_NAMESPACES = 50
 """If a ring selects few of many namespaces, it lists each of these: where each of many rings has a namespace of its
 own, none reads the objects of all.
@@ -328,14 +325,10 @@ def _selector(scope: ScanScope, entry: RingEntry, view: RingView) -> Selector | 
         labelled = Selector.exists(view.shard_label)
         if scope is not ScanScope.MISPLACED or not view.hashring.shards:
             return labelled
-        selector = labelled & Selector.not_in(view.shard_label, view.hashring.shards)
-        return selector if len(str(selector)) <= MAX_SELECTOR else labelled
+        return labelled & view.unplaced if view.unplaced else labelled
     if scope is ScanScope.CONTROLLED and entry.main:
         return Selector.exists(view.drain_label)
-    if scope is ScanScope.MISPLACED:
-        selector = Selector.not_in(view.shard_label, view.hashring.shards)
-        return selector if len(str(selector)) <= MAX_SELECTOR else None
-    return None
+    return view.unplaced if scope is ScanScope.MISPLACED else None
 
 
 def _namespaces(ring: Ring, kind: Kind) -> tuple[str, ...] | None:

@@ -1,13 +1,17 @@
-"""The watch on unassigned objects: assigns objects that the webhook and scans missed when they appear.
+"""The watch on unassigned objects: assigns objects that the webhook and scans missed when they appear. An object counts
+as unassigned, too, if its label names a shard that is not available.
 
 Metadata only, and nothing is stored: events go directly to the planner and the mover. A watch is a connection, so
 rings share them:
 
 | rings with the resource | watches | each change of the resource costs the sharder |
 |---|---|---|
-| up to `APART` | one per ring, with the selector "has no shard label" | nothing, unless the object is unassigned |
+| up to `APART` | one per ring, with the selector "has no available shard's label" | nothing, unless it is unassigned |
 | more | one for all, without a selector, since none can express "lacks one of these labels" | decoding its metadata, \
 and a decision for each ring that selects its namespace |
+
+The selector names the available shards, so the watch is opened again when these change. Where they are too many for a
+URL, or with strict parity, it selects the objects without the label.
 
 So the number of connections is at most `APART` times the number of resources, whatever the number of rings. A
 resource with a shared watch keeps it until no ring has the resource.
@@ -129,19 +133,21 @@ class UnassignedWatches:
 
     async def _keep_apart(self, resource: _Resource, sync: ResourceSync) -> None:
         """Keeps the sync's own watches until cancelled: one for each namespace that the ring names, or one for all."""
-        watching: dict[str | AllNamespaces, asyncio.Task[None]] = {}
-        unassigned = Selector.absent(shard_label(sync.ring.name))
+        watching: dict[str | AllNamespaces, tuple[_Watch, asyncio.Task[None]]] = {}
         async with asyncio.TaskGroup() as group:
             while True:
                 places: Iterable[str | AllNamespaces] = (ALL,)
                 if sync.ring.named and (await self.kinds.eventually(sync.entry.resource)).namespaced:
                     places = sync.ring.named_and_selected()
                 for place in watching.keys() - places:
-                    watching.pop(place).cancel()
+                    watching.pop(place)[1].cancel()
+                unassigned = _unassigned(sync.ring)
+                for watch, _ in watching.values():
+                    watch.select(unassigned)
                 for place in places:
                     if place not in watching:
                         watch = _Watch(self, resource, {sync: None}, unassigned, place)
-                        watching[place] = group.create_task(watch.run(), name=f"watch of {sync}")
+                        watching[place] = watch, group.create_task(watch.run(), name=f"watch of {sync}")
                 await sync.changed()
 
     async def _share(self, resource: _Resource, sync: ResourceSync) -> None:
@@ -239,6 +245,10 @@ class _Watch(Sink[PartialObject]):
         self._of = of
         self._resource = resource
         self._selector = selector
+        self._reselected: list[asyncio.Timeout] = []
+        """To be told when the selector is another one."""
+        self._scanned = False
+        """Whether what the watch may have missed is read anyway, because the available shards have changed."""
         self._place = place
         self._kind: Kind | None = None
         """The resource's, as of the last request."""
@@ -265,9 +275,17 @@ class _Watch(Sink[PartialObject]):
             self._kind = await of.kinds.kind(self._resource.name)
             return metadata_only(self._kind)
 
-        source = Source(of.client, form, self._place, labels=self._selector)
         async with BoundedTaskGroup(of.concurrent_moves) as self._tasks:
-            await Reflector(source, self, forbidden=ONCE_A_MINUTE, log=self._log_of).run()
+            while True:
+                async with _until_told(self._reselected):
+                    source = Source(of.client, form, self._place, labels=self._selector)
+                    await Reflector(source, self, forbidden=ONCE_A_MINUTE, log=self._log_of).run()
+
+    def select(self, selector: Selector) -> None:
+        """The objects without an available shard are those that this selects."""
+        if str(selector) != str(self._selector):
+            self._selector, self._scanned = selector, True
+            _tell(self._reselected)
 
     @property
     def _log_of(self) -> dict[str, object]:
@@ -281,13 +299,13 @@ class _Watch(Sink[PartialObject]):
 
     def begin(self) -> bool:
         """Deals with what may have been missed. Returns whether all objects have to be listed."""
-        self._late = [sync for sync in self.syncs if not sync.scans_all_soon]
+        self._late = [sync for sync in self.syncs if not (self._scanned or sync.scans_all_soon)]
         self._listing = True
         return len(self._late) > APART
 
     def listed(self, listed: Listed, /) -> None:
         """It is known where to watch from."""
-        self._listing = False
+        self._listing = self._scanned = False
         if len(self._late) <= APART:
             for sync in self._late:
                 sync.request(ScanScope.MISPLACED, self._of.clock.monotonic())
@@ -319,7 +337,9 @@ class _Watch(Sink[PartialObject]):
                 continue
             if tasks.full or sync.scans_all_soon:
                 # Its scans have task groups of their own. The watch must not wait for the moves of one ring.
-                if sync.ring.view is not None and not meta.label(shard_label(sync.ring.name)):
+                if (view := sync.ring.view) is not None and meta.label(
+                    view.shard_label
+                ) not in view.available:
                     sync.missed()
                 continue
             try:
@@ -333,7 +353,7 @@ class _Watch(Sink[PartialObject]):
                 sync.delayed.drop(entry.key)
 
     async def interrupted(self, interruption: Interrupted, /, *, quiet: bool) -> None:
-        error = interruption.error
+        error, self._scanned = interruption.error, False
         if isinstance(error, Forbidden):
             await self._forbidden(error)
             return
@@ -380,6 +400,14 @@ class _Watch(Sink[PartialObject]):
             self._by_namespace[namespace] = known = labels, selecting
             self._remembered += len(selecting) + 1
         return known[1]
+
+
+def _unassigned(ring: Ring) -> Selector:
+    """Selects the objects that have no available shard, as far as a selector can."""
+    view = ring.view
+    if view is None or not view.available or view.releasing or ring.strict:
+        return Selector.absent(shard_label(ring.name))
+    return view.unplaced or Selector.absent(view.shard_label)
 
 
 @asynccontextmanager

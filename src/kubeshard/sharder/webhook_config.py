@@ -6,8 +6,8 @@ An object selector cannot express that: the webhook is also called if only the *
 all assignments by the sharder itself. Without the condition (`match_condition=False`: strict parity, API
 servers before 1.28) everything works the same, and the API server calls the webhook for each of those. It is called
 in either case when a user creates an object, and for an update that removes the label. With match conditions there is
-another webhook, for updates that change the label's value: only sharders do that, and for their accounts it is not
-called.
+another webhook, for updates that change the label's value, which only sharders do, and for their accounts it is not
+called; and for those that change the owners of an object that has a shard.
 
 It is not called for system namespaces, even if the ring shards them: their objects are assigned by the watch, and no
 webhook stands between the control plane and its own objects. With strict parity, the ring's selector is used as it is.
@@ -173,11 +173,16 @@ def _not_by_sharder(users: Collection[str]) -> dict[str, str]:
 
 
 def _relabelled(label: str) -> dict[str, str]:
+    """The shard's name in the label is another one, or the object may have another owner, whose shard it follows."""
+
     def labelled(which: str) -> str:
         return f"has({which}.metadata.labels) && '{label}' in {which}.metadata.labels"
 
     old, new = (f"{which}.metadata.labels['{label}']" for which in ("oldObject", "object"))
-    expression = f"{labelled('oldObject')} && {labelled('object')} && {old} != '' && {old} != {new}"
+    before, after = (f"{which}.metadata.ownerReferences" for which in ("oldObject", "object"))
+    owned_otherwise = f"has({before}) != has({after}) || has({after}) && {before} != {after}"
+    both = f"{labelled('oldObject')} && {labelled('object')}"
+    expression = f"{both} && {old} != '' && ({old} != {new} || {owned_otherwise})"
     return {"name": "relabelled", "expression": expression}
 
 

@@ -40,10 +40,14 @@ from typing import NamedTuple
 from kubeshard.core.kinds import GroupKind, GroupResource, TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.owners import controller_of, group_kind_of
+from kubeshard.core.selectors import Selector
 from kubeshard.sharding.classification import RingEntry, RingResources
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import KeyRefused, controlled_key, main_key
 from kubeshard.sharding.names import drain_label, shard_label
+
+MAX_SELECTOR = 4000
+"""Characters; a longer selector is not sent."""
 
 ALREADY_ASSIGNED = "object is already assigned"
 NOT_ASSIGNABLE = "object should not be assigned"
@@ -106,6 +110,12 @@ class RingView:
         object.__setattr__(self, "shard_label", shard_label(self.name))
         object.__setattr__(self, "drain_label", drain_label(self.name))
         object.__setattr__(self, "available", frozenset(self.hashring.shards))
+
+    @property
+    def unplaced(self) -> Selector | None:
+        """Selects the objects without an available shard; None if it would be too long for a URL."""
+        selector = Selector.not_in(self.shard_label, self.hashring.shards)
+        return selector if len(str(selector)) <= MAX_SELECTOR else None
 
     def selects(self, namespace: str) -> bool:
         return not namespace or self.namespaces is None or namespace in self.namespaces
