@@ -9,7 +9,7 @@
 - not ours: no process begins with an object that it has released, or that was taken from it.
 - stale read: the first reconcile of an object that came from another shard sees it as it was when it came, or later.
 - expired: no process sends a write for an object after its right to act has ended.
-- missed child: no shard that owns an object creates a child that another one has created for it.
+- missed child: no shard that owns an object creates a child that another one has created for it, unless it is new.
 - taken alive: no sharder takes an object from a process that holds its Lease, works on the object, and was not asked
   for it.
 - parted: no sharder takes a child from such a process either, while the process has the main object.
@@ -40,8 +40,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from kubeshard.controller.run import YOUNG
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.times import parse_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharding.names import PROOFS_ANNOTATION, REPORTED_SUFFIX, drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster
@@ -56,6 +58,9 @@ LEASES = GroupResource("coordination.k8s.io", "leases")
 
 AMNESTY = 60.0
 """The length of the grace period after a restore, in seconds."""
+
+UNDER_WAY = 40.0
+"""How many seconds a request may take to arrive, at most."""
 
 LANDS_WITHIN = 9.0
 """How many seconds after its time limit a request may still take effect: 4 in the kernel, 5 in the server."""
@@ -219,12 +224,16 @@ class Oracles:
             self._judge_create(process, json.loads(request.body or b"{}")["metadata"]["name"])
 
     def _judge_create(self, process: Process, name: str) -> None:
-        """No shard works on an object without seeing the children that it has already."""
+        """No shard works on an object without seeing the children that it has already. Of a young object, a shard may
+        guess that it has none: its creates are refused then.
+        """
         store, thing = self._world.server.store, name.removeprefix("c-")
         main, child = (store.get(THINGS, Key("team", thing)), store.get(CHILDREN, Key("team", name)))
         if main is None or child is None or self._owner_uid(child) != main["metadata"]["uid"]:
             return
-        shard = name_of(process.name)
+        shard, created = name_of(process.name), parse_time(main["metadata"]["creationTimestamp"])
+        if created is None or process.clock.wall() - created < YOUNG + UNDER_WAY:
+            return
         # A shard that made the child itself may not have got the answer.
         if self._owner(main) == shard != child["data"].get("by") and not self._excused(thing):
             self.broken(

@@ -150,22 +150,27 @@ async def ring_cleaned(on: Injection) -> None:
     finalizer is removed by hand.
     """
 
-    def finalizers(*keys: str) -> MergePatch:
-        return MergePatch({"metadata": {"finalizers": list(keys)}})
-
     with suppress(ApiError):
-        await on.admin.patch(ControllerRing, on.world.ring, "", finalizers(CLEAN_UP_FINALIZER))
+        await on.admin.patch(ControllerRing, on.world.ring, "", _finalizers(CLEAN_UP_FINALIZER))
         await on.admin.delete(ControllerRing, on.world.ring)
         on.effects += 1
     await on.until(lambda: Key("", on.world.ring) not in on.world.objects(GROUP, "controllerrings"), 40)
     with suppress(ApiError):
-        await on.admin.patch(ControllerRing, on.world.ring, "", finalizers())
+        await on.admin.patch(ControllerRing, on.world.ring, "", _finalizers())
     with suppress(ApiError):
         await on.world.make_ring()
 
 
+def _finalizers(*keys: str) -> MergePatch:
+    return MergePatch({"metadata": {"finalizers": list(keys)}})
+
+
 async def ring_as_it_was(world: SimulatedCluster, admin: Client) -> None:
-    """The ring is put back to its proper state, whatever a restore did to it."""
+    """The ring is put back to its proper state, whatever a restore did to it: it may be one that is being deleted."""
+    with suppress(ApiError):
+        ring = await admin.get(ControllerRing, world.ring)
+        if ring.metadata.deletion_timestamp:
+            await admin.patch(ControllerRing, world.ring, "", _finalizers())
     with suppress(AlreadyExists):
         await world.make_ring()
     await _ring(admin, world.ring, resources=(MAIN,), namespace_selector=None)
