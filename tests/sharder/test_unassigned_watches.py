@@ -233,6 +233,12 @@ async def test_the_watch_of_a_ring_follows_its_shards_as_far_as_a_selector_can_n
             sync.notify()
             await asyncio.sleep(1.0)
             assert many.selectors == [selector]
+        for shards in (("a",), ("b",), ("c",)):
+            many.small.shards = shards
+            sync.notify()
+            await asyncio.sleep(0)
+        await asyncio.sleep(1.0)
+        assert many.selectors == [f"{label}!=c"]
         many.appears("ring-0", "new")
         many.appears("ring-0", "lost", **{label: "nobody"})
         many.appears("ring-0", "placed", **{label: "c"})

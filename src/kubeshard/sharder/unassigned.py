@@ -427,4 +427,5 @@ async def _until_told(listeners: list[asyncio.Timeout]) -> AsyncIterator[None]:
 
 def _tell(listeners: Iterable[asyncio.Timeout]) -> None:
     for each in listeners:
-        each.reschedule(asyncio.get_running_loop().time())
+        if not each.expired():  # it has been told before
+            each.reschedule(asyncio.get_running_loop().time())
