@@ -72,6 +72,7 @@ MAY_NAME_THE_REAL_WORLD = {
     "kubeshard_apiserver/cli/*": "a command begins a process in the real world",
     "kubeshard/client/loading.py": "finds the configuration of a pod",
     "kubeshard/examples/webhosting/config.py": "loads a configuration",
+    "kubeshard/examples/webhosting/operator.py": "`kubeshard run` calls its `manager`",
 }
 
 

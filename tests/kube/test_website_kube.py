@@ -119,7 +119,7 @@ async def world(cluster: Path, tmp_path: Path) -> AsyncIterator[World]:
         file = tmp_path / "config.yaml"
         file.write_text(CONFIG)
         settings, _ = load_settings(file, {"LEADER_ELECT": "false"})
-        manager = build_operator(settings, operators)
+        manager = build_operator(settings, operators, operators.world)
         running = asyncio.create_task(manager.run())
         yield World(client, manager, writes, namespace)
         manager.stop()

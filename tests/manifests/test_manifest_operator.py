@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from kubeshard import ConfigMap, Context, Controller, KubeObject, LeaderElection, Manager, Sharding
+from kubeshard import ConfigMap, Context, Controller, KubeObject, LeaderElection, Manager, Sharding, Watch
+from kubeshard.cli.loading import load_manager
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.crd import CustomResource
+from kubeshard.examples import webhosting
 from kubeshard.manifests.operator import operator_objects
-from kubeshard.manifests.ring import ring_objects
+from kubeshard.manifests.ring import is_ring, ring_objects
 from kubeshard.manifests.values import OperatorValues, chosen
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.webhook import Webhooks, converts, validates
 from kubeshard_apiserver.testing import MemoryApi
 
@@ -177,3 +183,66 @@ def test_a_ring_that_cannot_work_is_refused(spec: Any, says: str) -> None:
     }
     with pytest.raises(ConfigurationError, match=says):
         list(ring_objects(ring, ("sharding-system", "sharder")))
+
+
+def test_the_ring_that_watches_declare_comes_with_the_sharders_role_and_policies() -> None:
+    shard = manager(sharding=Sharding("pages"))
+    with pytest.raises(ConfigurationError, match="value ring: the manager declares none"):
+        made(shard, "ring.enabled=true")
+    controller = Controller(name="pages", reconciler=reconcile, primary=Watch(Page, sharded=True))
+    shard = Manager([controller], sharding=Sharding("pages"))
+    found = made(
+        shard, "ring.enabled=true", "ring.policies=true", "ring.sharderNamespace=a", "ring.sharderName=b"
+    )
+    (resource,) = found["ControllerRing", "pages"]["spec"]["resources"]
+    assert (resource["group"], resource["resource"]) == ("pages.example.com", "pages")
+    bound = found["ClusterRoleBinding", "sharding:controllerring:pages"]["subjects"]
+    assert bound == [{"kind": "ServiceAccount", "namespace": "a", "name": "b"}]
+    assert ("ValidatingAdmissionPolicy", "sharding-pages-fence") in found
+
+
+def test_dashboards_are_those_of_operators_and_the_authors_own() -> None:
+    values = chosen(
+        OperatorValues, None, ["image=a/b:c", "dashboards.enabled=true", "dashboards.labels={team: web}"]
+    )
+    objects = operator_objects(manager(), "my_pages", "pages", values, {"pages-mine": {"title": "Pages"}})
+    maps = {each["metadata"]["name"]: each for each in objects if each["kind"] == "ConfigMap"}
+    assert maps.keys() == {"pages-dashboard", "pages-mine"}
+    assert json.loads(maps["pages-mine"]["data"]["pages-mine.json"]) == {"title": "Pages"}
+    for each in maps.values():
+        assert each["metadata"]["labels"].items() >= {"grafana_dashboard": "1", "team": "web"}.items()
+
+
+@pytest.mark.parametrize(
+    ("target", "ring"),
+    [
+        ("kubeshard.examples.webhosting.operator", "webhosting-operator"),
+        ("kubeshard.examples.checksum.operator", "checksum-controller"),
+    ],
+)
+async def test_the_examples_can_be_installed_with_ring_roles_and_dashboards(target: str, ring: str) -> None:
+    settings = ["image=a/b:c", *(f"{each}.enabled=true" for each in ("ring", "dashboards"))]
+    values = chosen(OperatorValues, None, settings)
+    api = MemoryApi()
+    await api.install(controller_ring_crd(), *operator_objects(load_manager(target), target, ring, values))
+    async with api.client() as client:
+        seen = await client.get(ControllerRing, ring)
+        assert seen.spec.resources
+        maps = [each.metadata.name async for each in client.list(ConfigMap, ring)]
+        assert f"{ring}-dashboard" in maps
+
+
+def test_the_declared_ring_of_the_example_is_the_one_that_its_samples_have() -> None:
+    values = chosen(OperatorValues, None, ["image=a/b:c", "ring.enabled=true"])
+    objects = operator_objects(webhosting.operator.manager(), "a", webhosting.api.RING, values)
+    (declared,) = (msgspec.convert(each, ControllerRing) for each in objects if is_ring(each))
+    sample = msgspec.convert(next(webhosting.manifests.ring()), ControllerRing)
+    assert sample.spec.namespace_selector == declared.spec.namespace_selector
+    assert _resources(sample) == _resources(declared)
+
+
+def _resources(ring: ControllerRing) -> dict[tuple[str, str], set[tuple[str, str]]]:
+    return {
+        (main.group, main.resource): {(each.group, each.resource) for each in main.controlled_resources}
+        for main in ring.spec.resources
+    }

@@ -16,6 +16,8 @@ from prometheus_client import REGISTRY
 from scenes import begin
 from scraping import scraped
 
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.examples.webhosting.api import Theme, Website
 from kubeshard.examples.webhosting.dashboard import webhosting
 from kubeshard.examples.webhosting.operator import StateMetrics
 from kubeshard.experiment.dashboard import experiments
@@ -216,6 +218,45 @@ def test_the_examples_dashboard_names_what_the_example_exposes() -> None:
             }
             labels = {label for name in named for label in exposed[name]._labelnames}
             assert grouped <= labels
+
+
+NAMED_BY_GO_DASHBOARDS = """
+controller_runtime_active_workers controller_runtime_max_concurrent_reconciles controller_runtime_reconcile_errors_total
+controller_runtime_reconcile_time_seconds_bucket controller_runtime_reconcile_time_seconds_sum
+controller_runtime_reconcile_total controller_runtime_webhook_latency_seconds_bucket
+controller_runtime_webhook_requests_total controller_sharding_assignments_total
+controller_sharding_controllerring_metadata_generation controller_sharding_controllerring_status_available_shards
+controller_sharding_controllerring_status_shards controller_sharding_drains_total controller_sharding_movements_total
+controller_sharding_ring_calculations_total controller_sharding_shard_info controller_sharding_shard_state
+rest_client_requests_total workqueue_adds_total workqueue_depth workqueue_longest_running_processor_seconds
+workqueue_queue_duration_seconds_bucket workqueue_retries_total workqueue_unfinished_work_seconds
+workqueue_work_duration_seconds_bucket
+"""
+"""By those of the Go project for sharding, webhosting, client-go and controller-runtime; without those of other
+programs (kube-state-metrics, cAdvisor), and without four that its own programs do not expose either:
+`kube_shard_state`, `rest_client_request_size_bytes`, `rest_client_response_size_bytes`,
+`rest_client_rate_limiter_duration_seconds`.
+"""
+GO_EXAMPLE_RECORDS = {
+    "kube_theme_info": "color font_family",
+    "kube_website_info": "namespace theme",
+    "kube_website_shard": "namespace shard drain",
+    "kube_website_status_phase": "namespace phase",
+}
+"""What the recording rules of the Go project's example sum, by the labels that they keep."""
+
+
+def test_the_dashboards_of_the_go_project_find_the_metrics_that_they_name() -> None:
+    ours = {sample for metric in METRICS for sample in metric.samples}
+    assert not set(NAMED_BY_GO_DASHBOARDS.split()) - ours
+    website, theme = (
+        Website(metadata=ObjectMeta(name="a", namespace="b")),
+        Theme(metadata=ObjectMeta(name="c")),
+    )
+    state = StateMetrics(lambda: [website], lambda: [theme])
+    exposed = {sample.name: sample.labels.keys() for family in state.collect() for sample in family.samples}
+    for name, labels in GO_EXAMPLE_RECORDS.items():
+        assert exposed[name] >= set(labels.split()), name
 
 
 def test_every_alert_has_its_section_and_there_is_no_other() -> None:

@@ -166,6 +166,10 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
     examples=(
         "kubeshard manifests operator my_operator:manager --set image=example.com/my-operator:v1",
         "kubeshard manifests operator my_operator --values values.yaml | kubectl apply --server-side -f -",
+        "# with its ring, for a sharder service, and what looks at it",
+        "kubeshard manifests operator kubeshard.examples.webhosting.operator --name webhosting-operator "
+        "--set image=example.com/kubeshard:v1 --set ring.enabled=true --set serviceMonitor.enabled=true "
+        "--set dashboards.enabled=true",
     ),
 )
 @click.argument("target", metavar="MODULE[:MANAGER]")
@@ -174,10 +178,23 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
     metavar="NAME",
     help="Name of the objects and of the namespace (default: the module's; its package's if that is main).",
 )
+@click.option(
+    "--dashboard",
+    "dashboard_files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A dashboard of your own, as JSON, for the value dashboards.enabled=true; may be repeated.",
+)
 @values_options
 @output_option
 def operator(
-    target: str, name: str | None, settings: tuple[str, ...], file: Path | None, output: str
+    target: str,
+    name: str | None,
+    dashboard_files: tuple[Path, ...],
+    settings: tuple[str, ...],
+    file: Path | None,
+    output: str,
 ) -> None:
     """Print the objects of an operator: CRDs of its own kinds, roles, Deployment, Services.
 
@@ -191,7 +208,20 @@ def operator(
     manager = load_manager(target)
     name = label(name or program_name(target), "--name", LONGEST_OPERATOR)
     values = chosen(OperatorValues, _file(file), settings)
-    _print(operator_objects(manager, target, name, values), output)
+    own = {label(f"{name}-{each.stem}", "--dashboard"): _dashboard(each) for each in dashboard_files}
+    _print(operator_objects(manager, target, name, values, own), output)
+
+
+def _dashboard(path: Path) -> dict[str, Any]:
+    import json
+
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ConfigurationError(f"--dashboard {path}: not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"--dashboard {path}: expected one dashboard")
+    return found
 
 
 @manifests.command(

@@ -76,6 +76,7 @@ class DeploymentNeeds(NamedTuple):
     """The required Services, each with the process's port behind its port 443, and its namespace if that is decided."""
     conversions: Mapping[str, Converting]
     """The servers that convert between the versions of a kind, by the name of its definition."""
+    sharding: Membership | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,4 +155,5 @@ class Declaration:
             conversions={
                 name: each for each in self.servers if isinstance(each, Converting) for name in each.converted
             },
+            sharding=self.sharding,
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kubeshard.core.encoding import encode
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import KubeObject
 from kubeshard.crd.declaring import declared
@@ -15,8 +17,12 @@ from kubeshard.manager.roles import roles
 from kubeshard.manager.servers import Converting
 from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_policy, service_monitor
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
-from kubeshard.manifests.template import Chosen, resolved
-from kubeshard.manifests.values import COMPONENT_LABEL, OperatorValues, plain
+from kubeshard.manifests.ring import ring_objects
+from kubeshard.manifests.template import Chosen, Each, When, resolved
+from kubeshard.manifests.values import COMPONENT_LABEL, OperatorRing, OperatorValues, plain
+from kubeshard.monitoring.alerting import prometheus_rule
+from kubeshard.monitoring.grafana import dashboards
+from kubeshard.shard.sharding import Sharding
 from kubeshard.sharding.names import APP_LABEL
 
 Manifest = dict[str, Any]
@@ -25,9 +31,15 @@ LONGEST_OPERATOR = 63 - len("-metrics")
 """Characters of an operator's name: it begins that of a Service."""
 
 
-def operator_objects(manager: Manager, target: str, name: str, values: OperatorValues) -> list[Manifest]:
+def operator_objects(
+    manager: Manager,
+    target: str,
+    name: str,
+    values: OperatorValues,
+    own_dashboards: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Manifest]:
     """`target` is the argument of `kubeshard run` in the image. `name` is the name of the objects, and of the namespace
-    if the values have none.
+    if the values have none. `own_dashboards`: dashboards besides the one that all operators have, by name.
 
     Custom resources are the classes marked with `CustomResource`. Raises ConfigurationError for several replicas of a
     manager without leader election or sharding.
@@ -46,6 +58,9 @@ def operator_objects(manager: Manager, target: str, name: str, values: OperatorV
         *([made.budget()] if manager.deployment_needs().takes_turns else ()),
         *([network_policy(name, namespace, labels, made.open)] if values.network_policy.enabled else ()),
         *(made.monitoring() if values.service_monitor.enabled else ()),
+        *(made.ring(values.ring) if values.ring.enabled else ()),
+        *([made.alerts()] if values.prometheus_rule.enabled else ()),
+        *(made.dashboards(own_dashboards or {}) if values.dashboards.enabled else ()),
     ]
     return [resolved(obj, chosen) for obj in objects]
 
@@ -161,6 +176,31 @@ class _Operator:
         yield metrics_reader(f"{self._name}-metrics-reader", self._labels)
         tls = UNVERIFIED if self._needs.metrics_secure else None
         yield service_monitor(self._name, self._namespace, self._labels, tls)
+
+    def ring(self, values: OperatorRing) -> Iterator[Manifest]:
+        sharding = self._needs.sharding
+        declared = sharding.declared_ring(self._needs.controllers) if isinstance(sharding, Sharding) else None
+        if declared is None:
+            raise ConfigurationError(
+                "value ring: the manager declares none: give it sharding=Sharding(...), and the watches sharded=True"
+            )
+        found = json.loads(encode(declared))
+        shards = [(self._namespace, self._name)] if values.policies else []
+        yield from ring_objects(found, (values.sharder_namespace, values.sharder_name), shards=shards)
+
+    def alerts(self) -> Manifest:
+        found = prometheus_rule(self._namespace)
+        labels = {**self._labels, "chosen": Each("prometheusRule.labels")}
+        return {**found, "metadata": {**found["metadata"], "name": self._name, "labels": labels}}
+
+    def dashboards(self, own: Mapping[str, Mapping[str, Any]]) -> Iterator[Manifest]:
+        for name, made in {f"{self._name}-dashboard": dashboards()["operators"], **own}.items():
+            found = self._object("v1", "ConfigMap", name)
+            labels = {**self._labels, "grafana_dashboard": "1", "chosen": Each("dashboards.labels")}
+            annotations = When("dashboards.annotations", Chosen("dashboards.annotations"))
+            metadata = {**found["metadata"], "labels": labels, "annotations": annotations}
+            text = json.dumps(made, indent=1, ensure_ascii=False)
+            yield {**found, "metadata": metadata, "data": {f"{name}.json": f"{text}\n"}}
 
     def _service(self, name: str, ports: list[Manifest]) -> Manifest:
         spec = {"type": "ClusterIP", "selector": self._labels, "ports": ports}

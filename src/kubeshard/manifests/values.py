@@ -266,6 +266,16 @@ class SharderValues(Values):
     ] = ()
 
 
+class OperatorRing(Off):
+    """`sharder_namespace`, `sharder_name`: the sharder's service account. `policies`: restrict each pod to its own
+    objects and Lease.
+    """
+
+    sharder_namespace: DnsLabel = SYSTEM_NAMESPACE
+    sharder_name: DnsLabel = "sharder"
+    policies: bool = False
+
+
 class OperatorValues(Values):
     """The values of an operator."""
 
@@ -282,6 +292,19 @@ class OperatorValues(Values):
     log_level: LogLevel = "info"
     network_policy: NetworkPolicySwitch = field(default_factory=NetworkPolicy)
     service_monitor: ServiceMonitorSwitch = field(default_factory=Off)
+    ring: Annotated[
+        OperatorRing,
+        Meta(
+            description="The ControllerRing that the watches declare, and the sharder's role for it; with "
+            "ring.policies=true also admission policies that restrict each pod to its own objects and Lease."
+        ),
+    ] = field(default_factory=OperatorRing)
+    prometheus_rule: Annotated[
+        PrometheusRule, Meta(description="The alerts, for the Prometheus operator.")
+    ] = field(default_factory=PrometheusRule)
+    dashboards: Annotated[
+        Dashboards, Meta(description="ConfigMaps with dashboards, for the sidecar of Grafana's chart.")
+    ] = field(default_factory=Dashboards)
 
 
 def chosen(type_: type[V], file: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> V:

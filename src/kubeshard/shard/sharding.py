@@ -171,7 +171,7 @@ class Sharding:
             refused=lambda: objects.refused_writes,
             unfenced=lambda: objects.unfenced_writes,
         )
-        declared = self._declared(controllers)
+        declared = self.declared_ring(controllers)
         self._prepared = Prepared(shard, resources, kinds, client, objects, declared, metrics)
         if self._is_shard:
             self._prepared.warn_about_idle_resources(controllers)
@@ -381,8 +381,8 @@ class Sharding:
             watchdog=watchdog,
         )
 
-    def _declared(self, controllers: Sequence[Controller[Any]]) -> ControllerRing | None:
-        """The ring to use if there is no ControllerRing."""
+    def declared_ring(self, controllers: Iterable[Controller[Any]]) -> ControllerRing | None:
+        """The ring to use if there is no ControllerRing. Raises ConfigurationError for an impossible one."""
         resources = declared_resources(controllers) if self._given is None else self._given
         if not resources:
             return None

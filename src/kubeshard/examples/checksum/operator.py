@@ -25,6 +25,7 @@ from kubeshard import (
     Result,
     Scope,
     Sharding,
+    StatusPages,
     Watch,
     ensure,
     when,
@@ -41,14 +42,22 @@ GRACEFUL_TIMEOUT = 5.0
 RING = "checksum-controller"
 
 
+def manager() -> Manager:
+    """The controller for `kubeshard run` and `kubeshard manifests operator`: a shard of its ring, with a sharder
+    service, for the Secrets in the namespace `default`; its Lease is in the pod's namespace.
+    """
+    return build_checksum_controller(None, status_pages=StatusPages())
+
+
 def build_checksum_controller(
-    client: Client,
+    client: Client | None,
     *,
     ring: str = RING,
     namespace: str = "default",
     shard_name: str | None = None,
     lease_namespace: str | None = None,
     mode: Mode | None = "shard",
+    status_pages: StatusPages | None = None,
 ) -> Manager:
     """The manager of one process. `mode` None means a singleton, which needs `lease_namespace`. The caller keeps
     ownership of the client. Raises ConfigurationError for invalid names.
@@ -65,7 +74,7 @@ def build_checksum_controller(
         cache=CacheSettings(default_scope=Scope(frozenset({namespace}))),
         sharding=sharding,
         leader_election=election,
-        status_pages=None,
+        status_pages=status_pages,
         graceful_timeout=GRACEFUL_TIMEOUT,
     )
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +26,9 @@ from kubeshard.commands.options import (
     sharding_option,
     version_option,
 )
+
+if TYPE_CHECKING:
+    from kubeshard import Client
 
 PROGRAM = "python -m kubeshard.examples.webhosting"
 
@@ -117,13 +122,16 @@ def samples() -> None:
     cls=Command,
     examples=(
         f"{PROGRAM} samples show --crds | kubectl apply -f -",
+        "# for a sharder service: the ring, and the sharder's role for it",
+        f"{PROGRAM} samples show --ring | kubectl apply -f -",
         f"{PROGRAM} samples show | kubectl apply -f -",
     ),
 )
 @click.option(
     "--crds", is_flag=True, help="Print the CustomResourceDefinitions of Themes and Websites instead."
 )
-def show(crds: bool) -> None:
+@click.option("--ring", is_flag=True, help="Print the ControllerRing and the sharder's role for it instead.")
+def show(crds: bool, ring: bool) -> None:
     """Print a project, two themes and two Websites as YAML.
 
     Apply their CustomResourceDefinitions first and separately, because `kubectl apply` looks up every kind before it
@@ -132,7 +140,10 @@ def show(crds: bool) -> None:
     from kubeshard.core.yaml_output import documents
     from kubeshard.examples.webhosting import manifests
 
-    click.echo(documents(manifests.crds() if crds else manifests.samples()), nl=False)
+    if crds and ring:
+        raise click.UsageError("--crds and --ring exclude each other")
+    found = manifests.crds() if crds else manifests.ring() if ring else manifests.samples()
+    click.echo(documents(found), nl=False)
 
 
 @samples.command(
@@ -140,16 +151,29 @@ def show(crds: bool) -> None:
 )
 @cluster_options
 def apply(kubeconfig: str | None, context: str | None) -> None:
-    """Create or update the objects that `show --crds` and `show` print in a cluster."""
+    """Create or update the objects that `show --crds` and `show` print in a cluster; and those of `show --ring`, if a
+    sharder is installed.
+    """
     from kubeshard.client.connecting import connected
+    from kubeshard.client.discovery import KindNotServed
     from kubeshard.client.installing import install
     from kubeshard.examples.webhosting import manifests
     from kubeshard.runtime.world import REAL_WORLD
+    from kubeshard.sharding.api import GROUP as RING_GROUP
 
     async def do() -> None:
         async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
-            async for manifest in install(client, [*manifests.crds(), *manifests.samples()]):
-                click.echo(f"applied {manifest['kind']} {manifest['metadata']['name']}")
+            await applied(client, manifests.crds())
+            try:
+                await client.discovery.kind(RING_GROUP, resource="controllerrings")
+                await applied(client, manifests.ring())
+            except KindNotServed:
+                click.echo("no ControllerRing: the cluster has no sharder", err=True)
+            await applied(client, manifests.samples())
+
+    async def applied(client: Client, objects: Iterable[Mapping[str, Any]]) -> None:
+        async for manifest in install(client, objects):
+            click.echo(f"applied {manifest['kind']} {manifest['metadata']['name']}")
 
     asyncio.run(do())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubeshard import KubeObject, Struct, field
 from kubeshard.core.kinds import GroupResource
+from kubeshard.crd import Column, CustomResource
 
 GROUP = "webhosting.timebertt.dev"
 VERSION = "v1alpha1"
@@ -32,31 +33,44 @@ RING_RESOURCES: tuple[tuple[GroupResource, tuple[GroupResource, ...]], ...] = (
 """What the operator's ControllerRing shards: (main resource, controlled resources)."""
 
 
+_AGE = Column("Age", ".metadata.creationTimestamp")
+
+
 class ThemeSpec(Struct):
-    color: str = ""
-    font_family: str = ""
+    color: str
+    font_family: str
 
 
+@CustomResource(columns=[Column("Color", ".spec.color"), Column("Font Family", ".spec.fontFamily"), _AGE])
 class Theme(KubeObject, group=GROUP, version=VERSION, namespaced=False):
     """The look of Websites: a CSS color and a font family."""
 
-    spec: ThemeSpec = field(default_factory=ThemeSpec)
+    spec: ThemeSpec = field(default_factory=lambda: ThemeSpec(color="", font_family=""))
 
 
 class WebsiteSpec(Struct):
-    theme: str = ""
-    """The name of a Theme."""
+    theme: str
+    """Name of the Theme that the website uses."""
 
 
 class WebsiteStatus(Struct):
     observed_generation: int = 0
     phase: str = ""
+    """Pending, Ready, Error or Terminating."""
     last_transition_time: str | None = None
     """The MicroTime of the last change to any status field."""
 
 
+@CustomResource(
+    columns=[
+        Column("Theme", ".spec.theme"),
+        Column("Phase", ".status.phase"),
+        Column("Since", ".status.lastTransitionTime", "date"),
+        _AGE,
+    ]
+)
 class Website(KubeObject, group=GROUP, version=VERSION):
     """A website of a project: a ConfigMap, a Service, an Ingress and a Deployment."""
 
-    spec: WebsiteSpec = field(default_factory=WebsiteSpec)
+    spec: WebsiteSpec = field(default_factory=lambda: WebsiteSpec(theme=""))
     status: WebsiteStatus = field(default_factory=WebsiteStatus)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubeshard import KubeObject
+from kubeshard.crd import definition
 from kubeshard.examples.webhosting.api import (
     GROUP,
     PROJECT_LABEL,
@@ -15,6 +15,7 @@ from kubeshard.examples.webhosting.api import (
     Theme,
     Website,
 )
+from kubeshard.manifests.ring import ring_objects
 
 Manifest = Mapping[str, Any]
 
@@ -25,45 +26,8 @@ _SYSTEM_LABELS = {"app.kubernetes.io/name": "webhosting-operator"}
 
 def crds() -> Iterator[Manifest]:
     """The CustomResourceDefinitions of Theme and Website."""
-    string = {"type": "string"}
-    yield _crd(
-        Theme,
-        spec={
-            "type": "object",
-            "required": ["color", "fontFamily"],
-            "properties": {"color": string, "fontFamily": string},
-        },
-        status={"type": "object"},
-        columns=[
-            ("Color", "string", ".spec.color"),
-            ("Font Family", "string", ".spec.fontFamily"),
-            ("Age", "date", ".metadata.creationTimestamp"),
-        ],
-    )
-    yield _crd(
-        Website,
-        spec={
-            "type": "object",
-            "required": ["theme"],
-            "properties": {
-                "theme": {"type": "string", "description": "Name of the Theme that the website uses."}
-            },
-        },
-        status={
-            "type": "object",
-            "properties": {
-                "observedGeneration": {"type": "integer", "format": "int64"},
-                "phase": {"type": "string", "description": "Pending, Ready, Error or Terminating."},
-                "lastTransitionTime": {"type": "string", "format": "date-time"},
-            },
-        },
-        columns=[
-            ("Theme", "string", ".spec.theme"),
-            ("Phase", "string", ".status.phase"),
-            ("Since", "date", ".status.lastTransitionTime"),
-            ("Age", "date", ".metadata.creationTimestamp"),
-        ],
-    )
+    yield definition(Theme)
+    yield definition(Website)
 
 
 def controller_ring(name: str = RING) -> Manifest:
@@ -84,6 +48,11 @@ def controller_ring(name: str = RING) -> Manifest:
             "namespaceSelector": {"matchLabels": {PROJECT_LABEL: "true"}},
         },
     }
+
+
+def ring(sharder: tuple[str, str] = ("sharding-system", "sharder")) -> Iterator[Manifest]:
+    """The ring, and the role for it of the sharder, a service account as namespace and name."""
+    return ring_objects(controller_ring(), sharder)
 
 
 def rbac(ring: str = RING, sharder: tuple[str, str] = ("sharding-system", "sharder")) -> Iterator[Manifest]:
@@ -201,55 +170,6 @@ def website(name: str, namespace: str, theme_name: str, labels: Mapping[str, str
         "kind": "Website",
         "metadata": metadata,
         "spec": {"theme": theme_name},
-    }
-
-
-def _crd(
-    cls: type[KubeObject],
-    *,
-    spec: Mapping[str, Any],
-    status: Mapping[str, Any],
-    columns: list[tuple[str, str, str]],
-) -> Manifest:
-    kind = cls.KIND
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": str(kind.group_resource)},
-        "spec": {
-            "group": kind.group,
-            "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "names": {
-                "kind": kind.kind,
-                "listKind": f"{kind.kind}List",
-                "plural": kind.plural,
-                "singular": kind.kind.lower(),
-            },
-            "versions": [
-                {
-                    "name": kind.version,
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        {"name": name, "type": type_, "jsonPath": path} for name, type_, path in columns
-                    ],
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "description": " ".join((cls.__doc__ or "").split()),
-                            "properties": {
-                                "apiVersion": {"type": "string"},
-                                "kind": {"type": "string"},
-                                "metadata": {"type": "object"},
-                                "spec": spec,
-                                "status": status,
-                            },
-                        }
-                    },
-                }
-            ],
-        },
     }
 
 

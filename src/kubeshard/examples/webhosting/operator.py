@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 
+import msgspec
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -16,46 +17,59 @@ from kubeshard import ALL, Client, Manager, Sharding, StatusPages
 from kubeshard.client.connecting import connected
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.examples.webhosting.api import OPERATOR, PHASES, PROJECT_LABEL, RING, Theme, Website
-from kubeshard.examples.webhosting.config import OperatorSettings
+from kubeshard.examples.webhosting.config import OperatorSettings, load_settings
 from kubeshard.examples.webhosting.controller import website_controller
 from kubeshard.manager.metrics_access import self_signed
 from kubeshard.manager.runnable import Runnable
-from kubeshard.runtime.world import World
+from kubeshard.runtime import environ
+from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.shard.sharding import Mode
 from kubeshard.shard.timing import scaled
 from kubeshard.sharding.names import drain_label, shard_label
 
 
-def build_operator(settings: OperatorSettings, client: Client) -> Manager:
-    """The operator, ready to run. The caller keeps ownership of the client. Raises ConfigurationError."""
+def manager() -> Manager:
+    """The operator for `kubeshard run` and `kubeshard manifests operator`: a shard of its ring, with a sharder service,
+    unless environment variables say otherwise; its Lease is in the pod's namespace.
+    """
+    environment = {"ENABLE_SHARDING": "true", **environ.variables()}
+    settings, _ = load_settings(None, environment)
+    namespace = settings.config.leader_election.resource_namespace
+    return build_operator(msgspec.structs.replace(settings, namespace=namespace), None, REAL_WORLD)
+
+
+def build_operator(settings: OperatorSettings, client: Client | None, world: World) -> Manager:
+    """The operator, ready to run, in the client's world. The caller keeps ownership of the client. Raises
+    ConfigurationError.
+    """
     config = settings.config
     secure = not config.insecure_metrics and config.metrics_address != "0"
 
     async def export_state() -> None:
         # Runs once the caches have synced; before that, exported metrics would be wrong.
-        manager.metrics.registry.register(
-            StateMetrics(lambda: manager.cache.list(Website, ALL), lambda: manager.cache.list(Theme))
+        built.metrics.registry.register(
+            StateMetrics(lambda: built.cache.list(Website, ALL), lambda: built.cache.list(Theme))
         )
 
     election = config.leader_election
-    manager = Manager(
+    built = Manager(
         [website_controller(config.ingress, workers=settings.workers)],
         client=client,
         sharding=_membership(settings, settings.sharding) if settings.sharding else None,
         leader_election=None
         if settings.sharding
-        else election.election(OPERATOR, settings.namespace, client.world.rng),
+        else election.election(OPERATOR, settings.namespace, world.rng),
         runnables=[Runnable("state-metrics", export_state)],
         status_pages=StatusPages(
             metrics_address=config.metrics_address,
-            metrics_ssl=self_signed(client.world) if secure else None,
+            metrics_ssl=self_signed(world) if secure else None,
             metrics_auth=secure,
             health_address=config.health_address,
             debug=config.debug_access,
         ),
         graceful_timeout=config.graceful_shut_down,
     )
-    return manager
+    return built
 
 
 @asynccontextmanager
@@ -67,14 +81,14 @@ async def connected_operator(
     """
     limiter = settings.config.client_connection.limiter(world.clock)
     async with connected(kubeconfig, context, world=world, limiter=limiter) as client:
-        yield build_operator(settings, client)
+        yield build_operator(settings, client, world)
 
 
 def _membership(settings: OperatorSettings, mode: Mode) -> Sharding:
     return Sharding(
         RING,
         settings.shard_name or None,
-        settings.namespace,
+        settings.namespace or None,
         mode=mode,
         namespace_selector=LabelSelector(match_labels={PROJECT_LABEL: "true"}),
         timing=scaled(settings.config.leader_election.lease_duration),
