@@ -98,8 +98,8 @@ class Rig:
         self.lives: list[Lived] = []
         self.worked: list[Worked] = []
         self.random = random.Random(seed)
-        self.left_dead: set[str] = set(self.shards)
-        """Shards that are not started again when they have died, as a kubelet would."""
+        self.left_dead: set[str] = set()
+        """Shards and sharders that are not started again when they have died, as a kubelet would."""
         self.asked: set[int] = set()
         """Processes that were told to end."""
         self._objects = objects
@@ -142,13 +142,13 @@ class Rig:
             processes = self.processes = Processes(self._kubeconfig, self.folder, self.lease, self._lived)
             stack.callback(processes.stop_all)
             await self._install()
-            watching = asyncio.create_task(self._watch_processes())
-            stack.push_async_callback(_cancelled, watching)
             if self.sharders:
                 self.webhook = await stack.enter_async_context(Way([("127.0.0.1", processes.webhook_port)]))
                 self.ways["webhook"] = self.webhook
             for name in (*self.sharders, *self.shards):
                 self.start(name)
+            watching = asyncio.create_task(self._watch_processes())
+            stack.push_async_callback(_cancelled, watching)
             for number in range(self._objects):
                 await self._create(f"errand-{number}")
             if self._users:
@@ -368,7 +368,7 @@ class Rig:
         while True:
             self._died()
             now = time.monotonic()
-            for name in {*self.shards} - self.left_dead:
+            for name in {*self.shards, *self.sharders} - self.left_dead:
                 if not self.alive(name) and now > self._restart_at.setdefault(name, now + _RESTART_AFTER):
                     del self._restart_at[name]
                     self.start(name)

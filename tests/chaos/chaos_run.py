@@ -16,7 +16,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -29,8 +28,19 @@ from chaos_rig import DRAIN_LABEL, NAMESPACE, RING, SERVERS, SHARD_LABEL, NotSet
 from chaos_scenarios import LEFT_OUT, SCENARIOS, Scenario, Step
 from chaos_users import MERGE
 
+from kubeshard.testing.folders import TemporaryFolder
+
 SETTLED_WITHIN = 150.0
-RULES = ("stale write", "overlap", "orphan", "failed request", "interference", "parted", "not settled")
+RULES = (
+    "stale write",
+    "overlap",
+    "orphan",
+    "failed request",
+    "interference",
+    "parted",
+    "not settled",
+    "no effect",
+)
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces"
 
 
@@ -73,10 +83,14 @@ class Actions:
     def __init__(self, rig: Rig, restarts: bool) -> None:
         self._rig = rig
         self._restarts = restarts
-        self._victim = ""
+        self._victim = rig.random.choice(rig.shards)
+        self._ghost_name = f"ghost-{rig.random.randrange(10**6)}"  # what was deleted leaves a Lease behind
+        self._before: dict[str, int] = {}
 
-    def begin(self) -> None:
-        self._victim = self._rig.random.choice(self._rig.shards)
+    def without_effect(self) -> Sequence[str]:
+        """The ways whose faults had none."""
+        ways = self._rig.ways
+        return [name for name, before in self._before.items() if ways[name].faults.effects == before]
 
     async def do(self, step: Step) -> None:
         seconds = step.lasts(self._rig.lease)
@@ -95,13 +109,15 @@ class Actions:
             case "create ghost":
                 await self._ghost()
             case "delete ghost":
-                await self._rig.admin.send("DELETE", f"{_LEASES}/{NAMESPACE}/leases/ghost")
+                await self._rig.admin.send("DELETE", f"{_LEASES}/{NAMESPACE}/leases/{self._ghost_name}")
             case _:
                 for name in self._whom(step.whom):
                     await self._to(step, name, seconds)
 
     async def _to(self, step: Step, name: str, seconds: float) -> None:
         rig = self._rig
+        if step.do in ("fault", "reset", "half-open"):
+            self._before.setdefault(name, rig.ways[name].faults.effects)
         match step.do:
             case "kill":
                 self._leave_dead(name)
@@ -203,9 +219,12 @@ class Actions:
 
     async def _ghost(self) -> None:
         far = "2099-01-01T00:00:00.000000Z"
-        spec: dict[str, Any] = {"holderIdentity": "ghost", "leaseDurationSeconds": round(self._rig.lease)}
+        spec: dict[str, Any] = {
+            "holderIdentity": self._ghost_name,
+            "leaseDurationSeconds": round(self._rig.lease),
+        }
         spec |= {"renewTime": far, "acquireTime": far}
-        meta = {"name": "ghost", "labels": {"alpha.sharding.timebertt.dev/controllerring": RING}}
+        meta = {"name": self._ghost_name, "labels": {"alpha.sharding.timebertt.dev/controllerring": RING}}
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
         await self._rig.admin.send("POST", f"{_LEASES}/{NAMESPACE}/leases", lease)
 
@@ -213,7 +232,6 @@ class Actions:
 async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record], float]:
     """Inflicts it once, mends everything, and judges it."""
     actions, began = Actions(rig, scenario.restarts), time.monotonic()
-    actions.begin()
     rig.begin()
     rig.left_dead.clear()
     problems: list[str] = []
@@ -223,7 +241,7 @@ async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record
             await actions.do(step)
     except NotSettled as problem:
         problems.append(str(problem))
-    rig.left_dead.update(rig.shards)
+    rig.left_dead.update(rig.shards, rig.sharders)
     try:
         await actions.mended()
         rig.left_dead.clear()
@@ -236,16 +254,17 @@ async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record
     verdict = check(records, RING, scenario.bound(rig.lease))
     now = time.monotonic()
     verdict.findings += [Finding(now, "not settled", problem) for problem in problems]
+    verdict.findings += [Finding(now, "no effect", f"faults of {name}") for name in actions.without_effect()]
     return verdict, records, now - began
 
 
-async def run(options: argparse.Namespace) -> list[Row]:
+async def run(options: argparse.Namespace, rows: list[Row]) -> None:
+    """Adds to the rows as it goes on."""
     chosen = chosen_scenarios(options.scenario, options.mode)
-    rows: list[Row] = []
     for pods in sorted({scenario.pods for scenario in chosen}):
-        folder = Path(tempfile.mkdtemp(prefix="kubeshard-chaos-"))
+        folder = TemporaryFolder("kubeshard-chaos-")
         rig = Rig(
-            folder,
+            folder.path,
             shards=options.shards,
             objects=options.objects,
             lease=options.lease,
@@ -254,13 +273,14 @@ async def run(options: argparse.Namespace) -> list[Row]:
             seed=options.seed,
         )
         say(f"starting a control plane, {options.shards} shards and their objects")
-        async with rig.running():
-            for scenario in chosen:
-                if scenario.pods == pods:
-                    rows.append(row := Row(scenario.name, bound=scenario.bound(options.lease)))
-                    await repeated(rig, scenario, row, options)
-        shutil.rmtree(folder, ignore_errors=True)
-    return rows
+        try:
+            async with rig.running():
+                for scenario in chosen:
+                    if scenario.pods == pods:
+                        rows.append(row := Row(scenario.name, bound=scenario.bound(options.lease)))
+                        await repeated(rig, scenario, row, options)
+        finally:
+            folder.remove()
 
 
 async def repeated(rig: Rig, scenario: Scenario, row: Row, options: argparse.Namespace) -> None:
@@ -361,14 +381,16 @@ def main() -> None:
             say(f"{finding.at:.3f} {finding.rule}: {finding.what}")
         return
     say(f"seed {options.seed}")
+    rows: list[Row] = []
+    interrupted = False
     try:
-        rows = asyncio.run(run(options))
+        asyncio.run(run(options, rows))
     except KeyboardInterrupt:
-        sys.exit(130)
+        interrupted = True
     say(table(rows))
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    sys.exit(any(sum(row.found.values()) for row in rows))
+    sys.exit(130 if interrupted else any(sum(row.found.values()) for row in rows))
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Scenario:
-    """`leases` and `seconds` are the bound: durations of a Lease, and seconds beside them. `restarts`: shards that die
-    are started again under their names.
+    """`leases` and `seconds` are the bound: durations of a Lease, and seconds beside them. What dies by itself is
+    started again under its name; with `restarts` also what the steps have killed.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Scenario:
 
 DETECT = 2.0
 """A silent shard is given up after two durations of its Lease."""
-SLACK = 5.0
+SLACK = 10.0
 """For starting a process, and moving objects, on a busy machine."""
 _OWNED = Step("until owned", leases=DETECT, seconds=30)
 
@@ -143,7 +143,7 @@ SCENARIOS = (
             Step("heal", "webhook"),
         ),
         0,
-        4,
+        8,
         modes=("service",),
     ),
     Scenario(

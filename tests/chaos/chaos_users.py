@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import itertools
 import json
@@ -17,8 +18,11 @@ from chaos_records import Asked
 
 ERRANDS = "/apis/chaos.kubeshard.test/v1/namespaces/{}/errands"
 MERGE = "application/merge-patch+json"
+CHILDREN = "/api/v1/namespaces/{}/configmaps"
 KEPT = 10
 """So many objects a user has at most."""
+LATER = 5
+"""The child of a deleted object is deleted after so many others, when nobody works on the object any more."""
 
 
 class Answer(NamedTuple):
@@ -61,6 +65,8 @@ class User:
         self._note = note
         self._pause = pause
         self._mine: list[str] = []
+        self._gone: list[str] = []
+        self._namespace = namespace
         self._numbers = itertools.count()
 
     async def work(self) -> None:
@@ -86,6 +92,11 @@ class User:
             if len(self._mine) > KEPT:
                 gone = self._mine.pop(0)
                 await self._ask(f"delete {gone}", "DELETE", f"{self._path}/{gone}")
+                self._gone.append(gone)
+            if len(self._gone) > LATER:  # what garbage collection would do
+                child = f"{CHILDREN.format(self._namespace)}/{self._gone.pop(0)}"
+                with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+                    await self._requests.send("DELETE", child)
             await asyncio.sleep(self._pause)
 
     async def _probe(self) -> None:

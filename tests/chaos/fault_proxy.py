@@ -37,6 +37,8 @@ class Faults:
     """New connections are reset."""
     cut_after: int | None = None
     """So many more bytes of answers arrive on each connection before it is reset; 0 for the next byte."""
+    effects: int = 0
+    """How often something was held back, delayed, cut, reset or refused."""
 
 
 class Line:
@@ -51,6 +53,10 @@ class Line:
 
     def came(self, data: bytes, now: float) -> None:
         """`b""` is the end."""
+        faults = self._faults
+        faults.effects += bool(
+            data and (self.held or faults.delay or (self._answers and faults.cut_after is not None))
+        )
         if data:
             self._chunks.append((now + self._faults.delay, data))
         else:
@@ -135,21 +141,24 @@ class Way:
             connection.wake.set()
 
     def heal(self) -> None:
-        self.change(**vars(Faults()))
+        self.change(**vars(Faults(effects=self.faults.effects)))
 
     def reset(self) -> None:
         """Resets all connections, at both ends."""
+        self.faults.effects += len(self._connections)
         for connection in [*self._connections]:
             connection.reset()
 
     def half_open(self) -> None:
         """The servers' ends of all connections are gone, and the client hears nothing of it."""
+        self.faults.effects += len(self._connections)
         for connection in self._connections:
             connection.sever()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = _Connection(self.faults, reader, writer)
         if self.faults.refuse:
+            self.faults.effects += 1
             connection.reset()
             return
         self._connections.add(connection)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +69,15 @@ def judged(*records: Record) -> Verdict:
 
 def rules(*records: Record) -> list[str]:
     return sorted({finding.rule for finding in judged(*records).findings})
+
+
+def test_who_judges_shares_no_code_with_whom_is_judged() -> None:
+    for name in ("chaos_checker", "chaos_records", "chaos_users", "chaos_witness"):
+        tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text())
+        imported = [
+            node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
+        ]
+        assert not [module for module in imported if module.startswith("kubeshard")]
 
 
 def test_a_ring_at_work_is_all_right() -> None:

@@ -51,6 +51,16 @@ def test_delayed_bytes_are_due_later() -> None:
     assert line.take(3.0) == b"a"
 
 
+def test_what_a_fault_did_is_counted() -> None:
+    faults = Faults()
+    line = Line(faults, answers=False)
+    line.came(b"a", 1.0)
+    assert faults.effects == 0
+    faults.hold_requests = True
+    line.came(b"b", 1.0)
+    assert faults.effects == 1
+
+
 def test_answers_are_cut_after_so_many_bytes_and_requests_are_not() -> None:
     faults = Faults(cut_after=3)
     answers, others = Line(faults, answers=True), Line(faults, answers=False)
