@@ -53,13 +53,19 @@ class Shown(KubeObject):
     status: ShownStatus | None = None
 
 
-PROJECTS = [("my-operator", ()), ("web", ("--kind", "Policy", "--group", "web.example.com"))]
+PROJECTS: list[tuple[str, tuple[str, ...]]] = [
+    ("my-operator", ("--webhook",)),
+    ("web", ("--kind", "Policy", "--group", "web.example.com", "--sharding")),
+]
 
 
 @pytest.mark.parametrize(("name", "options"), PROJECTS)
 @pytest.mark.system
 def test_the_tests_of_a_new_project_pass(tmp_path: Path, name: str, options: tuple[str, ...]) -> None:
-    assert "2 passed" in run(made(tmp_path / name, *options), "pytest", "-q", "-p", "no:cacheprovider")
+    project = made(tmp_path / name, *options)
+    for kind in ("Farewell", "Import"):
+        made(project, "--kind", kind)
+    assert "4 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider")
 
 
 @pytest.mark.parametrize(("name", "options"), PROJECTS)
@@ -68,6 +74,8 @@ def test_a_new_project_is_formatted_linted_and_typed(
     tmp_path: Path, name: str, options: tuple[str, ...]
 ) -> None:
     project = made(tmp_path / name, *options)
+    for kind in ("Farewell", "Import"):
+        made(project, "--kind", kind)
     run(project, "ruff", "format", "--check", "--isolated", STYLE[0], ".")
     run(project, "ruff", "check", "--isolated", "--select=E,F,W,I,UP,B", *STYLE, ".")
     run(project, "mypy", "--cache-dir", str(tmp_path / "cache"))
@@ -90,8 +98,8 @@ def test_a_kind_hides_nothing_that_the_project_imports(tmp_path: Path) -> None:
 def test_the_manifests_are_of_the_kind(tmp_path: Path) -> None:
     folder = made(tmp_path / "web", "--kind", "Policy", "--group", "web.example.com") / "manifests"
     documents = [each for file in folder.iterdir() for each in yaml.safe_load_all(file.read_text())]
-    (definition,) = (each for each in documents if each["kind"] == "CustomResourceDefinition")
-    assert definition["metadata"]["name"] == "policies.web.example.com"
+    names = {each["metadata"]["name"] for each in documents if each["kind"] == "CustomResourceDefinition"}
+    assert names == {"policies.web.example.com"}
     (account,) = (each for each in documents if each["kind"] == "ServiceAccount")
     bindings = [each for each in documents if each["kind"].endswith("Binding")]
     assert {subject["name"] for each in bindings for subject in each["subjects"]} == {
@@ -102,13 +110,38 @@ def test_the_manifests_are_of_the_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
+def test_another_kind_joins_the_project_with_its_group_and_a_second_time_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    project = made(tmp_path / "web", "--kind", "Policy", "--group", "web.example.com")
+    made(project, "--kind", "Farewell")
+    documents = [*yaml.safe_load_all((project / "manifests" / "operator.yaml").read_text())]
+    names = {each["metadata"]["name"] for each in documents if each["kind"] == "CustomResourceDefinition"}
+    assert names == {"policies.web.example.com", "farewells.web.example.com"}
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    for options, message in (
+        (["--kind", "Farewell"], "the project has that kind already"),
+        (["--kind", "Other", "--sharding"], "--sharding and --webhook are for a new one"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            cli.main(["init", str(project), *options], standalone_mode=False)
+    main = project / "web" / "main.py"
+    main.write_text("def manager(): ...\n")
+    with pytest.raises(ConfigurationError, match=r"main\.py has no `Manager\(` with a list"):
+        cli.main(["init", str(project), "--kind", "Other"], standalone_mode=False)
+    main.write_bytes(before[main])
+    assert before == {path: path.read_bytes() for path in before}
+    assert not (project / "web" / "other.py").exists()
+
+
+@pytest.mark.system
 def test_names_that_are_words_of_yaml_stay_names(tmp_path: Path) -> None:
     folder = made(tmp_path / "on", "--kind", "Yes") / "manifests"
     found = [
         read_yaml(text.encode())[0] for file in folder.iterdir() for text in file.read_text().split("---\n")
     ]
     deployment = next(each for each in found if each["kind"] == "Deployment")
-    assert deployment["metadata"] == {"name": "on", "namespace": "on"}
+    assert (deployment["metadata"]["name"], deployment["metadata"]["namespace"]) == ("on", "on")
     assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == "on"
     assert [each["metadata"]["name"] for each in found if each["kind"] == "Yes"] == ["first"]
 
@@ -192,5 +225,4 @@ def test_a_project_is_complete_when_the_reader_of_its_list_goes_away(tmp_path: P
         "crd.yaml",
         "example.yaml",
         "operator.yaml",
-        "rbac.yaml",
     }
