@@ -27,6 +27,7 @@ from kubeshard.controller.reconciler import (
 from kubeshard.controller.remote_clusters import RemoteCluster
 from kubeshard.controller.sources import ChannelSource, Enqueue, Source, TimerSource
 from kubeshard.controller.status import NoStatusSubresource
+from kubeshard.controller.timers import poll, timer
 from kubeshard.controller.tracing import traced
 from kubeshard.controller.watch import Index, Watch, related
 
@@ -59,7 +60,9 @@ __all__ = [
     "TimerSource",
     "Update",
     "Watch",
+    "poll",
     "related",
+    "timer",
     "traced",
     "when",
 ]

@@ -34,6 +34,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.context import Context, run_of, with_run
@@ -110,9 +111,11 @@ class Daemons:
         self._controller = controller
         self._daemons = daemons
         self._lives: dict[Key, dict[Daemon[Any], _Life]] = {}
+        self._enqueue: Enqueue | None = None
 
     async def run(self, enqueue: Enqueue) -> None:
         """Waits for the controller's end, then ends all daemons."""
+        self._enqueue = enqueue
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -145,7 +148,13 @@ class Daemons:
             if life.of == of and not life.over:
                 return
             await _ended([life])
-        lives[daemon] = self._begin(daemon, of, with_run(ctx, run_of(ctx).for_a_task()), obj)
+        run = run_of(ctx).for_a_task()
+        run.trigger = partial(self._trigger, ctx.key)
+        lives[daemon] = self._begin(daemon, of, with_run(ctx, run), obj)
+
+    def _trigger(self, key: Key, reason: str) -> None:
+        if self._enqueue is not None:
+            self._enqueue(key, reason)
 
     def _begin(self, daemon: Daemon[Any], of: object, ctx: Context, obj: KubeObject) -> _Life:
         life = _Life(of, ctx)

@@ -66,6 +66,10 @@ def from_cache(_: Kind) -> bool:
     return False
 
 
+def _triggers_nothing(_: str) -> None:
+    """A run does not trigger its object: it returns a `Result`."""
+
+
 class Run:
     """`activities`: what it has in flight. `writes`: what it and earlier runs for the key wrote and the caches do not
     show yet. `rewrites`: how the API server stores what the controller sends.
@@ -83,6 +87,8 @@ class Run:
     """Why only the object's metadata could be decoded. Only a controller's guards see such objects."""
     last_try = False
     """Whether the object is given up if this run fails (`Controller.give_up_after`)."""
+    trigger: Callable[[str], None] = staticmethod(_triggers_nothing)
+    """Queues the object again, for a reason. Of tasks that outlive runs only."""
     lasting = False
     """Whether this stands for a task that outlives runs."""
 
