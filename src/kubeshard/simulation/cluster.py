@@ -282,7 +282,10 @@ class SimulatedCluster(Environment):
 
     def objects(self, group: str, resource: str) -> dict[Key, dict[str, Any]]:
         server = self.home if resource == "leases" else self.server
-        return dict(server.store.objects(GroupResource(group, resource)))
+        try:
+            return dict(server.store.objects(GroupResource(group, resource)))
+        except KeyError:  # the kind does not exist at the moment
+            return {}
 
     def owners(
         self, group: str = "sim.example", resource: str = "things", namespace: str = "team"

@@ -237,8 +237,10 @@ class Recorder:
         some = new or old
         assert some is not None
         main_name = name.removeprefix("c-")
-        mains = store.objects(GroupResource("sim.example", "things"))
-        main = next((mains[key] for key in (event.key._replace(name=main_name),) if key in mains), None)
+        try:
+            main = store.get(GroupResource("sim.example", "things"), event.key._replace(name=main_name))
+        except KeyError:  # the kind does not exist at the moment
+            main = None
         references = some["metadata"].get("ownerReferences") or [{"uid": ""}]
         self.add(
             Changed(

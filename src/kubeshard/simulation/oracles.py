@@ -170,7 +170,7 @@ class Oracles:
                 "stale read",
                 f"{process} begins with {name} at {meta.resource_version}, assigned at {assigned}",
             )
-        main = self._world.server.store.get(THINGS, Key("team", name))
+        main = self._main(name)
         self._worked[name] = process, now
         at_work = self._at_work.setdefault(name, [])
         self.event(f"{process} begins {name}")
@@ -191,7 +191,7 @@ class Oracles:
         """Called when a user has replaced an object of the shard `before` by one without labels. `seen`: a webhook
         was called for it.
         """
-        main = self._world.server.store.get(THINGS, Key("team", name))
+        main = self._main(name)
         process = self._acting(before)
         if main is None or self._owner(main) == before or not seen or process is None:
             return
@@ -228,7 +228,7 @@ class Oracles:
         guess that it has none: its creates are refused then.
         """
         store, thing = self._world.server.store, name.removeprefix("c-")
-        main, child = (store.get(THINGS, Key("team", thing)), store.get(CHILDREN, Key("team", name)))
+        main, child = self._main(thing), store.get(CHILDREN, Key("team", name))
         if main is None or child is None or self._owner_uid(child) != main["metadata"]["uid"]:
             return
         shard, created = name_of(process.name), parse_time(main["metadata"]["creationTimestamp"])
@@ -250,7 +250,7 @@ class Oracles:
             return
         name = event.key.name.removeprefix("c-")
         before, after = self._owner(event.old), self._owner(event.new)
-        main = store.get(THINGS, Key("team", name))
+        main = self._main(name)
         if before != after:
             self._judge_owner(resource, name, event, main, sender)
         if resource == THINGS:
@@ -405,6 +405,13 @@ class Oracles:
         """Whether the Lease was taken because of what a kubelet has reported."""
         annotations = lease["metadata"].get("annotations") or {}
         return str(annotations.get(PROOFS_ANNOTATION, "")).endswith(REPORTED_SUFFIX)
+
+    def _main(self, name: str) -> Any:
+        """The object; None without it, and while its kind does not exist."""
+        try:
+            return self._world.server.store.get(THINGS, Key("team", name))
+        except KeyError:
+            return None
 
     def _is_child(self, child: Any, main: Any) -> bool:
         return bool(self._owner_uid(child) == main["metadata"]["uid"])

@@ -363,6 +363,21 @@ class Process:
         for thread in self.threads:
             thread.resume()
 
+    async def suspended(self, until: Awaitable[object]) -> None:
+        """Its machine is suspended: as `pause`, but timers and monotonic time stand still."""
+        began = self.world.loop.time()
+        self.pause()
+        await until
+        slept = self.world.loop.time() - began
+        self.stopped = False
+        self.clock.sleep(slept)
+        for thread in self.threads:
+            thread.wake(slept)
+
+    def run_clock(self, rate: float) -> None:
+        """So many seconds pass for it in each second."""
+        self.clock.rate = self.main.rate = rate
+
     def cut_off(self, down: bool = True, *, cluster: str = "") -> None:
         """Cuts the process off from all clusters, or from one: `sim` or `home`."""
         for network in self.networks:
@@ -386,7 +401,7 @@ class VirtualWatchdog:
 
     def arm(self, deadline: float) -> None:
         self.disarm()
-        wait = max(0.0, deadline - self._process.clock.boottime())
+        wait = max(0.0, deadline - self._process.clock.boottime()) / self._process.clock.rate
         loop = self._process.world.loop
         self._timer = loop.call_later(wait, self._process.kill, "watchdog", context=Context())
 

@@ -111,7 +111,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         timer = (
             asyncio.TimerHandle(when, callback, args, self, context)
             if thread is None
-            else _Timer(thread, when, callback, args, self, context)
+            else _Timer(thread, thread.main.when(self._now, when), callback, args, self, context)
         )
         heapq.heappush(self._scheduled, timer)
         timer._scheduled = True  # type: ignore[attr-defined]
@@ -120,6 +120,13 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def run_again(self, callback: asyncio.Handle) -> None:
         """Runs a callback whose turn came while its thread was stopped. It can still be cancelled."""
         self._ready.append(callback)
+
+    def postpone(self, thread: VirtualThread, seconds: float) -> None:
+        """The timers of this thread go off later."""
+        for timer in self._scheduled:
+            if isinstance(timer, _Timer) and timer._thread is thread:
+                timer._when += seconds  # type: ignore[attr-defined]
+        heapq.heapify(self._scheduled)
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -171,6 +178,8 @@ class VirtualThread:
         self.main = main or self
         self._loop = loop
         self._stopped = self._dead = False
+        self.rate = 1.0
+        """How many seconds pass for the timers of its process in each second."""
         self._due: list[asyncio.Handle] = []
         """What could not run. Of a killed thread it is kept, so that no garbage collection runs a `finally`."""
 
@@ -191,6 +200,21 @@ class VirtualThread:
         due, self._due = self._due, []
         for callback in due:
             self._loop.run_again(callback)
+
+    def wake(self, slept: float) -> None:
+        """Resumes a thread whose machine was suspended: its timers stood still."""
+        self._stopped = False
+        self._loop.postpone(self, slept)
+        due, self._due = self._due, []
+        for callback in due:
+            if isinstance(callback, _Timer):
+                self._loop.call_later(slept, self._loop.run_again, callback, context=Context())
+            else:
+                self._loop.run_again(callback)
+
+    def when(self, now: float, when: float) -> float:
+        """At which time of the loop a timer of the process goes off."""
+        return when if self.rate == 1.0 else now + (when - now) / self.rate
 
     def kill(self) -> None:
         self._dead = True
@@ -290,17 +314,35 @@ class VirtualClock:
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None, *, skew: float = 0.0) -> None:
         self._loop = loop or asyncio.get_running_loop()
-        self._suspended = 0.0
+        self._suspended = self._slept = 0.0
+        self._rate, self._since, self._base = 1.0, 0.0, 0.0
         self.skew = skew
 
     def monotonic(self) -> float:
-        return self._loop.time()
+        return self._elapsed() - self._slept
 
     def boottime(self) -> float:
-        return self._loop.time() + self._suspended
+        return self._elapsed() + self._suspended
 
     def wall(self) -> float:
         return self.EPOCH + self.boottime() + self.skew
+
+    @property
+    def rate(self) -> float:
+        """How many seconds of this clock pass in each second."""
+        return self._rate
+
+    @rate.setter
+    def rate(self, rate: float) -> None:
+        self._base, self._since = self._elapsed(), self._loop.time()
+        self._rate = rate
+
+    def sleep(self, seconds: float) -> None:
+        """Simulates that the machine was suspended for so long until now: only monotonic time stood still."""
+        self._slept += seconds
+
+    def _elapsed(self) -> float:
+        return self._base + (self._loop.time() - self._since) * self._rate
 
     def suspend(self, seconds: float) -> None:
         """Simulates a suspended machine: boot time and wall clock advance, timers do not."""

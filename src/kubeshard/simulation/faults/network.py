@@ -21,11 +21,13 @@ async def _cut(on: Injection, process: Process | None) -> None:
 
 @fault
 async def cut(on: Injection) -> None:
+    """A shard cannot reach the API server; what it sent arrives when it can."""
     await _cut(on, on.one("s"))
 
 
 @fault
 async def sharder_cut(on: Injection) -> None:
+    """A sharder cannot reach the API server."""
     await _cut(on, on.one("x"))
 
 
@@ -59,11 +61,13 @@ async def _befalls(on: Injection, chance: float, *what: str) -> None:
 
 @fault
 async def throttled(on: Injection) -> None:
+    """Half of the requests are answered with 429."""
     await _befalls(on, 0.5, "429")
 
 
 @fault
 async def failing(on: Injection) -> None:
+    """Requests are answered with 500 or 503."""
     await _befalls(on, 0.2, "500", "503")
 
 
@@ -87,6 +91,7 @@ async def late(on: Injection) -> None:
 
 @fault
 async def watches_cut(on: Injection) -> None:
+    """All watches are cut."""
     for process in on.workload.live(""):
         for network in process.networks:
             network.abort()
@@ -95,6 +100,7 @@ async def watches_cut(on: Injection) -> None:
 
 @fault
 async def watches_silent(on: Injection) -> None:
+    """The watches of a process deliver nothing for a while."""
     live = on.workload.live(on.rng.choice("ssx"))
     if process := on.rng.choice(live) if live else None:
         silence = on.conditions.silent[process.name] = asyncio.Event()

@@ -10,6 +10,7 @@ from kubeshard.simulation.processes import Process, name_of
 
 @fault
 async def kill(on: Injection) -> None:
+    """A shard dies."""
     if process := on.one("s"):
         process.kill()
 
@@ -41,6 +42,7 @@ async def twin(on: Injection) -> None:
 
 @fault
 async def terminate(on: Injection) -> None:
+    """A shard is asked to stop."""
     if process := on.one("s"):
         assert process.manager is not None
         process.manager.stop()
@@ -55,11 +57,13 @@ async def _halted(on: Injection, process: Process | None, halt: Callable[[Proces
 
 @fault
 async def pause(on: Injection) -> None:
+    """A shard is stopped, and goes on after a while."""
     await _halted(on, on.one("s"), Process.pause)
 
 
 @fault
 async def sharder_pause(on: Injection) -> None:
+    """A sharder is stopped, and goes on after a while."""
     await _halted(on, on.one("x"), Process.pause)
 
 
@@ -71,5 +75,17 @@ async def block(on: Injection) -> None:
 
 @fault
 async def sharder_kill(on: Injection) -> None:
+    """A sharder dies."""
     if process := on.one("x"):
         process.kill()
+
+
+@fault
+async def starved(on: Injection) -> None:
+    """A process gets little CPU time: a few milliseconds every now and then."""
+    process, over = on.one(on.rng.choice("sx")), on.conditions.now + on.rng.uniform(5, 60)
+    while process and not process.dead and on.conditions.now < over and not on.conditions.over.is_set():
+        process.pause()
+        await on.lasts(0.05, 4)
+        process.resume()
+        await on.lasts(0.001, 0.05)

@@ -12,6 +12,7 @@ from kubeshard.simulation.processes import Process
 
 @fault
 async def compaction(on: Injection) -> None:
+    """etcd forgets its history: no watch can go on from an earlier version."""
     on.world.server.store.compact()
     on.effects += 1
 

@@ -9,17 +9,19 @@ from contextlib import suppress
 import msgspec
 
 from kubeshard.client.client import Client
-from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
+from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec, Namespace
 from kubeshard.core.errors import AlreadyExists, ApiError
-from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
+from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding.api import GROUP, ControllerRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, drain_label, shard_label
-from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing
-from kubeshard.simulation.faults.injection import Injection, fault
-from kubeshard.simulation.processes import name_of
+from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, definition
+from kubeshard.simulation.faults.injection import Injection, Rule, fault
+from kubeshard.simulation.faults.rollouts import scale
+from kubeshard.simulation.processes import Process, name_of
 
 
 @fault
@@ -103,6 +105,7 @@ async def recreated(on: Injection) -> int:
 
 @fault
 async def recreate(on: Injection) -> None:
+    """A user deletes objects and children, and creates some of the objects again."""
     on.effects += await recreated(on)
 
 
@@ -159,6 +162,139 @@ async def ring_cleaned(on: Injection) -> None:
         await on.admin.patch(ControllerRing, on.world.ring, "", _finalizers())
     with suppress(ApiError):
         await on.world.make_ring()
+
+
+@fault
+async def ring_midway(on: Injection) -> None:
+    """The number of shards changes, and while objects are being drained, the controlled resources are removed from the
+    ring, and added again.
+    """
+    await scale(on)
+    on.effects -= 1
+    if await on.until(lambda: bool(on.world.draining()), 30):
+        alone = msgspec.structs.replace(MAIN, controlled_resources=())
+        on.effects += await _ring(on.admin, on.world.ring, resources=(alone,))
+        await on.lasts(0.5, 10)
+        await _ring(on.admin, on.world.ring, resources=(MAIN,))
+
+
+@fault
+async def sharder_lease(on: Injection) -> None:
+    """A user deletes the Leases of elections: that of the sharder, wherever it runs."""
+    leases = on.world.objects("coordination.k8s.io", "leases").items()
+    for key, found in sorted(leases):
+        if RING_LABEL not in (found["metadata"].get("labels") or {}):
+            with suppress(ApiError):
+                await on.admin.delete(Lease, key.name, key.namespace)
+                on.effects += 1
+
+
+@fault
+async def rights_revoked(on: Injection) -> None:
+    """A process may no longer write things, children or Leases, for a while."""
+    process, what = on.one(on.rng.choice("sx")), on.rng.choice(("/things", "/configmaps", "/leases"))
+    if process is None:
+        return
+    on.effects -= 1
+    name = name_of(process.name)
+
+    def forbidden(process: Process, request: HttpRequest) -> bool:
+        return request.method != "GET" and name_of(process.name) == name and what in request.target
+
+    async with on.happening("forbidden"), on.ruled(Rule("forbidden", forbidden, code=403)):
+        await on.lasts(5, 60)
+
+
+async def _cleared(on: Injection) -> None:
+    """Deletes all objects with their children, as the garbage collector would."""
+    for name in sorted(on.world.owners("", "configmaps")):
+        with suppress(ApiError):
+            await on.admin.delete(ConfigMap, name, "team")
+    for name in sorted(on.world.owners()):
+        with suppress(ApiError):
+            await on.admin.delete(Thing, name, "team")
+            on.effects += 1
+
+
+@fault
+async def namespace_deleted(on: Injection) -> None:
+    """The namespace with all objects is deleted, and created again with them."""
+    path = "/api/v1/namespaces/team"
+    with suppress(ApiError):
+        await on.admin.raw("DELETE", path)
+        await on.lasts(0.5, 5)
+        await _cleared(on)
+        terminating = json.loads((await on.admin.raw("GET", path)).body)
+        terminating["spec"] = {"finalizers": []}
+        await on.admin.raw("PUT", f"{path}/finalize", json.dumps(terminating).encode())
+    await on.lasts(0.5, 20)
+    with suppress(ApiError):
+        await on.admin.create(Namespace(metadata=ObjectMeta(name="team")))
+    with suppress(ApiError):
+        await on.world.make_things(on.workload.count, v=0)
+
+
+@fault
+async def kind_deleted(on: Injection) -> None:
+    """The CustomResourceDefinition is deleted with all objects, and created again, and then they are."""
+    await _cleared(on)
+    with suppress(ApiError):
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        await on.admin.raw("DELETE", f"{definitions}/things.sim.example")
+    await on.lasts(0.5, 30)
+    with suppress(ApiError):
+        await on.admin.apply(definition())
+    await asyncio.sleep(1)
+    with suppress(ApiError):
+        await on.world.make_things(on.workload.count, v=0)
+
+
+@fault
+async def hot(on: Injection) -> None:
+    """An object is changed twenty times a second."""
+    name, over = on.object(), on.conditions.now + on.rng.uniform(2, 15)
+    while on.conditions.now < over and not on.conditions.over.is_set():
+        with suppress(ApiError):
+            await on.admin.patch(
+                Thing, name, "team", MergePatch({"spec": {"v": on.rng.randrange(10**6, 10**9)}})
+            )
+            on.effects += 1
+        await asyncio.sleep(0.05)
+
+
+@fault
+async def undecodable(on: Injection) -> None:
+    """An object cannot be decoded for a while."""
+    name = on.object()
+    with suppress(ApiError):
+        await on.admin.patch(metadata_only(Thing), name, "team", MergePatch({"spec": "a text"}))
+        on.effects += 1
+    await on.lasts(1, 40)
+    with suppress(ApiError):
+        await on.admin.patch(
+            metadata_only(Thing), name, "team", MergePatch({"spec": {"v": on.rng.randrange(10**6, 10**9)}})
+        )
+
+
+@fault
+async def reparented(on: Injection) -> None:
+    """A child gets another owner, and its own back."""
+    first, second = on.rng.sample(range(on.workload.count), 2)
+    child = f"c-t{first}"
+
+    async def belongs_to(name: str) -> None:
+        owner = on.world.objects("sim.example", "things").get(Key("team", name))
+        if owner is not None and Key("team", child) in on.world.objects("", "configmaps"):
+            reference = {"apiVersion": "sim.example/v1", "kind": "Thing", "name": name, "controller": True}
+            references = [{**reference, "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True}]
+            with suppress(ApiError):
+                patch = MergePatch({"metadata": {"ownerReferences": references}})
+                await on.admin.patch(ConfigMap, child, "team", patch)
+                on.effects += 1
+
+    await belongs_to(f"t{second}")
+    await on.lasts(1, 30)
+    await belongs_to(f"t{first}")
 
 
 def _finalizers(*keys: str) -> MergePatch:
