@@ -26,7 +26,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "desired-sets.md").read_text()
 def page() -> Iterator[Any]:
     module = sys.modules["desired_sets_page"] = ModuleType("desired_sets_page")
     blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         exec(compile(block, "desired-sets.md", "exec"), vars(module))
     yield module
@@ -100,6 +100,17 @@ async def test_names_that_are_taken_are_told(page: Any, caplog: pytest.LogCaptur
     await with_a_shop(page, careful, apply=False)
     record = next(record for record in caplog.records if record.msg == "names are taken")
     assert vars(record)["fields"]["objects"] == [PAGE, STYLE]
+
+
+async def test_a_token_is_created_once(page: Any) -> None:
+    async def twice(operator: Any, the_shop: Any) -> None:
+        tokens = set()
+        for _ in range(2):
+            await operator.run(lambda ctx: page.with_token(ctx, the_shop), "corner")
+            tokens.add((await operator.world.client.get(ConfigMap, "corner-token", "default")).data["token"])
+        assert len(tokens) == 1
+
+    await with_a_shop(page, twice)
 
 
 async def test_a_second_set_and_nothing_at_all(page: Any) -> None:

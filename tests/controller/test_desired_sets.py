@@ -64,6 +64,36 @@ async def parent(world: World, name: str = "shop") -> list[str | None]:
 
 
 @on_a_server
+async def test_what_is_created_once_keeps_its_value_and_is_pruned_like_other_members(world: World) -> None:
+    async with world.operator(ConfigMap, Widget) as operator:
+        page = config("page", x="1")
+        first = await operator.apply(page, create_once=[config("password", value="first")])
+        assert first[config("password")].data == {"value": "first"}
+        for value in ("second", "third"):
+            again = await operator.apply(page, create_once=[config("password", value=value)])
+            assert not again.plan
+            assert again[config("password")].data == {"value": "first"}
+        await world.client.patch(ConfigMap, "password", NAMESPACE, MergePatch({"data": {"value": "rotated"}}))
+        assert not (await operator.plan(page, create_once=[config("password", value="x")]))
+        await world.client.delete(ConfigMap, "password", NAMESPACE)
+        made = await operator.apply(page, create_once=[config("password", value="new")])
+        assert made[config("password")].data == {"value": "new"}
+        await operator.apply(page)
+    assert [each.metadata.name for each in await world.client.list_all(ConfigMap, NAMESPACE)] == ["page"]
+
+
+@on_a_server
+async def test_what_is_created_once_takes_nothing_that_is_not_its_own(world: World) -> None:
+    await world.client.create(config("password", value="theirs"))
+    async with world.operator(ConfigMap, Widget) as operator:
+        with pytest.raises(ApplyFailed):
+            await operator.apply(create_once=[config("password", value="ours")])
+        with pytest.raises(ValueError, match="is given twice"):
+            await operator.apply(config("a"), create_once=[config("a")])
+    assert (await world.client.get(ConfigMap, "password", NAMESPACE)).data == {"value": "theirs"}
+
+
+@on_a_server
 async def test_what_is_desired_is_created_marked_and_controlled_by_the_owner(world: World) -> None:
     async with world.operator(ConfigMap, Widget) as operator:
         desired = [config("a", x="1"), widget("w", size=3)]

@@ -134,6 +134,7 @@ class Context:
         set: str = "",
         unowned: Unowned = "refuse",
         immutable: Immutable = "refuse",
+        create_once: Sequence[KubeObject] = (),
     ) -> Applied:
         """Creates or updates these objects on behalf of `owner` (default: the reconciled object), and prunes those that
         earlier runs applied and that are no longer given. Sends nothing if all are as desired. For its guarantees
@@ -147,13 +148,14 @@ class Context:
         Pass all objects of a set in one call: a second call in the same run that leaves some of them out is refused.
         `set` distinguishes several sets of one owner. `unowned`: what to do with objects that exist already, have no
         controller and are in no set: "refuse" or "adopt". `immutable`: what to do with members whose immutable fields
-        differ: "refuse" or "recreate", which deletes them first.
+        differ: "refuse" or "recreate", which deletes them first. `create_once`: members that are created if they do not
+        exist, and then left as they are, whatever their fields say: a generated password.
 
         The first apply of a new kind also writes to the owner: read the owner again before writing to it with
         `base=` in the same run. Raises ApplyFailed with the errors of all objects that failed; Conflict and similar
         errors after stale reads; ValueError, WrongNamespace, UndeclaredKind, AnothersApplySet.
         """
-        request = ApplyRequest(objects, owner, set, unowned, immutable)
+        request = ApplyRequest(objects, owner, set, unowned, immutable, tuple(create_once))
         sets = self._services.sets
         if self._applied is None:
             return await sets.apply(self._run, request)
@@ -170,9 +172,12 @@ class Context:
         owner: KubeObject | None = None,
         set: str = "",
         unowned: Unowned = "refuse",
+        create_once: Sequence[KubeObject] = (),
     ) -> Plan:
         """What `apply` would do now. Writes nothing."""
-        return await self._services.sets.plan(self._run, ApplyRequest(objects, owner, set, unowned))
+        return await self._services.sets.plan(
+            self._run, ApplyRequest(objects, owner, set, unowned, create_once=tuple(create_once))
+        )
 
     async def status(self, obj: T, status: Struct) -> T:
         """Replaces what this controller states in the object's status with `status`, and returns the updated object.

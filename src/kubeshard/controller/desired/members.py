@@ -7,7 +7,7 @@ what only the server sets. Its digest covers all of this: an object with that di
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -47,6 +47,8 @@ class Member(Generic[T]):
     digest: str
     controller: KubeObject | None
     """The owner, if the object refers to it."""
+    once: bool = False
+    """It is created if it does not exist, and otherwise left as it is."""
 
     def body(self, operation: str) -> dict[str, Any]:
         body = to_dict(self.obj)
@@ -67,12 +69,15 @@ class Member(Generic[T]):
         )
 
 
-def members_of(set_: ApplySet, desired: Sequence[KubeObject]) -> dict[Address, Member[Any]]:
-    """The members in the order in which they are applied. Raises TypeError, ValueError and WrongNamespace for objects
-    that cannot be members, and IllegalOwner for an owner that was not read from the server.
+def members_of(
+    set_: ApplySet, desired: Sequence[KubeObject], once: Sequence[KubeObject] = ()
+) -> dict[Address, Member[Any]]:
+    """The members in the order in which they are applied; `once` are those that are only created. Raises TypeError,
+    ValueError and WrongNamespace for objects that cannot be members, and IllegalOwner for an owner that was not read
+    from the server.
     """
     found: dict[Address, Member[Any]] = {}
-    for obj in desired:
+    for place, obj in enumerate((*desired, *once)):
         if isinstance(obj, Iterable):
             raise TypeError(
                 f"a {type(obj).__name__} is not an object: give objects one by one, as in apply(*objects)"
@@ -80,7 +85,7 @@ def members_of(set_: ApplySet, desired: Sequence[KubeObject]) -> dict[Address, M
         member = _member(set_, obj)
         if member.address in found:
             raise ValueError(f"{member.address} is given twice")
-        found[member.address] = member
+        found[member.address] = member if place < len(desired) else replace(member, once=True)
     return dict(sorted(found.items(), key=lambda item: rank(item[0].kind)))
 
 

@@ -8,6 +8,7 @@
 | another member; an object that the owner controls | update |
 | an object without a controller that is in no set | depends on `unowned`: update (adopt), or refuse |
 | an object of another controller, another ApplySet or another set | refuse |
+| a desired object that is only to be created (`create_once`), and exists | nothing, unless it would be refused |
 | a member that is not desired | delete, unless somebody else controls it or it is already being deleted |
 """
 
@@ -203,6 +204,8 @@ def plan_of(
             refused[address] = problem
         elif live.metadata.deleting:
             waiting.append(live)
+        elif member.once:
+            unchanged.append(live)
         elif (update := _update(live, member, rewrites, standing is Standing.MEMBER)) is not None:
             updates.append(update)
         else:

@@ -68,6 +68,11 @@ class ApplyRequest(msgspec.Struct, frozen=True):
     set: str = ""
     unowned: Unowned = "refuse"
     immutable: Immutable = "refuse"
+    create_once: tuple[KubeObject, ...] = ()
+
+    @property
+    def every(self) -> tuple[KubeObject, ...]:
+        return (*self.objects, *self.create_once)
 
     def check(self) -> None:
         """Raises ValueError for an unknown policy, so that a misspelt one does not mean the default."""
@@ -84,19 +89,21 @@ class ApplyRequest(msgspec.Struct, frozen=True):
         """Raises ValueError if an earlier call of the run applied objects that this one leaves out: they would be
         deleted now, and created again by the next run.
         """
-        desired = {address_of(obj) for obj in self.objects}
-        if left_out := [str(place) for obj in earlier.objects if (place := address_of(obj)) not in desired]:
+        desired = {address_of(obj) for obj in self.every}
+        if left_out := [str(place) for obj in earlier.every if (place := address_of(obj)) not in desired]:
             raise ValueError(
                 f"{', '.join(left_out)}: applied by an earlier call of this run, but not by this one, which would "
                 "delete it: pass all objects of a set in one call, or give each call a different set="
             )
 
 
-def _fingerprint(objects: Sequence[KubeObject], unowned: Unowned) -> int:
+def _fingerprint(request: ApplyRequest) -> int:
     """A 64-bit fingerprint: equal for equal objects and almost certainly different for others. It is only valid in this
-    process. Maps in another order may result in another fingerprint.
+    process. Maps in another order may result in another fingerprint. Of objects that are only to be created, names
+    count.
     """
-    return hash((_encode(objects), *map(type, objects), unowned))
+    objects, once = request.objects, request.create_once
+    return hash((_encode(objects), *map(type, objects), request.unowned, *map(address_of, once)))
 
 
 class DesiredSets:
@@ -126,7 +133,7 @@ class DesiredSets:
         return plan_of(set_, members, observed, self.rewrites, request.unowned)
 
     async def apply(self, run: Run, request: ApplyRequest) -> Applied:
-        whose, fingerprint = request.whose, _fingerprint(request.objects, request.unowned)
+        whose, fingerprint = request.whose, _fingerprint(request)
         known = self._known.applied(run, whose, fingerprint, request.owner)
         if known is not None:
             return known
@@ -155,7 +162,7 @@ class DesiredSets:
         return applyset(owner, self._controller, request.set)
 
     def _members(self, set_: ApplySet, request: ApplyRequest) -> dict[Address, Member[Any]]:
-        members = members_of(set_, request.objects)
+        members = members_of(set_, request.objects, request.create_once)
         for address, member in members.items():
             if address.kind not in self._kinds:
                 raise UndeclaredKind(
