@@ -54,6 +54,9 @@ class Browser:
         """Returns what the browser reports about the page: errors, and resources that the page may not load."""
         return [entry["message"] for entry in self._post("/se/log", {"type": "browser"})]
 
+    def resize(self, width: int, height: int) -> None:
+        self._post("/window/rect", {"width": width, "height": height})
+
     def screenshot(self, file: Path) -> None:
         file.write_bytes(base64.b64decode(self._call("GET", f"/session/{self._session}/screenshot")))
 

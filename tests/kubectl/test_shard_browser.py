@@ -87,6 +87,7 @@ def width(chromium: Browser, shard: str, part: str) -> float:
 
 
 def test_the_page_moves_with_the_ring(written: KubeApi, page: str, chromium: Browser, tmp_path: Path) -> None:
+    pictures = Path(os.environ.get("KUBESHARD_SCREENSHOTS", tmp_path))
     chromium.open(page)
     chromium.until("document.getElementById('verdict').innerText === '1 to be moved'")
     assert shown(chromium) == {"a": ["new", "7", "6", "", ""], "b": ["new", "0", "0", "", ""]}
@@ -94,7 +95,6 @@ def test_the_page_moves_with_the_ring(written: KubeApi, page: str, chromium: Bro
     relabel(written, drain="true")
     chromium.until("document.getElementById('verdict').innerText.includes('1 draining')")
     chromium.until("document.querySelector('#shards .draining').getBoundingClientRect().width > 0")
-    chromium.screenshot(Path(os.environ.get("KUBESHARD_SCREENSHOTS", tmp_path)) / "shard-web.png")
     relabel(written, drain=None, shard="b")
     chromium.until("document.getElementById('verdict').className === 'settled'")
     assert shown(chromium) == {"a": ["new", "6", "6", "", "-1"], "b": ["new", "1", "0", "", "+1"]}
@@ -103,4 +103,21 @@ def test_the_page_moves_with_the_ring(written: KubeApi, page: str, chromium: Bro
         " < document.querySelectorAll('#shards .main')[0].getBoundingClientRect().width"
     )
     assert width(chromium, "b", "main") > 0
+    chromium.until("document.getElementById('history').innerText.includes('1 object moved')")
+    chromium.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")
+    assert chromium.run("return document.activeElement.id") == "object"
+    chromium.run(
+        f"document.getElementById('object').value = 'secret/{MOVING}';"
+        "document.getElementById('namespace').value = 'team';"
+        "document.getElementById('search').requestSubmit()"
+    )
+    chromium.until("document.getElementById('found').innerText.includes('Placed: b is the shard')")
+    assert "undefined" not in chromium.run("return document.body.innerText")
+    chromium.resize(1100, 1050)
+    chromium.screenshot(pictures / "shard-web.png")
+    chromium.resize(390, 1050)
+    assert chromium.run("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    chromium.screenshot(pictures / "shard-web-narrow.png")
+    chromium.run("document.getElementById('object').value = 'no-such-thing/a'; look()")
+    chromium.until("document.querySelector('#found .lost') !== null")
     assert chromium.complaints() == []

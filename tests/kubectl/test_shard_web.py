@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from commands import KubectlShard
 
+from kubeshard.inspection.history import History
 from kubeshard.inspection.page.app import LivePage, local_names
 from kubeshard.inspection.stats import Picture, ShardRow
 from kubeshard_apiserver.testing import KubeApi
@@ -20,7 +21,15 @@ PORT = 8088
 
 class Ring:
     def __init__(self) -> None:
-        self.picture = Picture((ShardRow("a", "ready", True, 3, 1, 0),), total=4)
+        self.now = Picture((ShardRow("a", "ready", True, 3, 1, 0),), total=4)
+        self.history = History()
+
+    def picture(self) -> Picture:
+        return self.now
+
+
+async def found(word: str, namespace: str) -> object:
+    return {"placements": [word, namespace]}
 
 
 class Answer:
@@ -59,8 +68,16 @@ async def asking(
         await leave.wait()
         return {"type": "http.disconnect"}
 
-    page = LivePage("r", lambda: ring.picture, lambda: local_names(port))
-    scope = {"type": "http", "method": method, "path": path, "headers": [(b"host", host.encode())]}
+    page = LivePage({"r": ring, "other": Ring()}, lambda: local_names(port), found)
+    path, _, query = path.partition("?")
+    headers = [(b"host", host.encode())]
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "headers": headers,
+    }
     task = asyncio.create_task(page(scope, receive, answer.send))
     try:
         yield answer, leave, task
@@ -99,7 +116,7 @@ async def test_nothing_can_be_changed(method: str) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example:8088", "127.0.0.1:8089", "127.0.0.1", "127.0.0.1.evil.example:8088", ""]
 )
-@pytest.mark.parametrize("path", ["/", "/events"])
+@pytest.mark.parametrize("path", ["/", "/events", "/why?object=secret/a"])
 async def test_a_name_of_somebody_elses_that_points_here_is_refused(path: str, host: str) -> None:
     assert (await answered(path, host=host)).status == 403
 
@@ -132,9 +149,18 @@ async def test_events_are_pictures_at_once_and_on_every_change() -> None:
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert (first["ring"], first["settled"], first["scale"]) == ("r", True, 5)
         assert first["picture"]["rows"][0]["objects"] == 3
-        ring.picture = Picture((ShardRow("a", "dead", False, 3, 1, 0),), stranded=4, total=4)
+        ring.now = Picture((ShardRow("a", "dead", False, 3, 1, 0),), stranded=4, total=4)
         _, second = await answer.pictures(2)
         assert (second["settled"], second["verdict"]) == (False, "4 on dead shards, no shard is available")
+
+
+async def test_each_ring_has_its_events_and_an_object_is_looked_for() -> None:
+    async with asking(Ring(), "/events?ring=other") as (answer, _, _):
+        (first,) = await answer.pictures(1)
+        assert (first["ring"], first["rings"], first["history"]) == ("other", ["r", "other"], [])
+    assert (await answered("/events?ring=none")).status == 404
+    answer = await answered("/why?object=secret/a%20b&namespace=team")
+    assert json.loads(answer.body) == {"placements": ["secret/a b", "team"]}
 
 
 async def test_a_browser_that_leaves_leaves_nothing_behind() -> None:

@@ -132,6 +132,18 @@ async def only_ring(client: Client, name: str | None) -> SeenRing:
     return await see(client, cluster, name or next(iter(cluster.rings)))
 
 
+async def rings_to_watch(client: Client, name: str | None) -> list[SeenRing]:
+    """The ring of that name, or all rings. Raises Unanswerable."""
+    from kubeshard.inspection.cluster import read_cluster
+    from kubeshard.inspection.errors import Unanswerable
+    from kubeshard.inspection.ring import see
+
+    cluster = await read_cluster(client)
+    if name is None and not cluster.rings:
+        raise Unanswerable("there is no ControllerRing")
+    return [await see(client, cluster, each) for each in ([name] if name else sorted(cluster.rings))]
+
+
 def say(text: str = "") -> None:
     """Prints text in which names and messages from the cluster may stand: only its line breaks reach the terminal as
     they are, and no other control character.

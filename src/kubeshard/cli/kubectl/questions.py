@@ -154,7 +154,7 @@ def where(
 
     For an object that does not exist, it shows where the object would go, and the exit code is 1.
     """
-    found = ask(access, _placements(words, namespace, family=False))
+    found = ask(access, placements(words, namespace, family=False))
     if output == "name":
         for each in found:
             if each.shard:
@@ -200,7 +200,7 @@ def why(
     """Explain why an object is on its shard, or on none: its hash key, which shards come next on the hash ring, what
     the sharder would do with it and what that waits for, its owner, and what it controls.
     """
-    found = ask(access, _placements(words, namespace, family=True))
+    found = ask(access, placements(words, namespace, family=True))
     if output == "name":
         for each in found:
             say(each.reason)
@@ -240,9 +240,11 @@ def _children(resource: str, shards: dict[str, int], error: str) -> str:
     return f"{resource}: {error or counts or 'none'}"
 
 
-def _placements(
+def placements(
     words: Sequence[str], namespace: str | None, *, family: bool
 ) -> Callable[[Client], Awaitable[list[Placement]]]:
+    """The placements of the object that `words` name, in each ring that shards its kind."""
+
     async def question(client: Client) -> list[Placement]:
         from kubeshard.inspection.cluster import read_cluster
         from kubeshard.inspection.placement import placement_of, rings_of, wanted

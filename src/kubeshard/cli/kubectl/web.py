@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, only_ring, stop_in_order
+from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, rings_to_watch, stop_in_order
+from kubeshard.cli.kubectl.questions import placements
 from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
+    from kubeshard.inspection.ring import SeenRing
+    from kubeshard.inspection.stats import Picture
 
 HOST = "127.0.0.1"
+REMEMBERED_EVERY = 1.0
+"""Seconds between two pictures that are compared for the history."""
 
 
 @click.command(
     cls=Command,
-    short_help="Watch a ring live in a browser.",
+    short_help="Watch rings live in a browser.",
     environment=CLUSTER_VARIABLE,
     examples=("kubectl shard web", "kubectl shard web webhosting-operator --port 8088"),
 )
@@ -33,7 +38,7 @@ HOST = "127.0.0.1"
 )
 @access_options
 def web(ring: str | None, port: int, access: Access) -> None:
-    """Watch a ring in a browser: what `top` shows, as a page served from this machine.
+    """Watch all rings, or one, in a browser: what `top` shows, what happened since, and where an object is and why.
 
     Prints the address of the page and serves it until Ctrl-C, on the loopback interface only. The page loads nothing
     from elsewhere, and nothing can be changed through it.
@@ -42,23 +47,44 @@ def web(ring: str | None, port: int, access: Access) -> None:
     ask(access, lambda client: _serve(client, ring, port))
 
 
+class _Watched:
+    """A ring, and what happened to it since the program began."""
+
+    def __init__(self, client: Client, ring: SeenRing) -> None:
+        from kubeshard.inspection.history import History
+        from kubeshard.inspection.live import RingWatcher
+
+        self.watcher = RingWatcher(client, ring)
+        self.history = History()
+        self._wall = client.world.clock.wall
+
+    def picture(self) -> Picture:
+        return self.watcher.picture()
+
+    async def run(self) -> None:
+        await first_of(following=self.watcher.run(), remembering=self._remember())
+
+    async def _remember(self) -> None:
+        while True:
+            self.history.see(self.picture(), self._wall())
+            await asyncio.sleep(REMEMBERED_EVERY)
+
+
 async def _serve(client: Client, name: str | None, port: int) -> None:
     from kubeshard.core.errors import ConfigurationError
-    from kubeshard.inspection.live import RingWatcher
     from kubeshard.inspection.page.app import LivePage, local_names
     from kubeshard.runtime.asgi import Limits
     from kubeshard.runtime.http_server import AsgiServer, ListenError
 
-    watcher = RingWatcher(client, await only_ring(client, name))
+    rings = {each.name: _Watched(client, each) for each in await rings_to_watch(client, name)}
     page = LivePage(
-        watcher.name,
-        lambda: watcher.picture(),
-        lambda: local_names(server.port),
+        rings, lambda: local_names(server.port), lambda word, place: _why(client, word, place or None)
     )
     server = AsgiServer(page, HOST, port, limits=Limits(stop_grace=0.0, max_connections=64))
 
     async def serve() -> None:
-        await watcher.read()
+        for each in rings.values():
+            await each.watcher.read()
         try:
             async with server:
                 click.echo(f"http://{HOST}:{server.port}/")
@@ -66,4 +92,14 @@ async def _serve(client: Client, name: str | None, port: int) -> None:
         except ListenError as error:
             raise ConfigurationError(f"--port {port}: {error.strerror}") from None
 
-    await first_of(following=watcher.run(), serving=serve())
+    await first_of(serving=serve(), **{f"ring {name}": each.run() for name, each in rings.items()})
+
+
+async def _why(client: Client, word: str, namespace: str | None) -> object:
+    """What `why` prints, as JSON; or what is wrong with the question."""
+    from kubeshard.core.errors import KubeshardError
+
+    try:
+        return {"placements": await placements(word.split(), namespace, family=True)(client)}
+    except KubeshardError as error:
+        return {"error": str(error)}

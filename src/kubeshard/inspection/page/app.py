@@ -4,7 +4,8 @@
 |---|---|
 | `/` | the page |
 | `/page.css`, `/page.js` | its style and script |
-| `/events` | server-sent events: the picture as JSON, at once and whenever it has changed |
+| `/events?ring=NAME` | server-sent events of a ring (default: the first): the picture, at once and when it changes |
+| `/why?object=KIND/NAME&namespace=NAME` | where the object is, and why, as JSON |
 | anything else | 404 |
 
 HEAD is answered with the headers alone.
@@ -15,11 +16,14 @@ A browser that reads slowly misses pictures but blocks nothing: the next picture
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
+from typing import Protocol
+from urllib.parse import parse_qs
 
 import msgspec
 
+from kubeshard.inspection.history import History
 from kubeshard.inspection.stats import Picture, scale
 from kubeshard.runtime.asgi import Receive, Scope, Send
 
@@ -45,15 +49,32 @@ def local_names(port: int) -> frozenset[str]:
     return frozenset(name if port == 80 else f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
 
 
+SHOWN = 50
+"""How many happenings a page shows."""
+
+
+class Shown(Protocol):
+    """A ring to show."""
+
+    history: History
+
+    def picture(self) -> Picture: ...
+
+
 class LivePage:
-    """See the module. `picture` returns the current picture; `hosts` are the accepted Host headers."""
+    """See the module. `rings` are at least one; `hosts` are the accepted Host headers; `why` looks for an object, given
+    as KIND/NAME, in a namespace or "", and returns what can be written as JSON.
+    """
 
     def __init__(
-        self, ring: str, picture: Callable[[], Picture], hosts: Callable[[], frozenset[str]]
+        self,
+        rings: Mapping[str, Shown],
+        hosts: Callable[[], frozenset[str]],
+        why: Callable[[str, str], Awaitable[object]],
     ) -> None:
-        self._ring = ring
-        self._picture = picture
+        self._rings = rings
         self._hosts = hosts
+        self._why = why
         self._files = {path: _file(name) for path, name in _FILES.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,17 +90,24 @@ class LivePage:
             await send(_start(200, "text/event-stream", {}))
             await send({"type": "http.response.body", "body": b""})
         elif path == "/events":
-            await self._events(receive, send)
+            name = _given(scope, "ring") or next(iter(self._rings))
+            if name in self._rings:
+                await self._events(name, receive, send)
+            else:
+                await _answer(send, 404, "text/plain", b"there is no such ring\n")
+        elif path == "/why":
+            found = await self._why(_given(scope, "object"), _given(scope, "namespace"))
+            await _answer(send, 200, "application/json", msgspec.json.encode(found))
         else:
             await _answer(send, 404, "text/plain", b"there is no such page\n")
 
-    async def _events(self, receive: Receive, send: Send) -> None:
+    async def _events(self, name: str, receive: Receive, send: Send) -> None:
         await send(_start(200, "text/event-stream", {}))
         leaving = asyncio.create_task(_left(receive), name="a browser leaves")
         try:
             last, quiet = b"", 0.0
             while not leaving.done():
-                data = _encoded(self._ring, self._picture())
+                data = _encoded(name, [*self._rings], self._rings[name])
                 if data != last:
                     await send(
                         {
@@ -98,10 +126,19 @@ class LivePage:
             leaving.cancel()
 
 
-def _encoded(ring: str, picture: Picture) -> bytes:
+def _given(scope: Scope, name: str) -> str:
+    """A parameter of the query, or ""."""
+    found = parse_qs(scope.get("query_string", b"").decode("latin-1")).get(name)
+    return found[0] if found else ""
+
+
+def _encoded(name: str, rings: Sequence[str], ring: Shown) -> bytes:
+    picture = ring.picture()
     return msgspec.json.encode(
         {
-            "ring": ring,
+            "ring": name,
+            "rings": rings,
+            "history": ring.history.latest(SHOWN),
             "settled": picture.settled,
             "verdict": picture.verdict,
             "scale": scale(picture),

@@ -10,6 +10,8 @@ function element(tag, classes, text) {
   return made;
 }
 
+const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
 const rows = new Map();
 
 function rowOf(shard) {
@@ -36,7 +38,8 @@ function show(message) {
   byId("half").textContent = message.scale / 2;
   byId("full").textContent = message.scale;
   byId("counts").textContent =
-    `${picture.total} objects, ${picture.moves} moves, ${picture.drains} drains since this page's program began`;
+    `${counted(picture.total, "object")}, ${counted(picture.moves, "move")}, ${counted(picture.drains, "drain")}`
+    + " since this page's program began";
   const present = new Set();
   for (const shard of picture.rows) {
     const row = rowOf(shard.shard);
@@ -62,8 +65,78 @@ function show(message) {
   }
 }
 
-const events = new EventSource("events");
-events.onmessage = (event) => show(JSON.parse(event.data));
+let rings = [];
+let current = "";
+
+function showRings(message) {
+  current = message.ring;
+  if (rings.join("/") === message.rings.join("/")) return;
+  rings = message.rings;
+  byId("rings").replaceChildren(...(rings.length > 1 ? rings : []).map((name) => {
+    const link = element("a", name === current ? "current" : "", name);
+    link.href = `?ring=${encodeURIComponent(name)}`;
+    if (name === current) link.setAttribute("aria-current", "page");
+    return link;
+  }));
+}
+
+function showHistory(happenings) {
+  byId("history").replaceChildren(...happenings.map((happening) => {
+    const item = element("li", "");
+    item.append(element("time", "", new Date(1000 * happening.at).toLocaleTimeString()), happening.what);
+    return item;
+  }));
+  if (!happenings.length) byId("history").append(element("li", "", "nothing"));
+}
+
+function showPlacement(found) {
+  const facts = [["shard", found.shard ? `${found.shard} (${found.shardState})` : "none"],
+    ["hash ring", found.desired], ["hash key", found.key ? `${found.key} -> ${found.point}` : ""],
+    ["next", found.successors.join(", ")], ["why", `${found.reason}: ${found.message}`], ["do", found.remedy]];
+  const place = found.namespace ? `${found.namespace}/` : "";
+  const list = element("dl", "");
+  for (const [name, text] of facts) if (text) list.append(element("dt", "", name), element("dd", "", text));
+  byId("found").append(element("h3", "", `${found.resource} ${place}${found.name} in ring ${found.ring}`), list);
+}
+
+async function look() {
+  const words = new URLSearchParams({ object: byId("object").value, namespace: byId("namespace").value });
+  let answer;
+  try {
+    answer = await (await fetch(`why?${words}`)).json();
+  } catch {
+    answer = { error: "no answer: does the program still run?" };
+  }
+  byId("found").replaceChildren();
+  if (answer.error) byId("found").append(element("p", "lost", answer.error));
+  for (const found of answer.placements || []) showPlacement(found);
+}
+
+byId("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  look();
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.tagName === "INPUT") {
+    if (event.key === "Escape") event.target.blur();
+  } else if (event.key === "/") {
+    event.preventDefault();
+    byId("object").focus();
+  } else if ((event.key === "[" || event.key === "]") && rings.length > 1) {
+    const next = (rings.indexOf(current) + (event.key === "]" ? 1 : rings.length - 1)) % rings.length;
+    location.search = `?ring=${encodeURIComponent(rings[next])}`;
+  }
+});
+
+const events = new EventSource(`events${location.search}`);
+events.onmessage = (event) => {
+  const message = JSON.parse(event.data);
+  show(message);
+  showRings(message);
+  showHistory(message.history);
+};
 events.onerror = () => {
   byId("verdict").textContent = "not connected: does the program still run?";
   byId("verdict").className = "lost";
