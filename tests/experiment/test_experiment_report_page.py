@@ -17,6 +17,7 @@ from recorded import RUN
 from kubeshard.cli.program import cli
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.experiment.recording import Event, Recorder
+from kubeshard.experiment.report import drawing
 from kubeshard.experiment.report.page import write
 
 CHARTS = ("latency", "queue", "rate", "objects", "cpu", "memory", "network")
@@ -66,6 +67,12 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(killed: Path) -> str:
     return (killed / "report.html").read_text()
+
+
+@pytest.fixture
+def no_pngs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of what is on a page do without the pictures beside it, which take half of the time."""
+    monkeypatch.setattr(drawing, "png", lambda chart: b"")
 
 
 def test_a_page_has_every_chart_with_marks_and_says_what_each_shows(page: str) -> None:
@@ -118,18 +125,21 @@ def test_what_happened_is_marked_in_every_chart_and_listed(page: str) -> None:
     assert "1 1:00 killed operator-1 by the scenario" in Parsed(page).text
 
 
+@pytest.mark.usefixtures("no_pngs")
 def test_the_verdict_and_every_level_are_said_in_words(tmp_path: Path) -> None:
     text = Parsed(write(make_run(tmp_path)).read_text()).text
     assert "Valid. All 3 service levels were kept." in text
     assert "reconcile p99: kept (" in text  # at the line of the limit
 
 
+@pytest.mark.usefixtures("no_pngs")
 def test_an_invalid_run_says_why(tmp_path: Path) -> None:
     why = "The load fell behind: requests were sent 3 s late."
     text = Parsed(write(make_run(tmp_path, invalid=(why,))).read_text()).text
     assert f"Invalid: the figures say nothing about the controllers. {why}" in text
 
 
+@pytest.mark.usefixtures("no_pngs")
 def test_names_are_text_whatever_they_are(tmp_path: Path) -> None:
     folder = make_run(tmp_path, operator="<script>alert({})</script>$x^2$&\"'", scenario="<b>basic</b>")
     page = write(folder).read_text()
@@ -145,6 +155,7 @@ def test_a_page_of_80_000_generations_is_smaller_than_3_mb(tmp_path: Path) -> No
     assert write(folder).stat().st_size < 3_000_000
 
 
+@pytest.mark.usefixtures("no_pngs")
 def test_a_run_that_was_killed_has_a_page_of_what_it_left(tmp_path: Path) -> None:
     folder = make_run(tmp_path, cut_off_at=40.0)
     with (folder / "generations.csv").open("a") as file:
