@@ -57,7 +57,7 @@ def test_every_option_is_documented_with_its_default_and_none_that_does_not_exis
     parts = list(command.commands.values()) if isinstance(command, click.Group) else [command]
     options = [o for part in parts for o in part.params if isinstance(o, click.Option) and not o.hidden]
     common = {"--log-level", "--log-format"}
-    existing = {flag for option in options for flag in option.opts} - common
+    existing = {flag for option in options for flag in (*option.opts, *option.secondary_opts)} - common
     mentioned = set(re.findall(r"(?<![\w`-])`?(--?[a-z][a-z-]*)", text)) - {"-f"}
     assert existing - {"-h", "--help"} == mentioned
     for option in options:

@@ -130,5 +130,11 @@ class Run:
         namespace = self._namespace if namespace is None else namespace
         return self.client.find(cls, name, namespace if cls.KIND.namespaced else "")
 
+    def just_read(self, *_: object) -> None:
+        """It has no reads to remember."""
+
+    def may_be_first(self, *_: object) -> bool:
+        return False
+
     def event(self, regarding: KubeObject, type: str, reason: str, message: str, *, action: str = "") -> None:
         self.events.append((type, reason, message))

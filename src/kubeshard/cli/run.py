@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     short_help="Run the operator MODULE:MANAGER.",
     environment={
         **CLUSTER_VARIABLE,
-        "METRICS_ADDRESS, HEALTH_ADDRESS, LEADER_ELECT, WATCH_NAMESPACE, LOG_LEVEL, LOG_FORMAT": "as the options",
+        "METRICS_ADDRESS": "as --metrics-address",
+        "HEALTH_ADDRESS": "as --health-address",
+        "LEADER_ELECT": "as --leader-elect",
+        "WATCH_NAMESPACE": "as --namespaces",
     },
     examples=(
         "kubeshard run my_operator:manager",
