@@ -14,6 +14,7 @@ from kubeshard.controller.desired.applyset import AnothersApplySet
 from kubeshard.controller.desired.plan import Applied, Plan, Update
 from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
 from kubeshard.controller.every_kind import EveryKind
+from kubeshard.controller.fencing import FencingToken
 from kubeshard.controller.finalizers import Finalizer
 from kubeshard.controller.mapping import Reader
 from kubeshard.controller.reconciler import (
@@ -42,6 +43,7 @@ __all__ = [
     "Daemon",
     "Enqueue",
     "EveryKind",
+    "FencingToken",
     "Finalizer",
     "Generator",
     "ImmutableFields",

@@ -6,7 +6,7 @@ these, and none of them waits for another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +35,8 @@ class Cluster:
     events: EventSink
     in_flight: InFlight = field(default_factory=InFlight)
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
+    term: Callable[[], int] = int
+    """The term of this process as the leader (`kubeshard.controller.fencing`); 0 where it needs not lead."""
     _indexes: WeakKeyDictionary[Informer[Any], dict[str, _Indexed]] = field(default_factory=WeakKeyDictionary)
     """Indexes by informer, then by name; informers are added and removed."""
 

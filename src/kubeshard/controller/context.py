@@ -14,6 +14,7 @@ from kubeshard.controller.desired.execution import Immutable
 from kubeshard.controller.desired.plan import Applied, Plan, Unowned
 from kubeshard.controller.desired.sets import ApplyRequest, DesiredSets, Whose
 from kubeshard.controller.event_series import ObjectReference
+from kubeshard.controller.fencing import FencingToken, fencing_token
 from kubeshard.controller.remote_clusters import RemoteCluster, RemoteClusters
 from kubeshard.controller.run import Run
 from kubeshard.controller.status import write_status
@@ -55,6 +56,8 @@ class Services:
     threads: CallRunner
     sets: DesiredSets
     remote_clusters: RemoteClusters
+    term: Callable[[], int] = int
+    """See `Cluster`."""
 
 
 class Context:
@@ -216,6 +219,12 @@ class Context:
         RuntimeError in any other thread.
         """
         return self._run.activities.wait(work)
+
+    def fencing_token(self, obj: KubeObject) -> FencingToken:
+        """A token for calls to other systems than the API server about this object, with which they can refuse those of
+        a former owner (`FencingToken`). `obj`: the reconciled object as this run got it. Raises ValueError.
+        """
+        return fencing_token(obj, self._services.term())
 
     def event(
         self,

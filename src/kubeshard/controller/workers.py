@@ -131,7 +131,7 @@ class Workers:
         )
         self._threads = world.threads(controller.name, controller.workers)
         remote_clusters = RemoteClusters(cluster.clusters, me)
-        services = Services(self._events, log, self._threads, sets, remote_clusters)
+        services = Services(self._events, log, self._threads, sets, remote_clusters, cluster.term)
         self._reconcile = composed(controller, inputs.check, daemons, services)
         self._draining = False
         self._notices = Notices()

@@ -165,6 +165,11 @@ class LeaseStateMachine:
         return (self._lease.spec.holder_identity or "") if self._lease else ""
 
     @property
+    def version(self) -> str:
+        """The resourceVersion of the Lease, as last seen; "" for none."""
+        return self._lease.metadata.resource_version if self._lease else ""
+
+    @property
     def begin_until(self) -> float:
         """When new work may no longer start, unless the Lease is renewed before."""
         return -math.inf if self.deadline is None else self.deadline - self.timing.stop_margin

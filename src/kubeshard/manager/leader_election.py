@@ -139,11 +139,18 @@ class LeaderElector:
         namespace = election.namespace or world.host.pod_namespace() or client.namespace
         claim = Claim(namespace, election.name, self.identity, election.timing)
         self._machine = LeaseStateMachine(claim, world.rng.uniform)
+        self._term = 0
 
     @property
     def leader(self) -> str:
         """The identity of the current leader as last observed here; `""` for none."""
         return self._machine.holder
+
+    def term(self) -> int:
+        """The version of the Lease when this instance became the leader: greater than in every earlier term. 0 before
+        that, and with an API server whose versions are no numbers.
+        """
+        return self._term
 
     def hung(self) -> bool:
         """Whether this instance believes that it leads, but has not renewed for far too long: restart it."""
@@ -189,6 +196,7 @@ class LeaderElector:
             rewound=partial(in_this_loop, rewound),
         )
         async with renewer.held(world.thread(USER_AGENT)):
+            self._term = int(version) if (version := self._machine.version).isdigit() else 0
             self.fence.leadership = self._election.fence.leadership = held
             yield held
 

@@ -257,7 +257,9 @@ class Process:
         if self._elector is not None:
             fence = self._elector.fence
             fenced = client.fenced(fence) if self._sharding is None else writing.checked(fence.check)
-            leading = dataclasses.replace(cluster, client=fenced, clusters=leading_clusters)
+            leading = dataclasses.replace(
+                cluster, client=fenced, clusters=leading_clusters, term=self._elector.term
+            )
         return cluster, leading
 
     def _caches(self) -> Sequence[Cache]:
