@@ -55,6 +55,7 @@ class Row:
     landed_unanswered: int = 0
     unattributed: int = 0
     excused_requests: int = 0
+    excused_overlaps: int = 0
     requests: int = 0
     moves: int = 0
     ended: int = 0
@@ -69,7 +70,14 @@ class Row:
         self.ended += ended
         for rule in RULES:
             self.found[rule] += verdict.count(rule)
-        for name in ("late_creates", "landed_unanswered", "unattributed", "excused_requests", "moves"):
+        for name in (
+            "late_creates",
+            "landed_unanswered",
+            "unattributed",
+            "excused_requests",
+            "excused_overlaps",
+            "moves",
+        ):
             setattr(self, name, getattr(self, name) + getattr(verdict, name))
         self.requests += requests
         self.without_owner.append(round(verdict.longest_without_owner, 2))

@@ -36,6 +36,7 @@ AUDIT_POLICY = {
         {"level": "None"},
     ],
 }
+SHARDER_USER = "system:serviceaccount:sharding-system:sharder"
 _KINDS = {"errands": "main", "configmaps": "child"}
 _AGAIN = 0.1
 
@@ -133,9 +134,11 @@ class AuditLogs:
                 # The answer to a delete has the version before it.
                 version = answer.get("metadata", {}).get("resourceVersion", 0) or 0
                 dry = "dryRun=" in entry["requestURI"]
+                # An instance that is the sharder says so in each request of the sharder.
+                is_sharder = entry.get("userAgent", "").endswith("/sharder")
                 yield Audited(
                     at - off,
-                    entry["user"]["username"],
+                    SHARDER_USER if is_sharder else entry["user"]["username"],
                     entry["verb"],
                     _KINDS[about["resource"]],
                     about.get("name") or answer.get("metadata", {}).get("name", ""),

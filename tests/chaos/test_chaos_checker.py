@@ -138,6 +138,14 @@ def test_two_processes_at_work_on_one_object_overlap() -> None:
     assert not rules(*worked(1, 2.0, 4.0), *worked(1, 3.0, 5.0, run=2))  # the queue's business
 
 
+def test_an_overlap_soon_after_a_user_gave_the_object_away_is_the_users() -> None:
+    given = stored(2.0, obj(), obj("b"))
+    overlap = [*worked(1, 1.5, 4.0), *worked(2, 3.0, 5.0, "b")]
+    assert judged(given, answered(given, "somebody"), *overlap).excused_overlaps == 1
+    assert not rules(given, answered(given, "somebody"), *overlap)
+    assert rules(given, answered(given, SHARDER_USER), *overlap) == ["overlap"]
+
+
 def test_work_ends_with_its_process_and_not_when_it_is_stopped() -> None:
     later = [*worked(1, 2.0, None), *worked(2, 30.0, 31.0, "b")]
     killed, stopped = Lived(3.0, "a", 1, "died"), Lived(3.0, "a", 1, "stopped")
