@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
+from datetime import timedelta
 from typing import Annotated, Any, Literal, assert_type
 
 from kubeshard import (
@@ -32,6 +33,7 @@ from kubeshard import (
     Reconciler,
     Result,
     Scope,
+    Settings,
     Sharding,
     StatusPages,
     Struct,
@@ -51,6 +53,7 @@ from kubeshard import (
 )
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Updated, WatcherEvent
 from kubeshard.client import Bookmark, Changed, Failed, WatchEvent
+from kubeshard.controller import FencingToken, poll, timer
 from kubeshard.controller.mapping import Reader
 from kubeshard.core import Grant, Kind, PartialObject
 from kubeshard.crd import Column, CustomResource, ListMap, Rule, Scale, definition
@@ -140,6 +143,34 @@ Controller(name="blocking", reconciler=BlockingSites(), primary=Site)
 Controller(name="anything", reconciler=Anything(), primary=Site)
 assert_type(Controller(name="function", reconciler=reconcile, primary=Site), Controller[Site])
 Controller(name="function", reconciler=looks_again, primary=Watch(Site, when=when.generation_changed))
+
+
+# Failures, timers, and what systems outside the cluster need.
+
+
+async def persistent(ctx: Context, site: Site) -> None:
+    assert_type(ctx.fencing_token(site), FencingToken)
+    if not site.spec.theme:
+        raise errors.Retry("no theme yet", after=30)
+    applied = await ctx.apply(create_once=[ConfigMap(metadata=site.metadata)])
+    assert_type(applied, Applied)
+
+
+async def asked(ctx: Context, site: Site) -> str:
+    return site.spec.theme
+
+
+assert_type(timer(persistent, every=60.0, initial_delay=5.0, idle=30.0), Daemon[Site])
+assert_type(poll(asked, every=60.0), Daemon[Site])
+Controller(
+    name="persistent",
+    reconciler=persistent,
+    primary=Site,
+    applies=[ConfigMap],
+    daemons=[timer(persistent, every=60.0), poll(asked, every=30.0)],
+    give_up_after=10,
+)
+Controller(name="patient", reconciler=persistent, primary=Site, give_up_after=timedelta(hours=1))
 
 
 # Events of a watch are told apart by their class, and these are all of them.
@@ -382,6 +413,7 @@ several = Manager([everywhere], clusters={"eu": "prod-eu"}, sharding=Sharding("r
 several.add_cluster("us", "prod-us")
 Controller(name="some", reconciler=spreads, primary=Site, clusters=[HOME, "eu"])
 assert_type(run(manager), None)
+assert_type(run(manager, settings=Settings.parse()), None)
 
 
 # Informers and waiting.
