@@ -177,7 +177,7 @@ def replay(file: Path, events: int, picture: Path | None) -> None:
     examples=("kubeshard simulate measures", "kubeshard simulate measures --only fence,watchdog"),
 )
 @click.option("--only", metavar="NAMES", default="", help="Only these measures.")
-@click.option("--seeds", metavar="FROM-TO", help="Seeds to try for each (default: 601-606).")
+@click.option("--seeds", metavar="FROM-TO", help="Seeds to try for each (default: 601-612).")
 def measures(only: str, seeds: str | None) -> None:
     """Prints a table: each measure, what is inflicted, and the oracle that noticed its absence.
 
