@@ -182,6 +182,7 @@ def test_a_run_that_lost_its_server_at_once_has_a_page(tmp_path: Path) -> None:
     assert "connection refused" in Parsed(write(tmp_path).read_text()).text
 
 
+@pytest.mark.usefixtures("no_pngs")
 def test_the_command_makes_the_page_again(killed: Path) -> None:
     result = CliRunner().invoke(cli, ["report", str(killed)], catch_exceptions=False)
     assert (result.exit_code, result.output.strip()) == (0, str(killed / "report.html"))

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.regression
 
 NEED_OTHERS = {"webhook": "recreate"}
 """What has to happen for a fault to matter: webhooks are asked when objects are created."""
-SOON = ("cut_one_way", "restarted", "events_repeated")
+SOON = ("cut_one_way", "restarted")
 
 
 @pytest.mark.parametrize("kind", [*SOON, *further(*sorted(KINDS.keys() - AIMED - {*SOON}))])

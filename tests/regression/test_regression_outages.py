@@ -124,10 +124,13 @@ async def at_work(config: SharderConfig | None = None, machine: str = "") -> Asy
 @pytest.mark.parametrize(
     ("machine", "seconds", "within"),
     [
-        ("", 60.0, DETECTED + 10),
         ("m", 20.0, 15.0),
         *further(
-            ("", 20.0, DETECTED + 10), ("", 300.0, DETECTED + 10), ("m", 60.0, 10.0), ("m", 300.0, 10.0)
+            ("", 60.0, DETECTED + 10),
+            ("", 20.0, DETECTED + 10),
+            ("", 300.0, DETECTED + 10),
+            ("m", 60.0, 10.0),
+            ("m", 300.0, 10.0),
         ),
     ],
 )
