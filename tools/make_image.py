@@ -58,6 +58,8 @@ def make_rootfs(target: Path, epoch: int, place: Path) -> str:
 
 def make_image(target: Path, epoch: int, place: Path) -> None:
     """Replaces the folder. Raises CannotBuild, CalledProcessError."""
+    from image.sbom import bill_of_image  # the Containerfile, which makes no bill, has fewer packages
+
     root, layer, layout = place / "rootfs", place / "layer.tar", place / "image"
     packages = make_rootfs(root, epoch, place)
     write_layer(root, layer, epoch)
@@ -68,6 +70,8 @@ def make_image(target: Path, epoch: int, place: Path) -> None:
     if size > LARGEST:
         raise CannotBuild(f"the image has {size / 1e6:.1f} MB; at most {LARGEST / 1e6:.0f} are allowed")
     (layout / "debian-packages.txt").write_text(packages)
+    listed = [(name, of) for name, of in (line.split() for line in packages.splitlines())]
+    (layout / "sbom.cdx.json").write_text(bill_of_image(root, listed, version=__version__, epoch=epoch))
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(layout, target)
