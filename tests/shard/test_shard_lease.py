@@ -16,6 +16,7 @@ from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.names import (
+    EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
     PROOFS_ANNOTATION,
     RING_LABEL,
@@ -364,4 +365,16 @@ def test_a_lease_that_was_taken_with_proofs_is_taken_back_at_once_and_another_is
     waited, action = shard.write(0.0, lambda _: taken)
     assert waited == wait
     assert PROOFS_ANNOTATION not in (action.lease.metadata.annotations or {})
+    assert shard.claim.returning
+
+
+@pytest.mark.parametrize("takeover", list(Takeover))
+def test_a_lease_that_was_taken_from_a_live_process_is_never_taken_back_at_once(takeover: Takeover) -> None:
+    taken = lease(SHARDER_IDENTITY, RIVAL)
+    annotations = {**(taken.metadata.annotations or {}), EVICTED_ANNOTATION: "3", PROOFS_ANNOTATION: "3"}
+    taken = replace(taken, metadata=replace(taken.metadata, annotations=annotations))
+    shard = Shard(takeover)
+    waited, action = shard.write(0.0, lambda _: taken)
+    assert waited == 15.0
+    assert EVICTED_ANNOTATION not in (action.lease.metadata.annotations or {})
     assert shard.claim.returning

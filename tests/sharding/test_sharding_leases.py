@@ -9,8 +9,15 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import micro_time
 from kubeshard.sharding import leases
-from kubeshard.sharding.leases import LeaseBook, LeaseTimes, ShardState, duplicates, state_of
-from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.leases import (
+    MAX_DURATION,
+    LeaseBook,
+    LeaseTimes,
+    ShardState,
+    duplicates,
+    state_of,
+)
+from kubeshard.sharding.names import EVICTED_ANNOTATION, RING_LABEL, SHARDER_IDENTITY
 
 READY, EXPIRED, UNCERTAIN = ShardState.READY, ShardState.EXPIRED, ShardState.UNCERTAIN
 DEAD, ORPHANED = ShardState.DEAD, ShardState.ORPHANED
@@ -419,3 +426,62 @@ def test_questions_about_a_ring_do_not_look_at_the_leases_of_others(monkeypatch:
     assert [shard.name for shard in book.shards("ring-7", 2.0)] == ["shard-7"]
     assert book.may_live("ring-7", "shard-7", 2.0)
     assert judged < 20
+
+
+def evicted(number: int = 1, *, duration: int = 30, transitions: int = 1) -> Lease:
+    """A Lease that a sharder took from a live shard; `number` is the annotation's."""
+    taken = lease(holder=SHARDER_IDENTITY, duration=duration)
+    meta = msgspec.structs.replace(taken.metadata, annotations={EVICTED_ANNOTATION: str(number)})
+    spec = msgspec.structs.replace(taken.spec, lease_transitions=transitions)
+    return msgspec.structs.replace(taken, metadata=meta, spec=spec)
+
+
+def test_an_evicted_shard_is_available_until_the_duration_of_the_record_is_over() -> None:
+    book = LeaseBook()
+    book.observe(lease(), 0.0)
+    change = book.observe(evicted(), 10.0)
+    assert change is not None
+    assert change.availability  # when the ring loses it is known now
+    assert (change.before, change.after) == (READY, EXPIRED)
+    assert book.availability_ends("ring", 10.0) == 40.0
+    for now, state in ((39.9, EXPIRED), (40.0, DEAD), (99.9, DEAD), (100.0, ORPHANED)):
+        shard = book.shard(A, now)
+        assert shard is not None
+        assert shard.state is state
+        assert book.available("ring", now) == (("a",) if state is EXPIRED else ())
+        assert book.may_live("ring", "a", now) is (state is EXPIRED)
+
+
+def test_a_sharder_that_sees_an_evicted_shard_first_waits_as_long() -> None:
+    book = LeaseBook()
+    book.observe(evicted(), 1000.0)
+    assert book.may_live("ring", "a", 1029.9)
+    assert not book.may_live("ring", "a", 1030.0)
+
+
+def test_an_eviction_is_void_once_another_sharder_has_taken_the_lease() -> None:
+    book = LeaseBook()
+    book.observe(evicted(1, transitions=2), 0.0)
+    assert not book.may_live("ring", "a", 0.0)
+
+
+def test_nobody_can_keep_a_dead_shard_for_long_by_an_eviction() -> None:
+    book = LeaseBook()
+    book.observe(evicted(duration=1_000_000), 0.0)
+    assert not book.may_live("ring", "a", 2 * MAX_DURATION)
+
+
+def test_the_lease_of_an_evicted_shard_that_is_deleted_does_not_make_it_dead() -> None:
+    book = LeaseBook()
+    book.observe(evicted(), 0.0)
+    book.forget(A, 5.0)
+    assert book.available("ring", 29.9) == ("a",)
+    assert book.may_live("ring", "a", 29.9)
+    assert book.available("ring", 30.0) == ()
+
+
+def test_an_evicted_shard_that_is_back_is_available() -> None:
+    book = LeaseBook()
+    book.observe(evicted(), 0.0)
+    book.observe(lease(), 50.0)
+    assert book.available("ring", 50.0) == ("a",)

@@ -34,6 +34,12 @@ RINGS = table(
         "controllerring",
         "Leases taken over from shards that did not renew them.",
     ),
+    (
+        "controller_sharding_evictions_total",
+        "counter",
+        "controllerring",
+        "Leases taken over from shards that were alive, but did not release objects.",
+    ),
     ("controller_sharding_ring_calculations_total", "counter", "controllerring", "Hash rings calculated."),
     (
         "controller_sharding_move_failures_total",

@@ -41,6 +41,7 @@ SHARDER = (
             "Shards with a Lease": "controller_sharding_controllerring_status_shards",
             "Shards by state": "controller_sharding_shard_state",
             "Shards declared dead": "controller_sharding_takeovers_total",
+            "Shards evicted": "controller_sharding_evictions_total",
             "Rings whose shards fail together": "controller_sharding_shards_failing_together",
             "Duration of a resync": "controller_sharding_resync_duration_seconds_bucket",
         },

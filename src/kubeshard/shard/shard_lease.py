@@ -57,6 +57,7 @@ from kubeshard.runtime.world import World
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
 from kubeshard.sharding.names import (
+    EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
     PROOFS_ANNOTATION,
     REPORTED_SUFFIX,
@@ -150,6 +151,8 @@ class ShardClaim(Claim):
             )
         # Another number, if another sharder has taken the Lease since.
         number = str(lease.spec.lease_transitions or 0)
+        if lease.metadata.annotation(EVICTED_ANNOTATION) == number:
+            return Patience(duration, "a sharder has evicted this shard, whose former process may still act")
         proofs = lease.metadata.annotation(PROOFS_ANNOTATION)
         if proofs == number + REPORTED_SUFFIX and self._takeover is not Takeover.AFTER_RECORD:
             return Patience(self._in_flight, _UNDELIVERED)
@@ -205,6 +208,7 @@ class ShardClaim(Claim):
         else:
             annotations.pop(WATCHDOG_ANNOTATION, None)
         annotations.pop(PROOFS_ANNOTATION, None)
+        annotations.pop(EVICTED_ANNOTATION, None)
         labels = {**(found.labels or {}), RING_LABEL: self._shard.ring}
         return replace(super().metadata(found, held=held), labels=labels, annotations=annotations)
 

@@ -63,7 +63,7 @@ from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, 
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.shard.wrapper import shard_predicate
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
-from kubeshard.sharding.names import CONCURRENT_MOVES, MASS_FAILURE_GRACE, SYNC_PERIOD
+from kubeshard.sharding.names import CONCURRENT_MOVES, MASS_FAILURE_GRACE, SHORTEST_DRAIN_TIMEOUT, SYNC_PERIOD
 
 Mode = Literal["shard", "sharder", "both"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -82,9 +82,9 @@ class Sharding:
     Lease that a sharder took. `keep_lease_on_stop`: do not release the Lease, so that a restart under the same name
     within the lease duration still has its objects (StatefulSets). `pod_name_required`: the ring has admission
     policies. `objects_in`: which of the manager's other clusters has the ring's objects; the Leases and the
-    ControllerRing are always in the home cluster. `sync_period` (seconds), `concurrent_moves` and `mass_failure_grace`
-    (seconds): settings of the ring's sharder while this process is the sharder, as in the configuration of a sharder
-    service.
+    ControllerRing are always in the home cluster. `sync_period` (seconds), `concurrent_moves`, `mass_failure_grace` and
+    `drain_timeout` (seconds): settings of the ring's sharder while this process is the sharder, as in the configuration
+    of a sharder service.
 
     Raises ConfigurationError for names that cannot work, here or in `prepare`.
     """
@@ -106,6 +106,7 @@ class Sharding:
         sync_period: float = SYNC_PERIOD,
         concurrent_moves: int = CONCURRENT_MOVES,
         mass_failure_grace: float = MASS_FAILURE_GRACE,
+        drain_timeout: float = 0.0,
     ) -> None:
         check_ring_name(ring)
         if name is not None:
@@ -123,6 +124,10 @@ class Sharding:
             raise ConfigurationError(f"concurrent_moves: {concurrent_moves}: must be positive")
         if not 0 <= mass_failure_grace < math.inf:
             raise ConfigurationError(f"mass_failure_grace: {mass_failure_grace}: give a number of seconds")
+        if drain_timeout and not SHORTEST_DRAIN_TIMEOUT <= drain_timeout < math.inf:
+            raise ConfigurationError(
+                f"drain_timeout: {drain_timeout}: give 0, or {SHORTEST_DRAIN_TIMEOUT:.0f} seconds or more"
+            )
         self.ring = ring
         self.mode: Mode = mode
         self._name = name
@@ -137,6 +142,7 @@ class Sharding:
         self._sync_period = sync_period
         self._concurrent_moves = concurrent_moves
         self._mass_failure_grace = mass_failure_grace
+        self._drain_timeout = drain_timeout
         self._prepared: Prepared | None = None
         self._held: HeldShardLease | None = None
 
@@ -273,6 +279,7 @@ class Sharding:
                     sync_period=Duration(self._sync_period),
                     concurrent_moves=self._concurrent_moves,
                     mass_failure_grace=Duration(self._mass_failure_grace),
+                    drain_timeout=Duration(self._drain_timeout),
                 ),
             ),
         )

@@ -74,6 +74,7 @@ def build_sharder(
             system_namespaces=config.system_namespaces,
             namespaces=lambda: tuple(namespaces.store.objects()) if namespaces.has_synced else None,
             confine=observer.confine,
+            drain_timeout=config.controller.sharder.drain_timeout,
             on_deletion="clean up",
         )
     )

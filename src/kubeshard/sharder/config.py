@@ -36,6 +36,7 @@ from kubeshard.sharding.names import (
     CONCURRENT_MOVES,
     MASS_FAILURE_GRACE,
     NAMESPACE_NAME_LABEL,
+    SHORTEST_DRAIN_TIMEOUT,
     SYNC_PERIOD,
     SYSTEM_NAMESPACE,
     WEBHOOK_PORT,
@@ -54,6 +55,8 @@ class SharderControllerConfig(Struct):
     """The number of objects that a resync of one resource of a ring moves concurrently."""
     mass_failure_grace: Duration = Duration(MASS_FAILURE_GRACE)
     """For how long shards are not given up when many of a ring fail at once; 0: they are given up like any other."""
+    drain_timeout: Duration = Duration(0)
+    """After how long a shard that holds its Lease, but does not release an object, is evicted; 0: never."""
 
 
 class ControllersConfig(Struct):
@@ -220,6 +223,10 @@ def validated(config: SharderConfig) -> SharderConfig:
         "controller.sharder.concurrentMoves: must be positive": sharder.concurrent_moves < 1,
         "controller.sharder.syncPeriod: must be positive": sharder.sync_period <= 0,
         "controller.sharder.massFailureGrace: must not be negative": sharder.mass_failure_grace < 0,
+        f"controller.sharder.drainTimeout: must be 0s, or {SHORTEST_DRAIN_TIMEOUT:.0f}s or more": bool(
+            sharder.drain_timeout
+        )
+        and sharder.drain_timeout < SHORTEST_DRAIN_TIMEOUT,
         "webhook.config.clientConfig: give url or service, not both": config.webhook.config.client_config.url
         and config.webhook.config.client_config.service,
     }

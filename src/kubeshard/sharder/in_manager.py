@@ -123,6 +123,7 @@ class InManagerSharder:
                 clock=self._clock,
                 default_selector=default_selector(),
                 confine=self._observer.confine,
+                drain_timeout=self._config.drain_timeout,
                 on_deletion="pause",
             )
         )

@@ -3,8 +3,11 @@
 | state | action | checks again after |
 |---|---|---|
 | ready | | to_expired |
+| ready, and does not release objects | evicts it: takes the Lease over (PUT) | the previous duration, doubled |
+| expired, because it was evicted | | to_expired |
 | expired | | to_uncertain |
 | uncertain | reads the Lease again; still uncertain: takes it over (PUT) | the previous duration |
+| dead, and was evicted | notes that it is over | to_orphaned |
 | dead | | to_orphaned |
 | orphaned | deletes it, with UID and resourceVersion as preconditions | |
 | deleted while held | waits for twice its duration, then re-creates it as taken over | |
@@ -14,6 +17,10 @@ answers `CONFIRMED` seconds apart (`pod_reports`): a container that is restarted
 
 When many shards of a ring seem to die at once, all Leases are read again, and take-overs are held back for a while
 (`sharding.circuit_breaker`).
+
+A shard is evicted only if that is configured (`sharding.evictions`). Unlike one that has not renewed its Lease, it is
+alive: so it keeps its objects for twice the lease duration, in which it notices or its watchdog ends it, and every
+sharder reads that from the Lease (`EVICTED_ANNOTATION`).
 
 Guaranteed: only a successful take-over (or release) of a Lease makes its shard unavailable; a shard that is
 still alive fails to renew then. A Lease without ring label, or of a ring that does not
@@ -27,6 +34,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -52,6 +60,8 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.circuit_breaker import CircuitBreaker
 from kubeshard.sharding.leases import Shard, ShardChange, ShardState
 from kubeshard.sharding.names import (
+    EVICTED_ANNOTATION,
+    INCARNATION_ANNOTATION,
     PROOFS_ANNOTATION,
     REPORTED_SUFFIX,
     RING_LABEL,
@@ -181,17 +191,19 @@ class ShardLeases(Reconciler[Lease]):
 
     async def _advance(self, ctx: Context, shard: Shard) -> float:
         """Does what the state asks for. Returns the seconds until the next state."""
-        if shard.state.available and await self._reported_dead(ctx, shard):
+        if shard.state.available and not shard.evicted and await self._reported_dead(ctx, shard):
             return await self._seize(ctx, shard, reported=True)
         match shard.state:
             case ShardState.READY:
                 self._returned(shard)
-                return shard.times.to_expired
+                return await self._evict(ctx, shard) or shard.times.to_expired
             case ShardState.EXPIRED:
-                return shard.times.to_uncertain
+                return shard.times.to_expired if shard.evicted else shard.times.to_uncertain
             case ShardState.UNCERTAIN:
                 return await self._seize(ctx, shard)
             case ShardState.DEAD:
+                if shard.evicted:
+                    await self._settle_eviction(ctx, shard)
                 return shard.times.to_orphaned
             case _:
                 await self._collect(ctx, shard)
@@ -248,7 +260,7 @@ class ShardLeases(Reconciler[Lease]):
                 "The Lease is not a shard of its ring: its name is not a valid label value",
                 action="Ignore",
             )
-        if shard.state is ShardState.EXPIRED:
+        if shard.state is ShardState.EXPIRED and not shard.evicted:
             ctx.log.info("Shard Lease has expired", ring=shard.ring)
             patience = f"its objects stay with it for another {shard.times.to_uncertain:.0f} s"
             note = f"{shard.key} has not renewed its Lease in time; {patience}"
@@ -273,7 +285,11 @@ class ShardLeases(Reconciler[Lease]):
             )
         elif shard.lease.spec.holder_identity:
             note = f"{shard.key} did not renew its Lease, which was taken over; its objects move to the other shards"
-            if seconds := shard.lease.metadata.annotation(WATCHDOG_ANNOTATION):
+            if shard.evicted:
+                note = (
+                    f"{shard.key} was evicted, and cannot act any more; its objects move to the other shards"
+                )
+            elif seconds := shard.lease.metadata.annotation(WATCHDOG_ANNOTATION):
                 note += f"; {ended_by_watchdog(seconds)}"
             ctx.event(about, "Warning", "ShardTakenOver", note, action="TakeOver", related=shard.lease)
         else:
@@ -369,6 +385,50 @@ class ShardLeases(Reconciler[Lease]):
             ring.metrics.taken_over()
         return duration
 
+    async def _evict(self, ctx: Context, shard: Shard) -> float:
+        """Takes the Lease of a shard that does not release objects, if it has to be evicted. Returns the seconds until
+        it counts as dead; 0 if it was not evicted.
+        """
+        ring, key = self._rings.get(shard.ring), shard.key
+        if ring is None or not self._is_overdue(ring, shard):
+            return 0.0
+        asked = self._clock.monotonic()
+        self._observer.observe(await ctx.client.get(Lease, key.name, key.namespace), asked)
+        current = self._shard(key)
+        if current is None or current.deleted or current.state is not ShardState.READY:
+            return 0.0
+        taken = await ctx.client.replace(self._taken(current, current.lease.metadata, evicted=True))
+        number = ring.evictions.number(key.name)
+        ring.evictions.evicted(key.name, self._clock.monotonic())
+        ring.metrics.evicted()
+        self._observer.observe(taken)
+        objects = "1 object" if number == 1 else f"{number} objects"
+        note = (
+            f"{key} has not released {objects} within {ring.evictions.timeout:.0f} s of being asked to: its Lease was "
+            "taken over, so its process has to end"
+        )
+        ctx.log.warning("Evicted a shard that does not release objects", ring=shard.ring, objects=number)
+        about = ring.resource if ring.resource.metadata.uid else shard.lease
+        ctx.event(about, "Warning", "ShardEvicted", note, action="Evict", related=shard.lease)
+        return 2 * shard.times.duration
+
+    async def _settle_eviction(self, ctx: Context, shard: Shard) -> None:
+        """Notes in the Lease that the evicted process cannot act any more: else the next leader would wait again."""
+        meta, number = shard.lease.metadata, str(shard.lease.spec.lease_transitions or 0)
+        annotations = {EVICTED_ANNOTATION: None, PROOFS_ANNOTATION: number}
+        change = MergePatch(
+            {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
+        )
+        with suppress(NotFound):
+            self._observer.observe(await ctx.client.patch(Lease, meta.name, meta.namespace, change))
+
+    def _is_overdue(self, ring: Ring, shard: Shard) -> bool:
+        others = len(set(ring.available) - {shard.name})
+        meta, spec = shard.lease.metadata, shard.lease.spec
+        tenure = f"{meta.uid}/{spec.lease_transitions}/{meta.annotation(INCARNATION_ANNOTATION)}"
+        due = ring.evictions.is_due(shard.name, tenure, others, self._clock.monotonic())
+        return due and shard.member and not self._judge(ring).is_open
+
     async def _collect(self, ctx: Context, shard: Shard) -> None:
         meta = shard.lease.metadata
         try:
@@ -407,8 +467,12 @@ class ShardLeases(Reconciler[Lease]):
             self._observer.forget_tombstone(shard.key)
         return None
 
-    def _taken(self, shard: Shard, metadata: ObjectMeta, *, early: bool = False) -> Lease:
-        """The Lease as taken over; `early`: before it was due, because the shard has ended."""
+    def _taken(
+        self, shard: Shard, metadata: ObjectMeta, *, early: bool = False, evicted: bool = False
+    ) -> Lease:
+        """The Lease as taken over; `early`: before it was due, because the shard has ended; `evicted`: although it
+        lives.
+        """
         before, now = shard.lease.spec, micro_time(self._clock.wall())
         spec = msgspec.structs.replace(
             before,
@@ -418,8 +482,12 @@ class ShardLeases(Reconciler[Lease]):
             renew_time=now,
             lease_transitions=(before.lease_transitions or 0) + 1,
         )
-        proofs = f"{spec.lease_transitions}{REPORTED_SUFFIX if early else ''}"
-        annotations = {**(metadata.annotations or {}), PROOFS_ANNOTATION: proofs}
+        number = str(spec.lease_transitions)
+        annotations = dict(metadata.annotations or {})
+        if evicted:
+            annotations[EVICTED_ANNOTATION] = number
+        else:
+            annotations[PROOFS_ANNOTATION] = number + REPORTED_SUFFIX if early else number
         return Lease(metadata=msgspec.structs.replace(metadata, annotations=annotations), spec=spec)
 
     def _shard(self, key: Key) -> Shard | None:

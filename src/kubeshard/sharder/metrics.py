@@ -58,6 +58,7 @@ class SharderMetrics:
         self.drains = make(Counts, "drains_total")
         self.late_assignments = make(Counts, "late_assignments_total")
         self.takeovers = make(Counts, "takeovers_total")
+        self.evictions = make(Counts, "evictions_total")
         self.calculations = make(Counts, "ring_calculations_total")
         self.failures = make(Counts, "move_failures_total")
         self.crashes = make(Counts, "crashes_total")
@@ -101,6 +102,9 @@ class RingMetrics:
 
     def taken_over(self) -> None:
         self._of(self._metrics.takeovers).value += 1
+
+    def evicted(self) -> None:
+        self._of(self._metrics.evictions).value += 1
 
     def drained(self, resource: GroupResource) -> None:
         self._of(self._metrics.drains, resource).value += 1

@@ -29,6 +29,7 @@ from kubeshard.sharder.reports import CLEANED_UP, RingReport
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources, few_named_namespaces
 from kubeshard.sharding.clean_up import CleanUp
+from kubeshard.sharding.evictions import Evictions
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, MAX_RING_NAME, SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.sharding.planner import RingView
@@ -80,6 +81,8 @@ class RingInputs:
     """All namespaces; None if it is not known whether these are all."""
     confine: Callable[[str, frozenset[str] | None], None] = lambda ring, namespaces: None
     """Called with the namespaces of a ring's shards; None: anywhere."""
+    drain_timeout: float = 0.0
+    """See `Evictions`."""
     on_deletion: OnDeletion = "nothing"
     """What this sharder does about a ring with `CLEAN_UP_FINALIZER` that is being deleted. To pause leaves it to a
     sharder that cleans up.
@@ -96,6 +99,7 @@ class Ring:
         self.report = RingReport(lambda: changed(self))
         self.metrics = inputs.metrics.of(resource.name)
         self.ended = False
+        self.evictions = Evictions(0.0 if inputs.strict else inputs.drain_timeout)
         self.clean_up: CleanUp | None = None
         """Not None while the ring is being deleted, and cleaned up."""
         self._inputs = inputs

@@ -315,8 +315,13 @@ class Scanner:
         ring.metrics.oldest_unassigned(max((each.unassigned.oldest(now) for each in syncs), default=0.0))
         stuck = Counter[str]()
         for each in syncs:
-            stuck.update(each.drains.older_than(DRAIN_STUCK_AFTER, now))
+            stuck.update(shard for _, shard in each.drains.older_than(DRAIN_STUCK_AFTER, now))
         ring.report.drains(stuck)
+        ring.evictions.overdue(
+            ((each.entry.resource, key), shard)
+            for each in syncs
+            for key, shard in each.drains.older_than(ring.evictions.timeout, now)
+        )
 
 
 def _selector(scope: ScanScope, entry: RingEntry, view: RingView) -> Selector | None:

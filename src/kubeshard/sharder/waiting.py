@@ -7,8 +7,7 @@ same number of namespace names is kept; beyond that, every new namespace counts 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator
 from typing import Generic, TypeVar
 
 from kubeshard.core.objects import Key, ObjectMeta
@@ -45,9 +44,9 @@ class WaitingObjects:
         """Age in seconds of the oldest; 0 if there is none."""
         return now - min((since for since, _ in self._since.values()), default=now)
 
-    def older_than(self, age: float, now: float) -> Mapping[str, int]:
-        """The number of those that wait for longer, by whom they wait for."""
-        return Counter(whom for since, whom in self._since.values() if now - since > age)
+    def older_than(self, age: float, now: float) -> Iterator[tuple[Key, str]]:
+        """Those that wait for longer, and for whom they wait."""
+        return ((key, whom) for key, (since, whom) in self._since.items() if now - since > age)
 
 
 class WaitingSnapshot:
@@ -62,7 +61,8 @@ class WaitingSnapshot:
         known = self._waiting._since
         self._count += 1
         if key in known or len(self._seen) < REMEMBERED:
-            self._seen[key] = known.get(key, (now, ""))[0], whom
+            since, before = known.get(key, (now, whom))
+            self._seen[key] = since if before == whom else now, whom
 
     def commit(self) -> None:
         self._waiting._since, self._waiting.count = self._seen, self._count

@@ -7,6 +7,7 @@ counts from its first observation. How certain it is that the shard is alive:
 
 | holder is the shard itself | time | state | available |
 |---|---|---|---|
+| no, it was evicted | to_expired > 0 | expired | yes |
 | no | to_orphaned <= 0 | orphaned | no |
 | no | else | dead | no |
 | yes | to_uncertain <= 0 | uncertain | yes |
@@ -25,6 +26,8 @@ Guaranteed:
 - A Lease that was held when it was deleted leaves a tombstone: its shard stays available until twice its
   duration after the last observed renewal (A23 in docs/defects.md). The same applies, in the ring that it left,
   to a Lease that was held when its ring label was changed.
+- A shard that was evicted (`EVICTED_ANNOTATION`) stays available until the duration of the record is over, here too
+  since it was first seen, whichever sharder has evicted it.
 - A shard is available if any of its Leases is (the same name may exist in several namespaces; A13 in
   docs/defects.md). Names that are not label values are never available (A13b in docs/defects.md); beyond
   `max_shards` only the oldest count.
@@ -50,7 +53,7 @@ from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
 from kubeshard.core.versions import compare
-from kubeshard.sharding.names import INCARNATION_ANNOTATION, RING_LABEL
+from kubeshard.sharding.names import EVICTED_ANNOTATION, INCARNATION_ANNOTATION, RING_LABEL, SHARDER_IDENTITY
 
 DEFAULT_DURATION = 15.0
 """The duration in seconds of a Lease without a duration or times."""
@@ -151,6 +154,11 @@ class Shard(NamedTuple):
     @property
     def name(self) -> str:
         return self.key.name
+
+    @property
+    def evicted(self) -> bool:
+        """Whether a sharder took its Lease while it was alive."""
+        return is_evicted(self.lease)
 
     @property
     def member(self) -> bool:
@@ -278,10 +286,8 @@ class LeaseBook:
         if len(shards) > self._max_shards:
             shards.sort(key=lambda shard: (shard.lease.metadata.creation_timestamp or "", shard.key))
             del shards[self._max_shards :]
-        # Availability is lost by an observation, or by the end of a tombstone.
-        until = min(
-            (now + shard.times.to_uncertain for shard in shards if shard.deleted), default=float("inf")
-        )
+        # Availability is lost by an observation, or by the end of a tombstone or of an evicted shard's time.
+        until = now + min(map(_to_end, shards), default=float("inf"))
         names = tuple(sorted({shard.name for shard in shards}))
         self._available[ring] = (until, names)
         return names
@@ -431,6 +437,12 @@ def written_state(lease: Lease, wall: float) -> ShardState:
     return _Record(lease, "", wall if renewed is None else renewed, wall).state(wall)
 
 
+def is_evicted(lease: Lease) -> bool:
+    """Whether a sharder took the Lease from a shard that was alive, and nobody has taken it since."""
+    spec, number = lease.spec, lease.metadata.annotation(EVICTED_ANNOTATION)
+    return spec.holder_identity == SHARDER_IDENTITY and number == str(spec.lease_transitions or 0)
+
+
 def duplicates(shards: Iterable[Shard]) -> dict[str, list[Key]]:
     """Names with Leases in several namespaces, and the keys of these."""
     places: dict[str, list[Key]] = {}
@@ -438,6 +450,13 @@ def duplicates(shards: Iterable[Shard]) -> dict[str, list[Key]]:
         if not shard.deleted:
             places.setdefault(shard.name, []).append(shard.key)
     return {name: keys for name, keys in places.items() if len(keys) > 1}
+
+
+def _to_end(shard: Shard) -> float:
+    """Seconds until the shard is not available any more without another observation."""
+    if shard.evicted:
+        return shard.times.to_expired
+    return shard.times.to_uncertain if shard.deleted else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,6 +473,10 @@ class _Record:
     def self_held(self) -> bool:
         holder = self.lease.spec.holder_identity
         return bool(holder) and holder == self.lease.metadata.name
+
+    @property
+    def evicted(self) -> bool:
+        return is_evicted(self.lease)
 
     def same_record(self, lease: Lease) -> bool:
         return self.lease.metadata.uid == lease.metadata.uid and self.lease.spec == lease.spec
@@ -485,10 +508,14 @@ class _Record:
         duration = float(seconds)
         if self.self_held:
             duration = min(max(duration, MIN_DURATION), MAX_DURATION)
+        elif self.evicted:
+            duration = min(max(duration, 2 * MIN_DURATION), 2 * MAX_DURATION)
         return LeaseTimes(duration, self.changed + duration - now)
 
     def state(self, now: float) -> ShardState:
         times = self.times(now)
+        if self.evicted and times.to_expired > 0:
+            return ShardState.EXPIRED
         if self.deleted and times.to_uncertain <= 0:
             return ShardState.DEAD
         return state_of(self.self_held, times)
@@ -501,11 +528,12 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
     rings = frozenset(record.ring for record in (old, new) if record is not None)
     # A tombstone stops being available without an event: it counts as available until it is settled.
     was = old is not None and (old.deleted or old.state(now).available)
+    evicted = new is not None and new.evicted  # so does an evicted shard
     is_ = after is not None and after.available
     moved = len(rings) > 1 and (was or is_)
     existed, exists = old is not None and not old.deleted, new is not None and not new.deleted
     return ShardChange(
-        key, rings, before, after, availability=was != is_ or moved, presence=existed != exists
+        key, rings, before, after, availability=was != is_ or moved or evicted, presence=existed != exists
     )
 
 

@@ -58,6 +58,13 @@ REPORTED_SUFFIX = "/reported"
 last writes of the process may still take effect, so its successor waits for them.
 """
 
+EVICTED_ANNOTATION = "alpha.sharding.timebertt.dev/evicted"
+"""On a Lease that kubeshard's sharder took from a shard that was alive, with the number of its transitions then. The
+shard counts as alive until the duration in the record is over, although it holds the Lease no more: it may still act
+until it notices. The Go sharder does not know that; it neither writes nor removes the annotation, but changes the
+number of transitions.
+"""
+
 WATCHDOG_ANNOTATION = "alpha.sharding.timebertt.dev/watchdog"
 """On the Lease of a shard whose watchdog is armed: how many seconds after a renewal it ends the process. For people:
 a process that was ended says nothing. Not used for decisions; shards in Go do not have it.
@@ -79,6 +86,8 @@ SYNC_PERIOD = 300.0
 """Default seconds between a sharder's full resyncs of the objects of a ring."""
 CONCURRENT_MOVES = 100
 """The default number of objects that a resync of one resource moves concurrently."""
+SHORTEST_DRAIN_TIMEOUT = 60.0
+"""A drain that is pending for so many seconds is stuck: a shard is not evicted earlier."""
 MASS_FAILURE_GRACE = 45.0
 """Default seconds for which shards are not given up when many of a ring fail at once (`circuit_breaker`): longer than a
 process that is restarted under its name may wait for its predecessor's Lease, which is twice a lease duration.

@@ -226,6 +226,14 @@ MEASURES = (
         covered_by=("watchdog",),
     ),
     Measure(
+        "time to notice an eviction",
+        "an evicted shard keeps its objects until it cannot act any more",
+        "taken alive",
+        ("hang", "late"),
+        ((leases, "is_evicted", lambda lease: False),),
+        minutes=20.0,
+    ),
+    Measure(
         "healthy renewal",
         "a process whose main loop is blocked does not renew its Lease",
         "hung",

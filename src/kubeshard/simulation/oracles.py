@@ -45,7 +45,13 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import parse_time
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharding.names import PROOFS_ANNOTATION, REPORTED_SUFFIX, drain_label, shard_label
+from kubeshard.sharding.names import (
+    EVICTED_ANNOTATION,
+    PROOFS_ANNOTATION,
+    REPORTED_SUFFIX,
+    drain_label,
+    shard_label,
+)
 from kubeshard.simulation.cluster import SimulatedCluster
 from kubeshard.simulation.history import Entry
 from kubeshard.simulation.processes import Process, name_of
@@ -69,6 +75,10 @@ RIGHT = 10.0
 """How many seconds after the beginning of its last renewal a process may act."""
 STALE = 15.0
 """How many seconds after the end of its Lease a shard may still be given objects."""
+SEEN = 15.0
+"""How many seconds may pass until a sharder sees that an object was released."""
+OVERDUE = 58.0
+"""How many seconds a shard has at least to release an object before it is evicted."""
 BLOCKED = 3.0
 """How many seconds after its main loop was blocked a process may still renew its Lease."""
 HASTE = 0.9
@@ -108,6 +118,8 @@ class Oracles:
         self._assigned: dict[str, int] = {}
         """The resourceVersion at which each object got its shard from another one, until a reconcile has begun."""
         self._last_owner: dict[str, str] = {}
+        self._drains: dict[str, tuple[str, float, float]] = {}
+        """The last drain of each object: of which shard, from when, and until when."""
         self._worked: dict[str, tuple[str, float]] = {}
         """Which process began to work on each object last, and when."""
         self._rights: dict[str, float] = {}
@@ -262,6 +274,10 @@ class Oracles:
         before, after = self._owner(event.old), self._owner(event.new)
         if (asked := self._asked(event.new)) != self._asked(event.old):
             self.event(f"{name}: {'asked for' if asked else 'not asked for'}")
+            if asked:
+                self._drains[name] = after, self._now, math.inf
+            elif name in self._drains:
+                self._drains[name] = *self._drains[name][:2], self._now
         if before == after:
             return
         self.event(f"{name}: {before or None} -> {after or None}")
@@ -366,11 +382,12 @@ class Oracles:
         """Who may write, take and delete a shard's Lease."""
         before, after = (bool(each) and each["spec"].get("holderIdentity") == name for each in (old, new))
         changed = old is None or new is None or old["spec"] != new["spec"]
+        evicted = new is not None and EVICTED_ANNOTATION in (new["metadata"].get("annotations") or {})
         if after:
             self._free.pop(name, None)
         elif before or name not in self._free:
             deleted = new is None and (sender is None or not is_sharders(*sender))
-            self._free[name] = self._now + (2 * STALE if deleted and before else 0.0)
+            self._free[name] = self._now + (self._lives_on(deleted, evicted) if before else 0.0)
         if before != after:
             self.event(f"Lease {name}: {'held' if after else 'deleted' if new is None else 'not held'}")
         if sender is None or not changed:
@@ -381,6 +398,8 @@ class Oracles:
             taken = new is not None and not after and (before or old is None)
             if before and new is None:
                 self.broken("live Lease", f"{process.name} deletes the Lease of {name}, which is held")
+            elif taken and evicted:
+                self._judge_eviction(name, process.name)
             elif taken and age < 2 * STALE - 1 and not (self._reported(new) and self._all_dead(name)):
                 self.broken(
                     "live Lease", f"{process.name} takes the Lease of {name}, renewed {age:.1f} s ago"
@@ -412,6 +431,21 @@ class Oracles:
             return self._world.server.store.get(THINGS, Key("team", name))
         except KeyError:
             return None
+
+    def _lives_on(self, deleted: bool, evicted: bool) -> float:
+        """For how many seconds a shard counts as alive that does not hold its Lease any more. The next leader counts an
+        eviction from when it sees it.
+        """
+        return 4 * STALE if evicted else 2 * STALE if deleted else 0.0
+
+    def _judge_eviction(self, name: str, by: str) -> None:
+        """A shard that is alive loses its Lease only if it has not released an object for long."""
+        seen = self._now - SEEN
+        if not any(
+            shard == name and until >= seen and min(until, self._now) - since >= OVERDUE
+            for shard, since, until in self._drains.values()
+        ):
+            self.broken("live Lease", f"{by} evicts {name}, which was not asked to release an object")
 
     def _is_child(self, child: Any, main: Any) -> bool:
         return bool(self._owner_uid(child) == main["metadata"]["uid"])

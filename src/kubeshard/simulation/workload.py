@@ -15,7 +15,9 @@ from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.core.builtin import ConfigMap
 from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.patches import MergePatch
+from kubeshard.manager.config_file import Duration
 from kubeshard.runtime.pod import Pod
+from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing
@@ -26,8 +28,14 @@ from kubeshard.simulation.script import Script, stream
 
 OWNED_WITHIN = 60.0
 SETTLED_WITHIN = 120.0
+DRAIN_TIMEOUT = 60.0
 SHARDERS = {"service": ["x0", "x1"], "in-manager": [], "both": ["x0"]}
 """Where the sharders are: in processes of these names, or in the shards."""
+
+
+_CONFIG = SharderConfig(
+    controller=ControllersConfig(sharder=SharderControllerConfig(drain_timeout=Duration(DRAIN_TIMEOUT)))
+)
 
 
 class Work(Reconciler[Thing]):
@@ -36,11 +44,15 @@ class Work(Reconciler[Thing]):
     def __init__(self, workload: Workload, process: str) -> None:
         self._world = workload.world
         self._working = partial(workload.working, process)
+        self._hanging = partial(workload.hangs, process)
         self._process = process
 
     async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
         name, value = obj.metadata.name, str(obj.spec.get("v", 0))
         with self._working(obj.metadata):
+            while self._hanging(name):
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(1)
             if self._world.rng.uniform(0, 1) < 0.3:
                 await asyncio.sleep(self._world.rng.uniform(0.01, 4.0))
             metadata = ObjectMeta(name=f"c-{name}", namespace="team")
@@ -93,6 +105,8 @@ class Workload:
         self.names = ["s0", "s1", "s2"]
         self.sharders = SHARDERS[script.sharder]
         self.mode = "shard" if script.sharder == "service" else "both"
+        self.hanging: set[str] = set()
+        """Processes in which the reconciles of some objects do not end, and cannot be cancelled."""
         self.admin = world.admin()
         self._started = Counter[str]()
         self._judged: set[str] = set()
@@ -104,13 +118,13 @@ class Workload:
         self.oracles.event(f"{process} starts")
         self.recorder.started(process)
         if name.startswith("x"):
-            self.world.sharder(process)
+            self.world.sharder(process, _CONFIG)
         else:
             work, second_reconciler = Work(self, process), Watching(self, process)
             second = Controller(
                 name="second", reconciler=second_reconciler, primary=metadata_only(Thing), workers=4
             )
-            sharding = {"mode": self.mode}
+            sharding = {"mode": self.mode, "drain_timeout": DRAIN_TIMEOUT}
             controllers = [second]
             self.world.shard(
                 name, work, process=process, pod=pod, workers=8, controllers=controllers, sharding=sharding
@@ -126,6 +140,10 @@ class Workload:
         finally:
             self.oracles.ends(process, meta.name)
             self.recorder.ended(process, meta.name)
+
+    def hangs(self, process: str, name: str) -> bool:
+        """Whether a reconcile of the object does not end."""
+        return process in self.hanging and int(name[1:]) % 3 == 0
 
     def live(self, prefix: str) -> list[Process]:
         return [p for p in self.world.processes.values() if p.name.startswith(prefix) and not p.dead]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kubeshard.simulation.faults.injection import Injection, fault
+from kubeshard.simulation.faults.rollouts import scale
 from kubeshard.simulation.processes import Process, name_of
 
 
@@ -89,3 +90,17 @@ async def starved(on: Injection) -> None:
         await on.lasts(0.05, 4)
         process.resume()
         await on.lasts(0.001, 0.05)
+
+
+@fault
+async def hang(on: Injection) -> None:
+    """Reconciles of a shard do not end, and it has to hand objects over; or else it is evicted."""
+    if process := on.one("s"):
+        hanging = on.workload.hanging
+        hanging.add(process.name)
+        try:
+            await on.lasts(5, 20)
+            await scale(on)
+            await on.lasts(80, 150)
+        finally:
+            hanging.discard(process.name)

@@ -1,0 +1,73 @@
+"""Which shards of one ring are evicted, because they hold their Leases and do not release objects. Sans-IO.
+
+A shard is evicted if
+
+* the drain of one of its objects is pending for longer than `timeout`, and no shard was evicted because of this object
+  before: an object on which every shard hangs costs one of them, and not one after the other;
+* its process has held the Lease for at least as long, as seen here: it is not blamed for what its predecessor did;
+* another shard is available, which can take its objects; and
+* no other shard was evicted within the last `timeout` seconds: what others do without it may be enough.
+
+The caller reports, again and again, which objects are overdue. Kept in memory: the last `REMEMBERED` objects because of
+which a shard was evicted. So a new leader may evict one more shard for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+
+REMEMBERED = 1000
+
+Place = tuple[GroupResource, Key]
+"""An object of a ring."""
+
+
+class Evictions:
+    """See the module. `timeout` in seconds; 0: no shard is ever evicted."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout or math.inf
+        self._overdue: dict[str, list[Place]] = {}
+        self._causes: OrderedDict[Place, None] = OrderedDict()
+        self._tenures: dict[str, tuple[str, float]] = {}
+        """Which process has the name of each shard, and since when."""
+        self._next = -math.inf
+
+    def overdue(self, drains: Iterable[tuple[Place, str]]) -> None:
+        """All objects whose drain is pending for longer than the timeout, with their shards, as of the last scans."""
+        found = defaultdict[str, list[Place]](list)
+        for place, shard in drains:
+            found[shard].append(place)
+        self._overdue = dict(found)
+
+    def is_due(self, shard: str, tenure: str, others: int, now: float) -> bool:
+        """Whether the shard is to be evicted. Call it again and again for each shard that holds its Lease. `tenure`
+        changes with its process; `others`: how many other shards are available.
+        """
+        before, since = self._tenures.get(shard, ("", now))
+        if before != tenure or shard not in self._tenures:
+            self._tenures[shard] = tenure, now
+            return False
+        if now - since < self.timeout:
+            return False
+        places = self._overdue.get(shard, ())
+        return others > 0 and now >= self._next and any(place not in self._causes for place in places)
+
+    def evicted(self, shard: str, now: float) -> None:
+        """The shard was evicted."""
+        self._next = now + self.timeout
+        self._tenures.pop(shard, None)
+        for place in self._overdue.pop(shard, ()):
+            self._causes[place] = None
+            self._causes.move_to_end(place)
+        while len(self._causes) > REMEMBERED:
+            self._causes.popitem(last=False)
+
+    def number(self, shard: str) -> int:
+        """How many of its objects are overdue."""
+        return len(self._overdue.get(shard, ()))

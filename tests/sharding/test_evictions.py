@@ -1,0 +1,74 @@
+"""Which shards are evicted, on a virtual clock."""
+
+from __future__ import annotations
+
+from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
+from kubeshard.sharding.evictions import REMEMBERED, Evictions, Place
+
+THINGS = GroupResource("sim.example", "things")
+
+
+def due(evictions: Evictions, shard: str, others: int, now: float) -> bool:
+    """Whether the shard, whose process has long had the Lease, is due."""
+    evictions.is_due(shard, "process", others, -1000.0)
+    return evictions.is_due(shard, "process", others, now)
+
+
+def place(name: str) -> Place:
+    return THINGS, Key("team", name)
+
+
+def test_a_shard_with_an_overdue_object_is_evicted_if_another_one_is_available() -> None:
+    evictions = Evictions(90.0)
+    assert not due(evictions, "a", 1, 0.0)
+    evictions.overdue([(place("x"), "a"), (place("y"), "a")])
+    assert evictions.number("a") == 2
+    assert due(evictions, "a", 1, 0.0)
+    assert not due(evictions, "a", 0, 0.0)
+    assert not due(evictions, "b", 1, 0.0)
+    evictions.overdue([])
+    assert not due(evictions, "a", 1, 0.0)
+
+
+def test_without_a_timeout_nothing_is_ever_overdue() -> None:
+    assert Evictions(0.0).timeout == float("inf")
+
+
+def test_shards_are_evicted_one_after_the_other() -> None:
+    evictions = Evictions(90.0)
+    evictions.overdue([(place("x"), "a"), (place("y"), "b")])
+    evictions.evicted("a", 0.0)
+    assert not due(evictions, "b", 1, 89.0)
+    assert due(evictions, "b", 1, 90.0)
+
+
+def test_an_object_costs_one_shard_and_another_object_another_one() -> None:
+    evictions = Evictions(90.0)
+    evictions.overdue([(place("x"), "a")])
+    evictions.evicted("a", 0.0)
+    evictions.overdue([(place("x"), "b")])
+    assert not due(evictions, "b", 1, 1000.0)
+    evictions.overdue([(place("x"), "b"), (place("y"), "b")])
+    assert due(evictions, "b", 1, 1000.0)
+
+
+def test_only_so_many_objects_are_remembered() -> None:
+    evictions = Evictions(90.0)
+    names = [f"x{number}" for number in range(REMEMBERED + 1)]
+    evictions.overdue([(place(name), "a") for name in names])
+    evictions.evicted("a", 0.0)
+    evictions.overdue([(place(names[-1]), "b")])
+    assert not due(evictions, "b", 1, 1000.0)
+    evictions.overdue([(place(names[0]), "b")])
+    assert due(evictions, "b", 1, 1000.0)
+
+
+def test_a_process_is_not_blamed_for_what_its_predecessor_did() -> None:
+    evictions = Evictions(90.0)
+    evictions.overdue([(place("x"), "a")])
+    assert not evictions.is_due("a", "first", 1, 0.0)
+    assert not evictions.is_due("a", "first", 1, 89.0)
+    assert not evictions.is_due("a", "second", 1, 90.0)
+    assert not evictions.is_due("a", "second", 1, 179.0)
+    assert evictions.is_due("a", "second", 1, 180.0)
