@@ -18,6 +18,7 @@ from kubeshard.cli.loading import load_manager
 from kubeshard.cli.loading import load_name as load
 from kubeshard.cli.yaml_files import read_documents
 from kubeshard.core import ConfigurationError
+from kubeshard_apiserver.testing import KubeApi
 
 ROOT = Path(__file__).parents[2]
 
@@ -204,3 +205,30 @@ def test_objects_are_applied_to_no_other_cluster_than_the_managers(folder: Path)
         _, told = program.communicate(timeout=60)
     assert program.returncode == 2
     assert told.startswith("Error: the manager was created with a client: its cluster is already chosen; ")
+
+
+@pytest.mark.system
+def test_as_deployed_it_has_the_rights_of_its_service_account_and_no_others(
+    folder: Path, kube_api: KubeApi
+) -> None:
+    (folder / "mine.py").write_text(OPERATOR)
+    (folder / "map.yaml").write_text(MAP)
+    deployed = (
+        "--as-deployed",
+        "default:mine",
+        "--apply",
+        "map.yaml",
+        "--kubeconfig",
+        str(kube_api.kubeconfig),
+    )
+    with running(folder, "mine:manager", *deployed) as program:
+        assert program.stderr is not None
+        seen = []
+        for line in program.stderr:
+            seen.append(line)
+            if "system:serviceaccount:default:mine" in line:
+                break
+        program.send_signal(signal.SIGINT)
+        program.communicate(timeout=60)
+    assert "A kind cannot be read" in seen[-1]
+    assert "applied ConfigMap first\n" in seen  # by the user, who may

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
         "kubeshard run my_operator:manager",
         "# without a cluster: on its own API server, which ends with the command",
         "kubeshard run my_operator:manager --embedded --apply manifests/crd.yaml",
+        "# against a cluster, with no more rights than its pods have there",
+        "kubeshard run my_operator:manager --context staging --as-deployed my-system:my-operator",
     ),
 )
 @click.argument("target", metavar="MODULE[:MANAGER]")
@@ -74,6 +77,11 @@ if TYPE_CHECKING:
     envvar="WATCH_NAMESPACE",
     help="Read and reconcile only these namespaces, separated by commas (default: what the manager says).",
 )
+@click.option(
+    "--as-deployed",
+    metavar="NAMESPACE:NAME",
+    help="Act as this service account, which the operator has in the cluster: with its rights, and in its namespace.",
+)
 @cluster_options
 @log_options
 @version_option
@@ -85,6 +93,7 @@ def run(
     health_address: str | None,
     leader_elect: bool | None,
     namespaces: str | None,
+    as_deployed: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -94,6 +103,7 @@ def run(
     the current folder are found.
     """
     from kubeshard.cli.loading import load_manager
+    from kubeshard.cli.names import account
     from kubeshard.cli.yaml_files import objects_in
     from kubeshard.manager.program import run as run_manager
     from kubeshard.manager.settings import Settings, namespaces_of
@@ -110,8 +120,9 @@ def run(
             namespaces=namespaces_of(namespaces) if namespaces else None,
         )
     )
+    deployed = account(as_deployed, "--as-deployed") if as_deployed else None
     with _embedded() if embedded else _given(kubeconfig) as file:
-        run_manager(_prepared(manager, file, context, objects), settings=Settings())
+        run_manager(_prepared(manager, file, context, objects, deployed), settings=Settings())
 
 
 @contextmanager
@@ -135,21 +146,30 @@ def _embedded() -> Iterator[str | None]:
 
 @asynccontextmanager
 async def _prepared(
-    manager: Manager, kubeconfig: str | None, context: str | None, objects: list[dict[str, Any]]
+    manager: Manager,
+    kubeconfig: str | None,
+    context: str | None,
+    objects: list[dict[str, Any]],
+    deployed: tuple[str, str] | None,
 ) -> AsyncIterator[Manager]:
-    """Connects the manager to the chosen cluster and applies the objects there first."""
+    """Connects the manager to the chosen cluster, as the service account `deployed` if there is one, and applies the
+    objects there first, as the user.
+    """
     from kubeshard.client.connecting import connected
     from kubeshard.client.installing import install
     from kubeshard.client.loading import load_config
     from kubeshard.runtime.world import REAL_WORLD
 
-    if kubeconfig or context or objects:
+    if kubeconfig or context or objects or deployed:
         config = await load_config(kubeconfig, context)
+        if deployed:
+            user = {"Impersonate-User": "system:serviceaccount:{}:{}".format(*deployed)}
+            config = replace(config, namespace=deployed[0], impersonate=user)
         try:
             manager.connect_to(config)  # also decides where objects are applied: to the same cluster
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"{error}; --embedded, --kubeconfig, --context and --apply are for managers without one"
+                f"{error}; --embedded, --kubeconfig, --context, --as-deployed and --apply are for managers without one"
             ) from error
     if objects:
         async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
