@@ -62,18 +62,16 @@ async def started(made: Bench, first: Site | None = None) -> asyncio.Task[None]:
 
 
 def on_a_real_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Where time is real, a run that goes on after its deadline is given up sooner."""
-
     def run() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(deadlines, "OVERDUE", 0.1)
-            asyncio.run(test())
+        asyncio.run(test())
 
     run.__name__ = test.__name__
     return run
 
 
 async def check_one_run_at_a_time(reconcile: Callable[[Context, Any], Any], work: Work) -> None:
+    patch = pytest.MonkeyPatch()
+    patch.setattr(deadlines, "OVERDUE", 0.1)  # time is real here
     made = Bench(reconcile, workers=3, reconcile_timeout=0.01)
     running = await started(made)
     try:
@@ -92,6 +90,7 @@ async def check_one_run_at_a_time(reconcile: Callable[[Context, Any], Any], work
         assert work.runs == 1
         assert made.recorded.labels == ["error"]
     finally:
+        patch.undo()
         work.may_end.set()
         running.cancel()
         await asyncio.wait([running])
