@@ -35,6 +35,12 @@ def test_a_run_says_what_was_inflicted_and_that_all_holds(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+def test_faults_are_listed_with_what_happens() -> None:
+    result = simulate("faults")
+    assert result.exit_code == 0
+    assert "\nlost                     Writes take effect, but their responses are lost.\n" in result.stdout
+
+
 def test_a_fault_that_was_asked_for_and_had_no_effect_fails_the_run() -> None:
     result = simulate("run", "--seeds", 1, "--minutes", 0.5, "--objects", 5, "--faults", "webhook,kill")
     assert result.exit_code == 1

@@ -1,9 +1,11 @@
 """Each kind of fault of a simulation can be asked for by itself, happens then, and violates nothing."""
 
+from pathlib import Path
+
 import pytest
 from tiers import further
 
-from kubeshard.simulation.faults.injection import AIMED, KINDS
+from kubeshard.simulation.faults.injection import AIMED, KINDS, summary
 from kubeshard.simulation.running import explore
 
 pytestmark = pytest.mark.regression
@@ -22,3 +24,15 @@ def test_a_fault_that_was_asked_for_happens_and_violates_nothing(kind: str) -> N
         if effects := result.counts[f"effects: {kind}"]:
             break
     assert effects
+
+
+def test_the_page_lists_the_faults_by_family() -> None:
+    def family(kind: str) -> str:
+        return KINDS[kind].__module__.rpartition(".")[2]
+
+    page = Path(__file__).parents[2] / "docs" / "reliability.md"
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| `")]
+    assert rows == [
+        f"| `{kind}` | {family(kind)}{', aimed' if kind in AIMED else ''} | {summary(kind)} |"
+        for kind in sorted(KINDS, key=lambda kind: (family(kind), kind))
+    ]

@@ -173,6 +173,21 @@ def replay(file: Path, events: int, picture: Path | None) -> None:
 
 @simulate.command(
     cls=Command,
+    short_help="List the faults that can be inflicted.",
+    examples=("kubeshard simulate faults", "kubeshard simulate run --faults kill,late"),
+)
+def faults() -> None:
+    """Lists each kind of fault, and what happens."""
+    _require_apiserver()
+    from kubeshard.simulation.faults.injection import AIMED, KINDS, summary
+
+    for kind in sorted(KINDS):
+        only = " (only if it is asked for)" if kind in AIMED else ""
+        click.echo(f"{kind:24} {summary(kind)}{only}")
+
+
+@simulate.command(
+    cls=Command,
     short_help="Switch each measure off, and see whether an oracle notices.",
     examples=("kubeshard simulate measures", "kubeshard simulate measures --only fence,watchdog"),
 )

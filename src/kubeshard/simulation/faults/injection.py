@@ -391,3 +391,8 @@ def _lists_leases(process: Process, request: HttpRequest) -> bool:
     """Whether a sharder reads, or watches, the Leases of shards."""
     path = request.target.partition("?")[0]
     return request.method == "GET" and path.endswith("/leases") and is_sharders(process, request)
+
+
+def summary(kind: str) -> str:
+    """Returns what happens, in a line."""
+    return " ".join((KINDS[kind].__doc__ or "").split())
