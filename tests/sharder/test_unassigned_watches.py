@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from small_ring import SmallRing
@@ -380,3 +380,20 @@ async def test_what_is_known_of_the_rings_of_a_namespace_outlasts_a_status_and_o
             task.cancel()
     # One ring may select it: it is asked once, and twice for the decision about each change of the object.
     assert asked["ring-7"] <= 1 + 2 * 20
+
+
+@virtual_time
+async def test_an_object_that_has_lost_its_shard_holds_back_what_it_controls_until_it_has_another() -> None:
+    """Another sharder, with an older view, may give it to another shard than this one would."""
+    small = SmallRing("a", "b", clock=VirtualClock())
+    sync, hashring, key = small.sync("secrets"), small.view.hashring, "/Secret/default/old"
+    sync.pending_drains.begin(complete=True)
+    sync.pending_drains.end(hashring)
+    sync.delayed.attended = True
+    meta = ObjectMeta(name="old", namespace="default", creation_timestamp="2020-01-01T00:00:00Z")
+    late = LateAssignment(cast(Any, None), concurrent_moves=1)
+    assert not sync.pending_drains.unsure(key, hashring)
+    assert late.delays(sync, Kind("", "v1", "Secret", "secrets"), meta)
+    assert sync.pending_drains.unsure(key, hashring)
+    sync.pending_drains.placed(key)
+    assert not sync.pending_drains.unsure(key, hashring)

@@ -42,6 +42,9 @@ class LateAssignment:
             sync.delayed.drop(key)
             return False
         sync.delayed.put(key, job)
+        sync.pending_drains.not_placed(
+            job.decision.key
+        )  # another sharder may be quicker, and choose another shard
         if not sync.delayed.attended:
             sync.delayed.attended = True
             sync.start(partial(self._assign_delayed, sync), "assignment of what was left")
