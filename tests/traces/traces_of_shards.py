@@ -7,9 +7,11 @@ import asyncio
 from trace_scene import Scene, Side, a_thing
 from trace_table import trace
 
+from kubeshard.controller.run import YOUNG
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard.shard_lease import Takeover
 from kubeshard.sharding.names import SHARDER_IDENTITY
+from kubeshard.simulation.oracles import UNDER_WAY
 from kubeshard.simulation.processes import refusal
 
 FOREVER = 100_000.0
@@ -302,6 +304,7 @@ async def there_and_back(scene: Scene) -> None:
     thing = a_thing(("a", "a"), ("b", "ab"))
     scene.children = "none"
     await scene.begin("a", things=[thing])
+    await asyncio.sleep(YOUNG + UNDER_WAY)  # until then, a shard may guess that it has no children
     scene.silence("a", "/configmaps")
     scene.shard("b")
     await scene.world.until(lambda: scene.owner(thing) == "b", within=20)
