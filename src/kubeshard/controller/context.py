@@ -190,7 +190,7 @@ class Context:
         Sends nothing if the object, including what earlier runs wrote, already says so. A field that is None is not
         stated, and is removed if this controller stated it before; what others state stays. `observed_generation`, of
         the status and of its conditions, is set to the generation of `obj`, and the last transition time of
-        conditions is filled in; a message that is too long is cut. An object that is gone is returned as given.
+        conditions is filled in; a message that is too long is cut. If the object is gone, the given one is returned.
 
         Conditions of other controllers stay where the kind's definition makes the list a map by type
         (`x-kubernetes-list-type: map`). Raises NoStatusSubresource (not retried) for a kind without the subresource

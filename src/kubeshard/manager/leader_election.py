@@ -87,8 +87,8 @@ class LeaderElection:
     process 1 of a container that `kubeshard.manager.run` cannot move under an init.
 
     `fence`: for the program's own clients that only the leader may write with, `client.fenced(election.fence)`. It
-    follows whichever manager of this declaration became the leader last. Reconcilers need it not: their clients have
-    the fence of their manager.
+    follows whichever manager of this declaration became the leader last. Reconcilers do not need it: their clients
+    have the fence of their manager.
     """
 
     name: str
