@@ -20,6 +20,7 @@ from kubeshard.core import ApiError, ConfigMap, KubeObject, MergePatch, NotOurs,
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.shard import taking_back
+from kubeshard.shard.handover import FirstRuns
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.shard.taking_back import Losses, TakingBack
 from kubeshard.sharder import waiting
@@ -355,6 +356,34 @@ async def test_a_shard_that_learns_late_that_an_object_left_and_came_back_lets_g
 
 
 @virtual_time
+async def test_a_shard_that_is_back_takes_nothing_from_the_shards_that_work_on_what_it_had() -> None:
+    """Its process listed the objects before they were moved, and hears later that they were, and moved on: to a shard
+    that the webhook chose when another one released them.
+    """
+    shards = ("s0", "s1", "s3")
+    async with beside_a_sharder(shards, count=60) as team:
+        world = team.world
+        before, let = world.owners(), asyncio.Event()
+        things = Owners(world, GroupResource("sim.example", "things"))
+        world.processes["s0"].kill()
+        again = team.shard("s0", "s0-again", mode="shard")
+        await asyncio.sleep(2)
+        for network in again.networks:
+            network.through = lambda request, stream: Late(stream, let)
+            network.abort()
+        await world.until(lambda: "s0" not in world.owners().values(), within=60)
+        team.shard("s2", mode="shard")
+        await world.until(lambda: team.settled(*shards, "s2"), within=30)
+        let.set()
+        await asyncio.sleep(10)
+        moved_on = [name for name in before if before[name] == "s0" and world.owners()[name] == "s2"]
+        assert moved_on
+        assert {len(things.of[name]) for name in moved_on} == {3}
+        assert team.settled(*shards, "s2")
+        assert team.together == []
+
+
+@virtual_time
 async def test_a_controlled_object_that_a_webhook_gave_to_another_shard_is_that_shards() -> None:
     """The Go sharder moves it by removing the label, and its webhook adds another one, which then has no field manager.
     The shard may not yet know that it has no longer the owner.
@@ -569,9 +598,15 @@ GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
     ),
     "the owner of a controlled one is on the shard": (
         TakingBack,
-        "_follows_an_owner_of_ours",
-        lambda self, kind, lost: True,
+        "_was_ours",
+        lambda self, lost: True,
         test_an_object_of_a_controlled_kind_that_nobody_controls_is_nobodys,
+    ),
+    "a live read has shown that it is the shard's": (
+        FirstRuns,
+        "confirmed",
+        lambda self, key: True,
+        test_a_shard_that_is_back_takes_nothing_from_the_shards_that_work_on_what_it_had,
     ),
     "it has not been taken back again and again": (
         TakingBack,

@@ -947,7 +947,7 @@ def test_no_request_is_denied_and_every_patch_only_sets_the_two_labels(
         object,
         resource=resource,
         operation=operation,
-        oldObject=website(labels=old),
+        oldObject=website(labels=old, ownerReferences=[owner()]),
         userInfo={"username": user},
     )
     assert response["allowed"] is True

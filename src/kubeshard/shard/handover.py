@@ -17,6 +17,7 @@ anew, so it shows everything that happened before.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
@@ -76,11 +77,15 @@ class FirstRuns:
 
     def __init__(self) -> None:
         self._versions: dict[Key, str] = {}
+        self._shown: set[Key] = set()
+        """Those of them that a live read has shown to be this shard's."""
         self._initial: dict[str, dict[str, KubeObject]] = {}
         """The initial contents of the store, by namespace and name, that have not been checked since."""
 
-    def follow(self, informer: Informer[Any]) -> None:
-        """Tracks everything that is or will be in the informer's store."""
+    def follow(self, informer: Informer[Any], left: Callable[[KubeObject], None] = lambda _: None) -> None:
+        """Tracks everything that is or will be in the informer's store. `left` is called for each object that was
+        `confirmed` and leaves it.
+        """
         read_up_to: dict[str, tuple[int, str]] = {}
         """The number and the version of the last full list, by namespace."""
 
@@ -97,11 +102,14 @@ class FirstRuns:
                 self._check_initial(delta.new.key if isinstance(delta, Updated) else delta.object.key)
             match delta:
                 case Added(obj):
-                    self._versions[obj.key] = obj.metadata.resource_version
+                    self._arrived(obj)
                 case Deleted(obj):
+                    if self.confirmed(obj.key):
+                        left(obj)
                     self._versions.pop(obj.key, None)
+                    self._shown.discard(obj.key)
                 case Updated(_, obj) if unseen(obj.metadata):
-                    self._versions[obj.key] = obj.metadata.resource_version
+                    self._arrived(obj)
 
         # All at once, since no run may start before arrivals are known; and without looking at each object, which
         # would block the loop for a large store.
@@ -124,6 +132,23 @@ class FirstRuns:
         key = key.at(HOME)
         if self._versions.get(key) == version:
             del self._versions[key]
+            self._shown.discard(key)
+
+    def show(self, key: Key, version: str) -> None:
+        """A live read has shown that the object is this shard's, unless it arrived again meanwhile."""
+        if self._versions.get(key := key.at(HOME)) == version:
+            self._shown.add(key)
+
+    def confirmed(self, key: Key) -> bool:
+        """Of an object in the cache: whether a live read has shown that it is this shard's. Until then a sharder may
+        have moved it with good reason, before this process held the Lease.
+        """
+        key = key.at(HOME)
+        return self.pending(key) is None or key in self._shown
+
+    def _arrived(self, obj: KubeObject) -> None:
+        self._versions[obj.key] = obj.metadata.resource_version
+        self._shown.discard(obj.key)
 
     def _check_initial(self, key: Key) -> None:
         objects = self._initial.get(key.namespace)

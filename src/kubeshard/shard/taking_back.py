@@ -4,7 +4,9 @@ While a shard holds its Lease, a sharder does not take a main object from it bef
 controlled object before its owner. But a user may: with a PUT without labels, say, or with another shard's name in the
 label. Where a webhook is called, it stores such an update with the former label. Otherwise the object leaves the
 shard's cache like one that was deleted. So the shard reads what left, unless it has released it itself, or it is a
-controlled object whose owner is not, or no longer, in a cache of this process:
+controlled object whose owner is not, or no longer, in a cache of this process. A main object counts only once a live
+read has shown that it is the shard's: until then a sharder may have moved it before this process held the Lease, which
+the cache shows late.
 
 | what it finds | what it does |
 |---|---|
@@ -40,7 +42,7 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta
@@ -56,7 +58,7 @@ from kubeshard.core.selectors import FieldSelector, InvalidSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
-from kubeshard.shard.handover import KEPT
+from kubeshard.shard.handover import KEPT, FirstRuns
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.classification import RingResources
@@ -82,6 +84,14 @@ class _Taken(KubeObject):
     metadata: _Metadata = field(default_factory=_Metadata)
 
 
+class _Lost(NamedTuple):
+    kind: Kind
+    key: Key
+    was: ObjectMeta
+    confirmed: bool
+    """Whether a live read had shown that the object is this shard's."""
+
+
 class Losses:
     """What left the caches of a process without having been released by it."""
 
@@ -89,17 +99,31 @@ class Losses:
         self.news = asyncio.Event()
         self._clock = clock
         self._followed: set[Informer[Any]] = set()
+        self._first_runs: dict[GroupKind, list[FirstRuns]] = {}
         self._lost: dict[tuple[Kind, Key], ObjectMeta] = {}
         """Each object as it was."""
+        self._confirmed: set[tuple[Kind, Key]] = set()
+        """Those of them that a live read had shown to be this shard's."""
         self._released: OrderedDict[tuple[GroupKind, Key], float] = OrderedDict()
         """When the shard acknowledged the drain of each object, the latest last."""
 
-    def follow(self, informer: Informer[Any], cluster: str) -> None:
-        """From now on, what leaves the store is considered."""
+    def follow(self, informer: Informer[Any], cluster: str, first_runs: FirstRuns | None = None) -> None:
+        """From now on, what leaves the store is considered. `first_runs`: those of a controller of these objects, which
+        follows the informer, too.
+        """
+        kind = informer.form.kind
+        if first_runs is not None:
+            self._first_runs.setdefault(kind.group_kind, []).append(first_runs)
+
+            def confirmed_left(obj: KubeObject) -> None:
+                key = obj.key.at(cluster)
+                if not self.is_released(kind, key):
+                    self._confirmed.add((kind, key))
+
+            first_runs.follow(informer, confirmed_left)
         if informer in self._followed:
             return
         self._followed.add(informer)
-        kind = informer.form.kind
 
         def hear(delta: Delta[Any]) -> None:
             if isinstance(delta, Deleted):
@@ -111,12 +135,13 @@ class Losses:
         informer.add_handler(hear, existing=False)
 
     def has(self, kind: GroupKind, name: str, namespace: str) -> bool:
-        """Whether an object is in one of the caches, and so this shard's."""
-        return any(
-            informer.store.metadata(Key(namespace if its.namespaced else "", name)) is not None
-            for informer in self._followed
-            if (its := informer.form.kind).group_kind == kind
-        )
+        """Whether an object is in one of the caches, and a live read has shown that it is this shard's."""
+        for informer in self._followed:
+            if (its := informer.form.kind).group_kind == kind:
+                key = Key(namespace if its.namespaced else "", name)
+                if informer.store.metadata(key) is not None:
+                    return any(each.confirmed(key) for each in self._first_runs.get(kind, ()))
+        return False
 
     def released(self, kind: GroupKind, key: Key) -> None:
         """An acknowledgement is about to be sent. Whatever becomes of it, nobody here works on the object until it is
@@ -132,11 +157,12 @@ class Losses:
         """Work on the object begins: it is this shard's and not being drained."""
         self._released.pop((kind, key), None)
 
-    def take(self) -> list[tuple[Kind, Key, ObjectMeta]]:
+    def take(self) -> list[_Lost]:
         """Everything that was lost, once."""
         self.news.clear()
         lost, self._lost = self._lost, {}
-        return [(kind, key, meta) for (kind, key), meta in lost.items()]
+        confirmed, self._confirmed = self._confirmed, set()
+        return [_Lost(*each, meta, each in confirmed) for each, meta in lost.items()]
 
     def is_released(self, kind: Kind, key: Key) -> bool:
         return (kind.group_kind, key) in self._released
@@ -167,12 +193,12 @@ class TakingBack:
             with suppress(ApiError):
                 self._declared = await _ring(home, self._shard.ring) is None
         objects = objects.with_field_manager(self._shard.name)
-        pending: dict[Kind, dict[Key, ObjectMeta]] = {}
+        pending: dict[Kind, dict[Key, _Lost]] = {}
         workers = Counter[Kind]()
 
         async def work(kind: Kind) -> None:
             while lost := pending[kind]:
-                await self._safely(home, objects, kind, *lost.popitem())
+                await self._safely(home, objects, lost.popitem()[1])
             workers[kind] -= 1
 
         async with asyncio.TaskGroup() as tasks:
@@ -182,27 +208,25 @@ class TakingBack:
                 lost = self._losses.take()
                 if self._is_restored(cache):
                     continue
-                for kind, key, meta in lost:
-                    pending.setdefault(kind, {})[key] = meta
-                    if workers[kind] < AT_A_TIME:
-                        workers[kind] += 1
-                        tasks.create_task(work(kind), name="taking back")
+                for each in lost:
+                    pending.setdefault(each.kind, {})[each.key] = each
+                    if workers[each.kind] < AT_A_TIME:
+                        workers[each.kind] += 1
+                        tasks.create_task(work(each.kind), name="taking back")
 
-    async def _safely(
-        self, home: Client | None, objects: Client, kind: Kind, key: Key, lost: ObjectMeta
-    ) -> None:
+    async def _safely(self, home: Client | None, objects: Client, lost: _Lost) -> None:
+        what = {"object": str(lost.key), "kind": str(lost.kind)}
         try:
-            await self._consider(home, objects, kind, key, lost)
+            await self._consider(home, objects, lost)
         except ApiError as error:
             log = _log.warning if self._loud() else _log.debug
-            log("Cannot see why an object left this shard", object=str(key), kind=str(kind), error=error)
+            log("Cannot see why an object left this shard", **what, error=error)
         except Exception as error:
-            _log.crash("Taking back an object crashed", error, object=str(key), kind=str(kind))
+            _log.crash("Taking back an object crashed", error, **what)
 
-    async def _consider(
-        self, home: Client | None, objects: Client, kind: Kind, key: Key, lost: ObjectMeta
-    ) -> None:
-        if not self._follows_an_owner_of_ours(kind, lost):
+    async def _consider(self, home: Client | None, objects: Client, loss: _Lost) -> None:
+        kind, key, lost, _ = loss
+        if not self._was_ours(loss):
             return
         form = Form(kind, _Taken, metadata_only=True)
         for attempt in range(TRIES):
@@ -233,13 +257,14 @@ class TakingBack:
                 self._taken_back(kind, key, live)
                 return
 
-    def _follows_an_owner_of_ours(self, kind: Kind, lost: ObjectMeta) -> bool:
-        """Whether the object is on this shard with good reason: the owner of a controlled one is, too."""
-        entry = self._resources.entry(kind.group_resource)
-        owner = controller_of(lost)
-        return entry.main or (
-            owner is not None and self._losses.has(group_kind_of(owner), owner.name, lost.namespace)
-        )
+    def _was_ours(self, lost: _Lost) -> bool:
+        """Whether the object was on this shard with good reason while it held the Lease: a controlled one if its
+        owner is.
+        """
+        if self._resources.entry(lost.kind.group_resource).main:
+            return lost.confirmed
+        owner = controller_of(lost.was)
+        return owner is not None and self._losses.has(group_kind_of(owner), owner.name, lost.was.namespace)
 
     def _is_restored(self, cache: Cache) -> bool:
         now = self._clock.monotonic()

@@ -204,6 +204,7 @@ class _Sharded:
             raise _explained("error retrieving object for determining responsibility", error) from error
         if not self._handovers.ours(live.metadata) or self._handovers.draining(live.metadata):
             return None
+        self._first_runs.show(run.key, arrival)
         reading = run.reading_live(self._handovers.sharded_kind)
         result = await self._inner(reading, live)
         if not reading.cache_lacks(live):  # children follow later: until then, only live reads show them
@@ -271,8 +272,7 @@ class _Sharded:
         self._following = True
         for informer in run.cache.informers_of(run.form.kind):
             if informer.form == run.form:
-                self._first_runs.follow(informer)
-                self._handovers.losses.follow(informer, run.key.cluster)
+                self._handovers.losses.follow(informer, run.key.cluster, self._first_runs)
 
 
 def _explained(what: str, error: ApiError) -> ApiError:

@@ -200,7 +200,7 @@ class ShardAdmission:
     def _of_new_owner(self, request: AdmissionRequest, view: RingView, old: ObjectMeta) -> str:
         """The shard of the object's owner, if the update gives it another one and that is on another shard; else ""."""
         obj, resource = request.object, request.group_resource
-        if obj is None or self._strict or resource not in view.resources:
+        if obj is None or request.operation != "UPDATE" or self._strict or resource not in view.resources:
             return ""
         entry, type_ = view.resources.entry(resource), TypeMeta(obj.api_version, obj.kind)
         before, after = (
