@@ -27,8 +27,7 @@ others are harmed. Each row is a script on virtual time, which `tests/traces` ru
 both runs:
 
 * on a port of the protocol, `tests/traces/reference_protocol.py`: the oracle notices what the row says;
-* on kubeshard's classes with default settings, unless the row says otherwise: no oracle notices anything, except in the
-  rows at the end of the page.
+* on kubeshard's classes with default settings, unless the row says otherwise: no oracle notices anything.
 
 `make traces` runs all of them and prints what was noticed. What the oracles check is in `kubeshard.simulation.oracles`.
 The traces add these:

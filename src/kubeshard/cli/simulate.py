@@ -89,7 +89,8 @@ def run(
     """Plays random faults, one script for each seed.
 
     Exits with 1 if an oracle noticed something, or if a kind of fault that was asked for never had an effect. The
-    script of the first failure is shrunk, and written to a file that `kubeshard simulate replay` plays again.
+    script of each failure is written to a file at once, which `kubeshard simulate replay` plays again; in the end, that
+    of the first one is shrunk.
     """
     _require_apiserver()
     from kubeshard.simulation.running import drawn, play
@@ -119,8 +120,9 @@ def run(
             f"{result.counts['writes']} writes, owned after {result.owned_after:.0f} s, "
             f"{clock.monotonic() - began:.0f} s"
         )
-        if result.breaks and failed is None:
-            failed = script, result
+        if result.breaks:
+            click.echo(f"kubeshard simulate replay {_saved(script, output)}")
+            failed = failed or (script, result)
     _print_totals(totals)
     if failed is not None:
         _report_failure(*failed, output, not whole)
@@ -267,21 +269,25 @@ def _report_failure(script: Script, result: SimulationResult, output: Path, shri
     from kubeshard.simulation.running import play
     from kubeshard.simulation.script import shrunk
 
+    click.echo(f"seed {script.seed}:")
     _print_events(result, EVENTS)
-    output.mkdir(parents=True, exist_ok=True)
-    file = output / f"seed-{script.seed}.json"
-    script.save(file)
-    click.echo(f"kubeshard simulate replay {file}")
     if not shrink or len(script.faults) < 2:
         return
     oracle = min(result.broken)
-    click.echo("shrinking the script ...")
+    click.echo("shrinking its script, which takes many runs (Ctrl-C ends it; --no-shrink leaves it out) ...")
     small = shrunk(script, lambda each: play(each).broken[oracle] > 0, tell=click.echo)
     small.save(output / f"seed-{script.seed}-shrunk.json")
     faults = ", ".join(f"{fault.kind} after {fault.after:.0f} s" for fault in small.faults)
     click.echo(
         f"{faults or 'no fault'} is enough: kubeshard simulate replay {output}/seed-{script.seed}-shrunk.json"
     )
+
+
+def _saved(script: Script, output: Path) -> Path:
+    output.mkdir(parents=True, exist_ok=True)
+    file = output / f"seed-{script.seed}.json"
+    script.save(file)
+    return file
 
 
 def _draw(result: SimulationResult, file: Path) -> None:
