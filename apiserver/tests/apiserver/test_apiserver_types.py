@@ -80,6 +80,19 @@ def test_the_canonical_is_the_same_number_and_stays(number, suffix):
         assert amount_of(written) == amount_of(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("1e57", str(2**63 - 1)),
+        ("1e99999999", str(2**63 - 1)),
+        ("-1e57", str(1 - 2**63)),
+        ("0e99999999", "0"),
+    ],
+)
+def test_a_quantity_that_is_too_large_becomes_the_largest(text, written):
+    assert canonical_quantity(text) == written
+
+
 @pytest.mark.system
 def test_a_server_starts_without_reading_types():
     program = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
-from decimal import ROUND_UP, Decimal, localcontext
+from decimal import ROUND_UP, Decimal, Overflow, localcontext
 from functools import lru_cache
 
 _FORM = re.compile(r"([+-]?[0-9]*(?:\.[0-9]*)?)([eEinumkKMGTP]*[-+]?[0-9]*)")
@@ -39,8 +39,8 @@ def _canonical_quantity(text: str, finest: int) -> str:
     number, suffix = _split(text)
     with localcontext() as context:
         context.prec = 60
-        amount = number * _factor(suffix)
-        size = min(abs(amount).quantize(Decimal(1).scaleb(finest), ROUND_UP), Decimal(_LARGEST))
+        amount = _amount(number, suffix)
+        size = min(abs(amount), Decimal(_LARGEST)).quantize(Decimal(1).scaleb(finest), ROUND_UP)
     if size == 0:
         return "0"
     sign = "-" if amount < 0 else ""
@@ -51,8 +51,15 @@ def _canonical_quantity(text: str, finest: int) -> str:
 
 def amount_of(text: str) -> Decimal:
     """Returns the number that a quantity represents. Raises ValueError like `canonical`."""
-    number, suffix = _split(text)
-    return number * _factor(suffix)
+    return _amount(*_split(text))
+
+
+def _amount(number: Decimal, suffix: str) -> Decimal:
+    """Infinite if its exponent is out of range."""
+    with localcontext() as context:
+        context.traps[Overflow] = False
+        factor = _factor(suffix)
+        return number * factor if number else number
 
 
 def _split(text: str) -> tuple[Decimal, str]:
