@@ -16,8 +16,14 @@ from kubeshard import ALL
 from kubeshard.client import Bookmark, Changed, Client
 from kubeshard.core import Form, Gone, Key, KubeObject, Lease, Selector, metadata_only
 from kubeshard.core.objects import form_of
-from kubeshard.shard.reclaiming import MARK
-from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL, drain_label, shard_label
+from kubeshard.sharding.names import (
+    RETURNING,
+    RING_LABEL,
+    SHARDER_IDENTITY,
+    STATE_LABEL,
+    drain_label,
+    shard_label,
+)
 
 
 class Seen(NamedTuple):
@@ -104,7 +110,7 @@ class Recorder:
         for event in self.events:
             if event.version <= since or event.kind != kind or name not in ("", event.key.name):
                 continue
-            if event.object.metadata.label(self._drain) == MARK:
+            if event.object.metadata.label(self._drain) == RETURNING:
                 marked.add(event.key)
             elif event.key in marked and not event.object.metadata.has_label(self._drain):
                 marked.discard(event.key)

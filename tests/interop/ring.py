@@ -12,10 +12,9 @@ from typing import Any
 from kubeshard.client import Changed, Client
 from kubeshard.core import Lease, NotFound, metadata_only
 from kubeshard.core.objects import Form, KubeObject, ObjectMeta, field
-from kubeshard.shard.reclaiming import MARK
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import drain_label, shard_label, webhook_config_name
+from kubeshard.sharding.names import RETURNING, drain_label, shard_label, webhook_config_name
 
 Placement = Mapping[str, Mapping[str, str]]
 SETTLING = 3.0
@@ -123,7 +122,7 @@ class Ring:
                     if not isinstance(event, Changed):
                         continue
                     name, labels = event.object.metadata.name, self.of(event.object)
-                    if labels.get("drain") == MARK:
+                    if labels.get("drain") == RETURNING:
                         continue  # a shard that has just started marks the objects that it has
                     if event.type == "MODIFIED" and labels != last.get(name):
                         seen.setdefault(name, []).append(labels)

@@ -34,6 +34,9 @@ class Process:
         except NotFound:
             return None
 
+    def just_read(self, *_: object) -> None:
+        """It has no reads to remember."""
+
     async def ensure(self, desired: KubeObject) -> Ensured:
         _, outcome = await ensure(self, desired)  # type: ignore[arg-type]
         return outcome

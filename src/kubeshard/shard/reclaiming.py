@@ -38,6 +38,7 @@ from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.shard.identity import ShardIdentity
+from kubeshard.sharding.names import RETURNING
 
 PATIENCE = 30.0
 """Seconds. A proof of death is valid for 5, the request takes 5 at most, the kernel may deliver it for 4 more, and the
@@ -46,9 +47,6 @@ server may process it for another 5.
 
 AT_A_TIME = 20
 RETRY = 1.0
-
-MARK = "returning"
-"""The value of the short-lived drain label."""
 
 _log = get_logger("kubeshard.shard")
 
@@ -172,7 +170,7 @@ async def _renewed(
 ) -> None:
     """A Conflict is fine: an object that somebody else changed has a new version already."""
     meta, notices = obj.metadata, Notices()
-    for value in (MARK, None):
+    for value in (RETURNING, None):
         patch = MergePatch({"metadata": {"labels": {shard.drain: value}}})
         while True:
             try:

@@ -43,9 +43,8 @@ from kubeshard.core.patches import JsonPatch, MergePatch, pointer, remove, test
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.handover import FirstRuns, StaleGuard
-from kubeshard.shard.reclaiming import MARK
 from kubeshard.shard.taking_back import Losses
-from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.sharding.names import RETURNING, drain_label, shard_label
 
 _log = get_logger("kubeshard.shard")
 
@@ -118,7 +117,7 @@ class Handovers:
         """Whether the drain label is the mark of `reclaim`, which is there for a moment only: a lagging cache may still
         show it. One that a process left behind is a drain like any other.
         """
-        return metadata.label(self._drain) == MARK
+        return metadata.label(self._drain) == RETURNING
 
     def acknowledgement(self, metadata: ObjectMeta) -> MergePatch:
         """Removes both labels from exactly the version that has the drain label."""

@@ -46,7 +46,8 @@ from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharder.waiting import WaitingSnapshot
 from kubeshard.sharding.classification import FEW_NAMESPACES, RingEntry
 from kubeshard.sharding.clean_up import CleanUp
-from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.evictions import RECENT
+from kubeshard.sharding.names import RETURNING, shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
 
 MANY_NAMESPACES = 50
@@ -89,6 +90,8 @@ class _Scan:
     progressed: float = 0.0
     unread: dict[str, ApiError] = field(default_factory=dict)
     """Namespaces that could not be read."""
+    kept: bool = False
+    """Whether a drain was seen that may end with the object where it is (`RETURNING`): it may have to be drained."""
     leaves_some: bool = False
     """Whether an urgent scan was left some of the objects without an available shard."""
     holders: Counter[str] = field(default_factory=Counter)
@@ -125,7 +128,7 @@ class Scanner:
     async def scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
         """One scan. Does not raise ApiErrors: a failed read is reported, and sets `failed` in the outcome."""
         started, ring = self._clock.monotonic(), sync.ring
-        scan = _Scan(sync, scope, sync.drains.snapshot(), sync.unassigned.snapshot())
+        scan = _Scan(sync, scope, sync.drains.snapshot(started), sync.unassigned.snapshot(started))
         clean_up = ring.clean_up if scope is not ScanScope.MISPLACED else None
         error = await self._scanned(scan)
         if clean_up is not None:
@@ -146,7 +149,7 @@ class Scanner:
             scan.unassigned.commit()
         self._tell(sync)
         waiting = scan.waiting or sync.owner_drains or int(clean_up is not None)
-        return ScanResult(waiting, failed=bool(scan.unread))
+        return ScanResult(waiting, failed=bool(scan.unread) or scan.kept)
 
     async def _scanned(self, scan: _Scan) -> ApiError | None:
         """Performs the scan. Returns the error that ended it, if any."""
@@ -222,6 +225,9 @@ class Scanner:
                 if entry.main:
                     scan.drains.add(obj.key, self._clock.monotonic(), decision.source)
                     sync.pending_drains.draining(decision.key)
+                    if meta.label(current.drain_label) == RETURNING:
+                        scan.kept = True
+                        sync.pending_drains.refused(decision.key)
             if reading.read is None:
                 reading.read = read_at
             if self._is_urgent(scan, reading, decision, current):
@@ -318,9 +324,13 @@ class Scanner:
             stuck.update(shard for _, shard in each.drains.older_than(DRAIN_STUCK_AFTER, now))
         ring.report.drains(stuck)
         ring.evictions.overdue(
-            ((each.entry.resource, key), shard)
-            for each in syncs
-            for key, shard in each.drains.older_than(ring.evictions.timeout, now)
+            (
+                ((each.entry.resource, key), shard)
+                for each in syncs
+                if now - each.drains.read_at < RECENT
+                for key, shard in each.drains.older_than(ring.evictions.timeout, now)
+            ),
+            now,
         )
 
 

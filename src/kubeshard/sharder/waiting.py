@@ -35,10 +35,12 @@ class WaitingObjects:
         self._since: dict[Key, tuple[float, str]] = {}
         """Since when, and for whom."""
         self.count = 0
+        self.read_at = float("-inf")
+        """When the last scan that counts started (monotonic seconds)."""
 
-    def snapshot(self) -> WaitingSnapshot:
+    def snapshot(self, now: float) -> WaitingSnapshot:
         """A scan starts; what it finds counts once it is committed."""
-        return WaitingSnapshot(self)
+        return WaitingSnapshot(self, now)
 
     def oldest(self, now: float) -> float:
         """Age in seconds of the oldest; 0 if there is none."""
@@ -52,8 +54,9 @@ class WaitingObjects:
 class WaitingSnapshot:
     """The objects that wait as one scan sees them."""
 
-    def __init__(self, waiting: WaitingObjects) -> None:
+    def __init__(self, waiting: WaitingObjects, started: float) -> None:
         self._waiting = waiting
+        self._started = started
         self._seen: dict[Key, tuple[float, str]] = {}
         self._count = 0
 
@@ -66,6 +69,7 @@ class WaitingSnapshot:
 
     def commit(self) -> None:
         self._waiting._since, self._waiting.count = self._seen, self._count
+        self._waiting.read_at = self._started
 
 
 class SkippedNamespaces:

@@ -5,6 +5,7 @@ A shard is evicted if
 * the drain of one of its objects is pending for longer than `timeout`, and no shard was evicted because of this object
   before: an object on which every shard hangs costs one of them, and not one after the other;
 * its process has held the Lease for at least as long, as seen here: it is not blamed for what its predecessor did;
+* that was seen less than `RECENT` seconds ago;
 * another shard is available, which can take its objects; and
 * no other shard was evicted within the last `timeout` seconds: what others do without it may be enough.
 
@@ -22,6 +23,8 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
 
 REMEMBERED = 1000
+RECENT = 30.0
+"""Seconds for which what a scan saw counts: scans may fail, and objects be released or deleted meanwhile."""
 
 Place = tuple[GroupResource, Key]
 """An object of a ring."""
@@ -37,9 +40,11 @@ class Evictions:
         self._tenures: dict[str, tuple[str, float]] = {}
         """Which process has the name of each shard, and since when."""
         self._next = -math.inf
+        self._told = -math.inf
 
-    def overdue(self, drains: Iterable[tuple[Place, str]]) -> None:
-        """All objects whose drain is pending for longer than the timeout, with their shards, as of the last scans."""
+    def overdue(self, drains: Iterable[tuple[Place, str]], now: float) -> None:
+        """All objects whose drain is pending for longer than the timeout, with their shards, as of recent scans."""
+        self._told = now
         found = defaultdict[str, list[Place]](list)
         for place, shard in drains:
             found[shard].append(place)
@@ -53,7 +58,7 @@ class Evictions:
         if before != tenure or shard not in self._tenures:
             self._tenures[shard] = tenure, now
             return False
-        if now - since < self.timeout:
+        if now - since < self.timeout or now - self._told >= RECENT:
             return False
         places = self._overdue.get(shard, ())
         return others > 0 and now >= self._next and any(place not in self._causes for place in places)

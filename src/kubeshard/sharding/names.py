@@ -80,6 +80,10 @@ WEBHOOK_NAME = "sharder.sharding.timebertt.dev"
 WEBHOOK_PATH_PREFIX = "/webhooks/sharder/controllerring/"
 WEBHOOK_PORT = 9443
 
+RETURNING = "returning"
+"""The value of the drain label of an object that its own shard has marked for a moment, to have all earlier moves of it
+refused: it will keep the object.
+"""
 MAX_RING_NAME = 63
 
 SYNC_PERIOD = 300.0
