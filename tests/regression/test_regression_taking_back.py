@@ -16,7 +16,7 @@ from test_regression_restore import Late
 from tiers import further
 
 from kubeshard.client import Client
-from kubeshard.core import ApiError, ConfigMap, KubeObject, MergePatch, NotOurs, ObjectMeta
+from kubeshard.core import ApiError, ConfigMap, Key, KubeObject, MergePatch, NotOurs, ObjectMeta
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.shard import taking_back
@@ -197,6 +197,32 @@ async def test_so_is_the_label_of_a_controlled_object(wrong: str | None) -> None
         assert await world.until(lambda: world.owners("", "configmaps") == before, within=2) < 2
         await asyncio.sleep(60)
         assert world.owners("", "configmaps") == before
+
+
+@virtual_time
+async def test_a_controlled_object_that_a_user_gives_to_another_owner_is_left_to_that_ones_shard() -> None:
+    async with beside_a_sharder(("s0", "s1"), count=10) as team:
+        world = team.world
+        owners = world.owners()
+        former, next_ = (next(name for name in owners if owners[name] == shard) for shard in ("s0", "s1"))
+        reads = Reads(world)
+        uid = world.objects("sim.example", "things")[Key("team", next_)]["metadata"]["uid"]
+        reference = {
+            "apiVersion": "sim.example/v1",
+            "kind": "Thing",
+            "name": next_,
+            "uid": uid,
+            "controller": True,
+        }
+        patch = MergePatch({"metadata": {"ownerReferences": [reference]}})
+        async with world.admin() as admin:
+            await admin.patch(ConfigMap, f"c-{former}", "team", patch, field_manager="kubectl")
+        labels: list[str] = []
+        for _ in range(50):
+            labels.append(world.owners("", "configmaps").get(f"c-{former}", ""))
+            await asyncio.sleep(0.1)
+        assert reads.reads["s0"]
+        assert set(labels) == {"s1"}
 
 
 @virtual_time

@@ -4,7 +4,7 @@ While a shard holds its Lease, a sharder does not take a main object from it bef
 controlled object before its owner. But a user may: with a PUT without labels, say, or with another shard's name in the
 label. Where a webhook is called, it stores such an update with the former label. Otherwise the object leaves the
 shard's cache like one that was deleted. So the shard reads what left, unless it has released it itself, or it is a
-controlled object whose owner is not, or no longer, in a cache of this process. A main object counts only once a live
+controlled object whose owner, now or before, is not in a cache of this process. A main object counts only once a live
 read has shown that it is the shard's: until then a sharder may have moved it before this process held the Lease, which
 the cache shows late.
 
@@ -237,6 +237,7 @@ class TakingBack:
                     live is None
                     or self._losses.is_released(kind, key)
                     or not self._is_taken(kind, live, lost)
+                    or not self._was_ours(loss._replace(was=live))  # it may have another owner
                     or not await self._is_selected(home, objects, kind, key)
                 ):
                     return

@@ -186,7 +186,8 @@ class Recorder:
         self.add(Hit(self._now, number, process))
 
     def restored(self) -> None:
-        mains = self._stores[0].objects(GroupResource("sim.example", "things"))
+        things = GroupResource("sim.example", "things")
+        mains = self._stores[0].objects(things) if self._stores[0].has(things) else {}
         owners = {key.name: (self._owner(obj), self._draining(obj)) for key, obj in mains.items()}
         self.add(Restored(self._now, owners))
 
