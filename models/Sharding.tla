@@ -305,7 +305,7 @@ Acknowledge(n, i, o) ==
     /\ UNCHANGED <<child, leases, life, work, view, late, broken>>
 
 -----------------------------------------------------------------------------
-(* The sharders: kubeshard.sharding.leases, sharder.lease_controller,      *)
+(* The sharders: kubeshard.sharding.shard_states, sharder.lease_controller,      *)
 (* dead_shards, moves.  Their views may be as old as they like.            *)
 
 Observe(x, n) ==

@@ -22,9 +22,9 @@ from kubeshard.sharder.reports import RingReport
 from kubeshard.sharder.ring_controller import ControllerRings
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingResources
-from kubeshard.sharding.leases import LeaseBook, ShardState
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.shard_states import ShardState, ShardStates
 
 NOW = "2026-01-01T00:00:00.000000Z"
 
@@ -108,26 +108,26 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
 def test_a_bad_lease_is_judged_without_harm_to_the_good_one(case: Case) -> None:
-    book = LeaseBook()
-    book.observe(lease("good"), 0.0)
-    book.observe(case.lease, 0.0)
+    states = ShardStates()
+    states.observe(lease("good"), 0.0)
+    states.observe(case.lease, 0.0)
     for now in (0.0, 30.0):
-        assert book.available("ring", now) == tuple(sorted({"good", *case.members}))
+        assert states.available("ring", now) == tuple(sorted({"good", *case.members}))
     if case.state is not None:
-        shard = book.shard(Key("ns", "bad"), 30.0)
+        shard = states.shard(Key("ns", "bad"), 30.0)
         assert shard is not None
         assert shard.state is case.state
 
 
 def test_ten_thousand_leases_are_judged_in_no_time_and_cannot_push_older_shards_out() -> None:
-    book = LeaseBook()
-    book.observe(_created("good", "2025-01-01T00:00:00Z"), 0.0)
+    states = ShardStates()
+    states.observe(_created("good", "2025-01-01T00:00:00Z"), 0.0)
     for number in range(10_000):
-        book.observe(_created(f"attacker-{number}", "2026-01-01T00:00:00Z"), 0.0)
+        states.observe(_created(f"attacker-{number}", "2026-01-01T00:00:00Z"), 0.0)
     began = time.thread_time()
-    available = book.available("ring", 0.0)
+    available = states.available("ring", 0.0)
     for _ in range(1_000):
-        assert book.available("ring", 1.0) is available
+        assert states.available("ring", 1.0) is available
     assert time.thread_time() - began < 1.0
     assert len(available) == 500
     assert "good" in available
@@ -148,9 +148,9 @@ def _created(name: str, when: str) -> Lease:
 
 async def test_a_name_in_two_namespaces_is_told_once_by_an_event_and_a_condition() -> None:
     """A13 in docs/defects.md."""
-    book = LeaseBook()
-    book.observe(lease("a", namespace="one"), 0.0)
-    book.observe(lease("a", namespace="two"), 0.0)
+    states = ShardStates()
+    states.observe(lease("a", namespace="one"), 0.0)
+    states.observe(lease("a", namespace="two"), 0.0)
     events: list[tuple[str, str]] = []
     written: list[ControllerRing] = []
 
@@ -169,7 +169,7 @@ async def test_a_name_in_two_namespaces_is_told_once_by_an_event_and_a_condition
         log=get_logger("test"),
         event=lambda obj, type, reason, message, action: events.append((reason, message)),
     )
-    observer: Any = SimpleNamespace(book=book)
+    observer: Any = SimpleNamespace(states=states)
     drift: Any = SimpleNamespace(watched=True, in_place=in_place)
     known: Any = SimpleNamespace(name="ring", report=RingReport(), resources=RingResources(()), clean_up=None)
     around = SimpleNamespace(strict=False, system_namespaces=())

@@ -13,7 +13,7 @@ from kubeshard.core.times import parse_time
 from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_lease import ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.sharding.leases import LeaseBook
+from kubeshard.sharding.shard_states import ShardStates
 
 ME = ShardIdentity("ring", "a", "ns", Incarnation("", "", "x"))
 
@@ -21,7 +21,7 @@ ME = ShardIdentity("ring", "a", "ns", Incarnation("", "", "x"))
 @pytest.mark.parametrize("wall", [0.0, 1.5, 946_684_800.0, 4_070_908_800.0])
 def test_a_shard_whose_clock_is_wrong_by_decades_holds_its_lease(wall: float) -> None:
     """The times in its Lease are well-formed, and only the fact that they change matters."""
-    book, claim = LeaseBook(), ShardClaim(ME, LeaseTiming(), Takeover.AFTER_RECORD)
+    states, claim = ShardStates(), ShardClaim(ME, LeaseTiming(), Takeover.AFTER_RECORD)
     lease = Lease()
     for second in range(0, 60, 2):
         lease = claim.renewed_lease(lease, wall + second)
@@ -29,8 +29,8 @@ def test_a_shard_whose_clock_is_wrong_by_decades_holds_its_lease(wall: float) ->
         lease = msgspec.structs.replace(
             lease, metadata=msgspec.structs.replace(lease.metadata, resource_version=str(second + 1), uid="u")
         )
-        book.observe(lease, 1000.0 + second)
-    assert str(book.shard(Key("ns", "a"), 1060.0).state) == "ready"  # type: ignore[union-attr]  # it was observed
+        states.observe(lease, 1000.0 + second)
+    assert str(states.shard(Key("ns", "a"), 1060.0).state) == "ready"  # type: ignore[union-attr]  # it was observed
     gone = claim.released(lease, wall)
     assert gone.spec.renew_time is not None
     assert gone.spec.renew_time.endswith(".500000Z" if wall == 1.5 else ".000000Z")

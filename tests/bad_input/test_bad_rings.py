@@ -28,9 +28,9 @@ from kubeshard.sharder.ring import RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
-from kubeshard.sharding.classification import RingResources
-from kubeshard.sharding.leases import LeaseBook
 from kubeshard.sharding.names import RING_LABEL, SYSTEM_NAMESPACES_ANNOTATION, webhook_path
+from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.shard_states import ShardStates
 from kubeshard.webhook.review import decode_review
 
 GOOD = RingResource(group="apps", resource="deployments")
@@ -134,11 +134,11 @@ def test_a_name_with_dots_and_its_label_keys_are_escaped_everywhere() -> None:
 def test_a_message_of_any_length_fits_into_a_condition() -> None:
     """The API server rejects a whole status if one message is longer than 32 KiB."""
     resources = RingResources([RingResource(group="", resource="X" * 10_000) for _ in range(10)])
-    book = LeaseBook()
+    states = ShardStates()
     for number in range(2_000):
         meta = ObjectMeta(name="a", namespace=f"{number:063}", labels={RING_LABEL: "ring"})
-        book.observe(Lease(metadata=meta, spec=LeaseSpec(holder_identity="a")), 0.0)
-    found = findings(RingReport(), resources, book.shards("ring", 0.0), max_shards=500)
+        states.observe(Lease(metadata=meta, spec=LeaseSpec(holder_identity="a")), 0.0)
+    found = findings(RingReport(), resources, states.shards("ring", 0.0), max_shards=500)
     assert len(found) == 2
     assert all(len(condition.message) <= MAX_MESSAGE for condition in found)
 
@@ -267,14 +267,14 @@ def test_a_webhook_that_is_called_for_a_system_namespace_nevertheless_assigns_no
 
 
 def test_hundreds_of_rings_with_a_thousand_shards_are_remembered_once_each() -> None:
-    book = LeaseBook()
-    rings = rings_in(lambda name: book.available(name, 0.0))
+    states = ShardStates()
+    rings = rings_in(lambda name: states.available(name, 0.0))
     for number in range(150):
         rings.apply(Added(ring(GOOD, name=f"ring-{number}")))
     for number in range(1_000):
         meta = ObjectMeta(name=f"s{number}", namespace="ns", uid="u", labels={RING_LABEL: "ring-0"})
         spec = LeaseSpec(holder_identity=f"s{number}", lease_duration_seconds=15)
-        book.observe(Lease(metadata=meta, spec=spec), 0.0)
+        states.observe(Lease(metadata=meta, spec=spec), 0.0)
     views = {each.name: each.view for each in rings}
     assert all(each.view is views[each.name] for each in rings)
     first = views["ring-0"]

@@ -7,7 +7,7 @@ from typing import Any
 from kubeshard.cache.scope import ALL_NAMESPACES
 from kubeshard.cache.snapshot import Advance, Apply, Collector, Remove, Replace
 from kubeshard.core.objects import KubeObject
-from kubeshard.listwatch.machine import Listed, Listing, ListWatch, State, Streaming
+from kubeshard.listwatch.state_machine import Listed, Listing, ListWatch, State, Streaming
 
 
 class CollectingMachine(ListWatch):

@@ -22,7 +22,7 @@ from kubeshard.core.errors import (
     UnexpectedResponse,
 )
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
-from kubeshard.listwatch.machine import (
+from kubeshard.listwatch.state_machine import (
     List,
     Listing,
     Opening,

@@ -17,7 +17,7 @@ from kubeshard.cache.snapshot import Advance, Apply, Remove, Replace
 from kubeshard.cache.store import Store
 from kubeshard.core.errors import ApiError, Gone, Invalid, Throttled, Timeout, Unavailable
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
-from kubeshard.listwatch.machine import (
+from kubeshard.listwatch.state_machine import (
     List,
     Listing,
     Opening,

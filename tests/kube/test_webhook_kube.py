@@ -32,9 +32,9 @@ from kubeshard.sharder.webhook_config import (
     webhook_configuration,
 )
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
-from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import APP_NAME, WEBHOOK_PATH_PREFIX
+from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.webhook import WebhookServer
 from kubeshard.webhook.shared_certificate import SharedCertificate
 

@@ -20,8 +20,8 @@ from kubeshard.core import ApiError, ConfigMap, Key, KubeObject, MergePatch, Not
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.shard import taking_back
-from kubeshard.shard.handover import FirstRuns
 from kubeshard.shard.shard_lease import HeldShardLease
+from kubeshard.shard.stale_guard import FirstRuns
 from kubeshard.shard.taking_back import Losses, TakingBack
 from kubeshard.sharder import waiting
 from kubeshard.sharder.config import SharderConfig

@@ -21,7 +21,7 @@ from sharder_life import (
 )
 
 from kubeshard.manifests.values import SharderValues, chosen
-from kubeshard.sharding import leases
+from kubeshard.sharding import shard_states
 from kubeshard.testing.control_plane import free_port
 
 pytestmark = pytest.mark.kube
@@ -52,8 +52,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuditedCluster
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards are given up in seconds."""
-    monkeypatch.setattr(leases, "MIN_DURATION", 0.5)
-    monkeypatch.setattr(leases, "ORPHANED_AFTER", 1.0)
+    monkeypatch.setattr(shard_states, "MIN_DURATION", 0.5)
+    monkeypatch.setattr(shard_states, "ORPHANED_AFTER", 1.0)
 
 
 async def test_in_its_life_the_sharder_asks_for_what_its_roles_allow_and_for_nothing_else(

@@ -10,7 +10,7 @@ from kubeshard.cache.snapshot import Apply, Remove, Replace
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import Key, KubeObject, ObjectMeta
 from kubeshard.runtime.http import HttpTransport
-from kubeshard.shard.handover import FirstRuns
+from kubeshard.shard.stale_guard import FirstRuns
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 

@@ -12,9 +12,9 @@ from kubeshard.controller import Context, Controller, Watch
 from kubeshard.core import ConfigMap, KubeObject, Secret
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
-from kubeshard.shard.ring_resources import check_agreement, declared_resources
+from kubeshard.shard.declared_resources import check_agreement, declared_resources
 from kubeshard.sharding.api import RingGroupResource, RingResource
-from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.ring_resources import RingResources
 
 
 class Site(KubeObject, group="example.com", version="v1"):

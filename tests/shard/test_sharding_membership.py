@@ -19,9 +19,9 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import ShardFence, ShardIdentity, Sharding
+from kubeshard.shard.drain import shard_predicate
 from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.sharding import MODES
-from kubeshard.shard.wrapper import shard_predicate
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world

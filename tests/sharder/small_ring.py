@@ -19,8 +19,8 @@ from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.ring import OnDeletion, Ring, RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
-from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.ring_resources import RingResources
 
 
 class SmallRing:

@@ -35,8 +35,8 @@ class World:
         self.enqueued: list[Key] = []
         self.observer = LeaseObserver(SmallApi().client(self.clock), self.clock)
         self.small = SmallRing(clock=self.clock)
-        self.small.available = self.observer.book.available  # type: ignore[method-assign]
-        self.observer.book.fresh = lambda now: True  # type: ignore[method-assign]
+        self.small.available = self.observer.states.available  # type: ignore[method-assign]
+        self.observer.states.fresh = lambda now: True  # type: ignore[method-assign]
         scanner: Any = SimpleNamespace(scan=self._scan)
         unassigned: Any = SimpleNamespace(keep_watching=lambda _: asyncio.sleep(3600))
         unused: Any = None

@@ -23,8 +23,8 @@ from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharding.api import RingResource
-from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import plan
+from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 

@@ -44,7 +44,7 @@ class Scans:
         observer: Any = SimpleNamespace(
             relist=self._relist,
             subscribed=lambda _: nullcontext(),
-            book=SimpleNamespace(availability_ends=lambda *_: float("inf"), fresh=self.small.fresh),
+            states=SimpleNamespace(availability_ends=lambda *_: float("inf"), fresh=self.small.fresh),
         )
         unused: Any = None
         proofs: Any = SimpleNamespace(forget=lambda _: None)

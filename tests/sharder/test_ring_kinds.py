@@ -17,7 +17,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharder.kinds import PATIENCE, RETRY, ResourceKinds
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
-from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.testing.virtual_time import virtual_time
 
 SECRETS = RingResource(

@@ -30,9 +30,9 @@ from kubeshard.sharder.webhook_config import (
     webhook_configuration,
 )
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource
-from kubeshard.sharding.classification import RingResources
-from kubeshard.sharding.leases import LeaseBook
 from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.shard_states import ShardStates
 from kubeshard_apiserver.admission.expressions import conditions_hold
 from kubeshard_apiserver.testing.memory import MemoryApi
 
@@ -352,9 +352,9 @@ def test_defaults_and_an_injected_ca_bundle_are_no_drift_but_edits_are() -> None
 
 
 def conditions_of(
-    report: RingReport, resources: RingResources, book: LeaseBook | None = None
+    report: RingReport, resources: RingResources, states: ShardStates | None = None
 ) -> dict[str, str]:
-    shards = book.shards("ring", 0.0) if book else []
+    shards = states.shards("ring", 0.0) if states else []
     found = findings(report, resources, shards, max_shards=500)
     return {condition.type: condition.message for condition in found}
 
@@ -372,10 +372,10 @@ def test_every_mistake_has_its_condition() -> None:
     report.selector("bad operator")
     report.drains({"a": 3, "gone": 2})
     report.webhook(reached=False)
-    book = LeaseBook()
+    states = ShardStates()
     for namespace, name in (("n1", "a"), ("n2", "a"), ("n1", "x" * 64)):
         meta = ObjectMeta(name=name, namespace=namespace, labels={RING_LABEL: "ring"})
-        book.observe(Lease(metadata=meta, spec=LeaseSpec(holder_identity=name)), 0.0)
+        states.observe(Lease(metadata=meta, spec=LeaseSpec(holder_identity=name)), 0.0)
     resources = RingResources(
         [
             RingResource(group="", resource="leases*"),
@@ -384,7 +384,7 @@ def test_every_mistake_has_its_condition() -> None:
             RingResource(group="", resource="secrets"),
         ]
     )
-    found = conditions_of(report, resources, book)
+    found = conditions_of(report, resources, states)
     assert set(found) == {
         "Conflict",
         "ResourcesAccepted",

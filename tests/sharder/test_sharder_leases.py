@@ -20,8 +20,8 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.lease_controller import LABEL_PATIENCE, RELABEL, RELABEL_CHANGED, ShardLeases
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding.leases import ShardChange
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
+from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
@@ -250,7 +250,7 @@ async def test_a_shard_that_re_created_its_lease_meanwhile_keeps_it() -> None:
     world.shard()
     await world.tend()
     assert world.spec()["holderIdentity"] == "a"
-    assert world.observer.book.available("ring", world.clock.monotonic()) == ("a",)
+    assert world.observer.states.available("ring", world.clock.monotonic()) == ("a",)
 
 
 @virtual_time
@@ -262,7 +262,7 @@ async def test_a_lease_that_was_wrongly_taken_for_deleted_is_judged_like_any_oth
     world.observer.forget(A)
     await asyncio.sleep(30.0)
     await world.tend()
-    assert world.observer.book.available("ring", world.clock.monotonic()) == ("a",)
+    assert world.observer.states.available("ring", world.clock.monotonic()) == ("a",)
     await asyncio.sleep(30.0)
     await world.tend()
     assert world.spec()["holderIdentity"] == "shardlease-controller"
@@ -278,7 +278,7 @@ async def test_a_tombstone_in_a_vanished_namespace_is_given_up() -> None:
     await asyncio.sleep(30.0)
     world.api.faults.append(lambda r: status(404, "NotFound") if r.method == "POST" else None)
     await world.tend()
-    assert world.observer.book.shard(A, world.clock.monotonic()) is None
+    assert world.observer.states.shard(A, world.clock.monotonic()) is None
 
 
 @virtual_time
@@ -304,7 +304,7 @@ async def test_a_shard_is_confirmed_dead_only_while_no_lease_of_its_name_is_held
     assert await proven(dead, "a")  # asked less than 2 s ago
     await asyncio.sleep(2.1)
     assert not await proven(dead, "a")
-    assert world.observer.book.available("ring", world.clock.monotonic()) == ("a",)
+    assert world.observer.states.available("ring", world.clock.monotonic()) == ("a",)
 
 
 @virtual_time
@@ -466,13 +466,13 @@ async def test_a_relist_finds_what_a_broken_watch_missed() -> None:
     world.shard()
     world.shard("b")
     await world.observer.relist()
-    assert world.observer.book.available("ring", 0.0) == ("a", "b")
+    assert world.observer.states.available("ring", 0.0) == ("a", "b")
     world.shard(holder="", duration=1)
     await asyncio.sleep(10.0)
-    assert not world.observer.book.fresh(world.clock.monotonic())
+    assert not world.observer.states.fresh(world.clock.monotonic())
     await world.observer.relist()
-    assert world.observer.book.fresh(world.clock.monotonic())
-    assert world.observer.book.available("ring", world.clock.monotonic()) == ("b",)
+    assert world.observer.states.fresh(world.clock.monotonic())
+    assert world.observer.states.available("ring", world.clock.monotonic()) == ("b",)
 
 
 @virtual_time
@@ -488,13 +488,13 @@ async def test_the_probe_keeps_the_view_fresh_and_outlives_failures() -> None:
     await world.observer.relist()
     probe = asyncio.create_task(world.observer.run())
     await asyncio.sleep(30.0)
-    assert world.observer.book.fresh(world.clock.monotonic())
+    assert world.observer.states.fresh(world.clock.monotonic())
     down["now"] = True
     await asyncio.sleep(30.0)
-    assert not world.observer.book.fresh(world.clock.monotonic())
+    assert not world.observer.states.fresh(world.clock.monotonic())
     down["now"] = False
     await asyncio.sleep(10.0)
-    assert world.observer.book.fresh(world.clock.monotonic())
+    assert world.observer.states.fresh(world.clock.monotonic())
     probe.cancel()
 
 

@@ -23,8 +23,8 @@ from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.metrics import StateCollector
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, ControllerRingStatus, RingResource
-from kubeshard.sharding.leases import ShardState
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.shard_states import ShardState
 from kubeshard.webhook.review import decode_review
 
 OBJECTS = ["controllerring", "group", "resource"]

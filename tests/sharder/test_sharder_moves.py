@@ -18,8 +18,8 @@ from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.moves import TAKEN, Job, Mover, MoveResult, Still
 from kubeshard.sharder.object_locks import Known
 from kubeshard.sharding.api import RingGroupResource, RingResource
-from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import Action, plan
+from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng, virtual_world
 

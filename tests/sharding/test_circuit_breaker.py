@@ -9,7 +9,7 @@ import pytest
 from kubeshard.core import Lease, LeaseSpec, ObjectMeta
 from kubeshard.core.objects import Key
 from kubeshard.sharding.circuit_breaker import EVERY, BreakerState, CircuitBreaker
-from kubeshard.sharding.leases import LeaseTimes, Shard, ShardState
+from kubeshard.sharding.shard_states import LeaseTimes, Shard, ShardState
 
 GRACE = 45.0
 D = 15.0

@@ -1,4 +1,4 @@
-"""Shard states, the times at which they change, and how the lease book handles observations."""
+"""Shard states, the times at which they change, and how the shard states handles observations."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,16 @@ import pytest
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import micro_time
-from kubeshard.sharding import leases
-from kubeshard.sharding.leases import (
+from kubeshard.sharding import shard_states
+from kubeshard.sharding.names import EVICTED_ANNOTATION, RING_LABEL, SHARDER_IDENTITY
+from kubeshard.sharding.shard_states import (
     MAX_DURATION,
-    LeaseBook,
     LeaseTimes,
     ShardState,
+    ShardStates,
     duplicates,
     state_of,
 )
-from kubeshard.sharding.names import EVICTED_ANNOTATION, RING_LABEL, SHARDER_IDENTITY
 
 READY, EXPIRED, UNCERTAIN = ShardState.READY, ShardState.EXPIRED, ShardState.UNCERTAIN
 DEAD, ORPHANED = ShardState.DEAD, ShardState.ORPHANED
@@ -124,180 +124,180 @@ class Case:
 )
 def test_ring_membership_follows_the_state_of_every_kind_of_lease(case: Case) -> None:
     """D8, A11b in docs/defects.md."""
-    book = LeaseBook()
-    book.observe(case.lease, now=1000.0)
-    shard = book.shard(A, 1000.0 + case.age)
+    states = ShardStates()
+    states.observe(case.lease, now=1000.0)
+    shard = states.shard(A, 1000.0 + case.age)
     assert shard is not None
     assert shard.state is case.state
-    assert book.available("ring", 1000.0 + case.age) == (("a",) if case.member else ())
+    assert states.available("ring", 1000.0 + case.age) == (("a",) if case.member else ())
 
 
 def test_a_renewal_counts_from_the_moment_it_was_seen_not_from_the_time_it_carries() -> None:
-    book = LeaseBook()
-    book.observe(lease(renewed=0.0), now=100.0)
-    book.observe(lease(renewed=-50.0), now=110.0)
-    assert book.shard(A, 124.9).state is READY
-    assert book.shard(A, 125.0).state is EXPIRED
+    states = ShardStates()
+    states.observe(lease(renewed=0.0), now=100.0)
+    states.observe(lease(renewed=-50.0), now=110.0)
+    assert states.shard(A, 124.9).state is READY
+    assert states.shard(A, 125.0).state is EXPIRED
 
 
 def test_a_change_of_labels_is_no_renewal() -> None:
-    book = LeaseBook()
+    states = ShardStates()
     first = lease()
-    book.observe(first, now=0.0)
+    states.observe(first, now=0.0)
     relabelled = msgspec.structs.replace(
         first, metadata=msgspec.structs.replace(first.metadata, resource_version="999999999")
     )
-    book.observe(relabelled, now=14.0)
-    assert book.shard(A, 15.0).state is EXPIRED
+    states.observe(relabelled, now=14.0)
+    assert states.shard(A, 15.0).state is EXPIRED
 
 
 def test_an_older_version_never_replaces_a_newer_one() -> None:
-    book = LeaseBook()
+    states = ShardStates()
     held, released = lease(), lease(holder=None)
-    book.observe(released, now=0.0)
-    assert book.observe(held, now=1.0) is None
-    assert book.available("ring", 1.0) == ()
+    states.observe(released, now=0.0)
+    assert states.observe(held, now=1.0) is None
+    assert states.available("ring", 1.0) == ()
 
 
 def test_the_shard_of_a_deleted_lease_stays_until_twice_its_duration_after_the_last_renewal() -> None:
     """A23 in docs/defects.md."""
-    book = LeaseBook()
-    book.observe(lease(), now=0.0)
-    change = book.forget(A, now=10.0)
+    states = ShardStates()
+    states.observe(lease(), now=0.0)
+    change = states.forget(A, now=10.0)
     assert change is not None
     assert change.availability is False
-    assert book.available("ring", 29.999) == ("a",)
-    assert book.available("ring", 30.0) == ()
-    assert book.shard(A, 30.0).state is DEAD
+    assert states.available("ring", 29.999) == ("a",)
+    assert states.available("ring", 30.0) == ()
+    assert states.shard(A, 30.0).state is DEAD
 
 
 def test_the_end_of_a_tombstone_is_reported_when_it_is_settled() -> None:
-    book = LeaseBook()
-    book.observe(lease(), now=0.0)
-    deletion = book.forget(A, now=10.0)
+    states = ShardStates()
+    states.observe(lease(), now=0.0)
+    deletion = states.forget(A, now=10.0)
     assert deletion is not None
     assert deletion.presence
-    taken = book.observe(lease(holder="shardlease-controller", duration=30, uid="new"), now=31.0)
+    taken = states.observe(lease(holder="shardlease-controller", duration=30, uid="new"), now=31.0)
     assert taken is not None
     assert taken.availability
     assert taken.presence
 
 
 def test_a_recreated_lease_lives_on() -> None:
-    book = LeaseBook()
-    book.observe(lease(), now=0.0)
-    book.forget(A, now=10.0)
-    book.observe(lease(uid="new"), now=12.0)
-    assert book.available("ring", 40.0) == ("a",)
-    assert book.shard(A, 40.0).deleted is False
+    states = ShardStates()
+    states.observe(lease(), now=0.0)
+    states.forget(A, now=10.0)
+    states.observe(lease(uid="new"), now=12.0)
+    assert states.available("ring", 40.0) == ("a",)
+    assert states.shard(A, 40.0).deleted is False
 
 
 def test_a_late_echo_of_a_deleted_lease_does_not_revive_it() -> None:
-    book = LeaseBook()
+    states = ShardStates()
     held = lease()
-    book.observe(held, now=0.0)
-    book.forget(A, now=1.0)
-    assert book.observe(held, now=2.0) is None
-    assert book.shard(A, 2.0).deleted
+    states.observe(held, now=0.0)
+    states.forget(A, now=1.0)
+    assert states.observe(held, now=2.0) is None
+    assert states.shard(A, 2.0).deleted
 
 
 def test_a_deletion_older_than_what_was_read_is_ignored() -> None:
-    book = LeaseBook()
+    states = ShardStates()
     old, new = lease(uid="old"), lease(uid="new")
-    book.observe(new, now=0.0)
-    assert book.forget(A, 1.0, resource_version=old.metadata.resource_version) is None
-    assert book.shard(A, 1.0).deleted is False
+    states.observe(new, now=0.0)
+    assert states.forget(A, 1.0, resource_version=old.metadata.resource_version) is None
+    assert states.shard(A, 1.0).deleted is False
 
 
 def test_a_deleted_lease_that_nobody_held_leaves_nothing() -> None:
-    book = LeaseBook()
-    book.observe(lease(holder=None), now=0.0)
-    book.forget(A, now=1.0)
-    assert book.shard(A, 1.0) is None
-    assert len(book) == 0
+    states = ShardStates()
+    states.observe(lease(holder=None), now=0.0)
+    states.forget(A, now=1.0)
+    assert states.shard(A, 1.0) is None
+    assert len(states) == 0
 
 
 def test_a_forgotten_tombstone_ends_at_once() -> None:
-    book = LeaseBook()
-    book.observe(lease(), now=0.0)
-    book.forget(A, now=1.0)
-    change = book.forget_tombstone(A, now=2.0)
+    states = ShardStates()
+    states.observe(lease(), now=0.0)
+    states.forget(A, now=1.0)
+    change = states.forget_tombstone(A, now=2.0)
     assert change is not None
     assert change.availability
-    assert book.available("ring", 2.0) == ()
+    assert states.available("ring", 2.0) == ()
 
 
 def test_unsettled_tombstones_do_not_pile_up() -> None:
-    book = LeaseBook()
+    states = ShardStates()
     for name in "abcdef":
-        book.observe(lease(name), now=0.0)
-        book.forget(Key("ns", name), now=1.0)
-    book.shards("ring", 10_000.0)
-    assert len(book) == 0
+        states.observe(lease(name), now=0.0)
+        states.forget(Key("ns", name), now=1.0)
+    states.shards("ring", 10_000.0)
+    assert len(states) == 0
 
 
 def test_a_shard_is_available_if_any_lease_of_its_name_is() -> None:
     """A13 in docs/defects.md."""
-    book = LeaseBook()
-    book.observe(lease(namespace="n1", holder=None), now=0.0)
-    book.observe(lease(namespace="n2"), now=0.0)
-    assert book.available("ring", 0.0) == ("a",)
-    assert duplicates(book.shards("ring", 0.0)) == {"a": [Key("n1", "a"), Key("n2", "a")]}
-    assert book.leases_of("ring", "a") == [Key("n1", "a"), Key("n2", "a")]
+    states = ShardStates()
+    states.observe(lease(namespace="n1", holder=None), now=0.0)
+    states.observe(lease(namespace="n2"), now=0.0)
+    assert states.available("ring", 0.0) == ("a",)
+    assert duplicates(states.shards("ring", 0.0)) == {"a": [Key("n1", "a"), Key("n2", "a")]}
+    assert states.leases_of("ring", "a") == [Key("n1", "a"), Key("n2", "a")]
 
 
 @pytest.mark.parametrize("name", ["a" * 64, "a.b-", "-a"])
 def test_a_name_that_is_no_label_value_is_left_out(name: str) -> None:
     """A13b in docs/defects.md."""
-    book = LeaseBook()
-    book.observe(lease(name), now=0.0)
-    book.observe(lease("good"), now=0.0)
-    assert book.available("ring", 0.0) == ("good",)
+    states = ShardStates()
+    states.observe(lease(name), now=0.0)
+    states.observe(lease("good"), now=0.0)
+    assert states.available("ring", 0.0) == ("good",)
 
 
 def test_of_too_many_shards_the_oldest_count() -> None:
-    book = LeaseBook(max_shards=2)
+    states = ShardStates(max_shards=2)
     for name, created in [
         ("c", "2026-01-01T00:00:00Z"),
         ("a", "2026-01-03T00:00:00Z"),
         ("b", "2026-01-02T00:00:00Z"),
     ]:
-        book.observe(lease(name, created=created), now=0.0)
-    assert book.available("ring", 0.0) == ("b", "c")
+        states.observe(lease(name, created=created), now=0.0)
+    assert states.available("ring", 0.0) == ("b", "c")
 
 
 def test_a_relabelled_lease_changes_both_rings() -> None:
     """A15 in docs/defects.md."""
-    book = LeaseBook()
-    book.observe(lease(holder=None, ring="one"), now=0.0)
-    change = book.observe(lease(ring="two"), now=1.0)
+    states = ShardStates()
+    states.observe(lease(holder=None, ring="one"), now=0.0)
+    change = states.observe(lease(ring="two"), now=1.0)
     assert change is not None
     assert change.rings == {"one", "two"}
     assert change.availability
-    assert (book.available("one", 1.0), book.available("two", 1.0)) == ((), ("a",))
+    assert (states.available("one", 1.0), states.available("two", 1.0)) == ((), ("a",))
 
 
 def test_a_shard_whose_held_lease_is_relabelled_keeps_its_objects_as_if_it_were_deleted() -> None:
     """Its process continues and restores the label; A23 in docs/defects.md is another way to lose a Lease."""
-    book = LeaseBook()
-    book.observe(lease(ring="one"), now=0.0)
-    book.observe(lease(ring="two"), now=1.0)
-    assert (book.available("one", 1.0), book.available("two", 1.0)) == (("a",), ("a",))
-    assert book.availability_ends("one", 1.0) == 30.0
-    book.observe(lease(ring="one"), now=20.0)
-    assert (book.available("one", 20.0), book.available("two", 20.0)) == (("a",), ("a",))
-    assert book.availability_ends("one", 20.0) == float("inf")
-    assert book.available("two", book.availability_ends("two", 20.0)) == ()
-    assert book.shards("two", 30.0) == []
+    states = ShardStates()
+    states.observe(lease(ring="one"), now=0.0)
+    states.observe(lease(ring="two"), now=1.0)
+    assert (states.available("one", 1.0), states.available("two", 1.0)) == (("a",), ("a",))
+    assert states.availability_ends("one", 1.0) == 30.0
+    states.observe(lease(ring="one"), now=20.0)
+    assert (states.available("one", 20.0), states.available("two", 20.0)) == (("a",), ("a",))
+    assert states.availability_ends("one", 20.0) == float("inf")
+    assert states.available("two", states.availability_ends("two", 20.0)) == ()
+    assert states.shards("two", 30.0) == []
 
 
 def test_what_follows_from_the_book_is_remembered_over_renewals() -> None:
-    book = LeaseBook()
-    book.observe(lease("a"), now=0.0)
-    book.observe(lease("b"), now=0.0)
-    before = book.available("ring", 0.0)
-    book.observe(lease("a"), now=2.0)
-    assert book.available("ring", 2.0) is before
+    states = ShardStates()
+    states.observe(lease("a"), now=0.0)
+    states.observe(lease("b"), now=0.0)
+    before = states.available("ring", 0.0)
+    states.observe(lease("a"), now=2.0)
+    assert states.available("ring", 2.0) is before
 
 
 @pytest.mark.parametrize(
@@ -309,28 +309,28 @@ def test_what_follows_from_the_book_is_remembered_over_renewals() -> None:
     ],
 )
 def test_only_a_changed_availability_is_reported_as_such(then: Lease, flips: bool) -> None:
-    book = LeaseBook()
-    assert book.observe(lease(), now=0.0).availability
-    change = book.observe(msgspec.structs.replace(then, metadata=lease().metadata), now=20.0)
+    states = ShardStates()
+    assert states.observe(lease(), now=0.0).availability
+    change = states.observe(msgspec.structs.replace(then, metadata=lease().metadata), now=20.0)
     assert change is not None
     assert change.availability is flips
 
 
 def test_a_silent_book_is_stale_after_six_seconds_while_leases_are_held() -> None:
-    book = LeaseBook()
-    assert not book.fresh(0.0)
-    book.observe(lease(), now=0.0)
-    assert book.fresh(6.0)
-    assert not book.fresh(6.001)
-    book.confirm(7.0)
-    assert book.fresh(13.0)
+    states = ShardStates()
+    assert not states.fresh(0.0)
+    states.observe(lease(), now=0.0)
+    assert states.fresh(6.0)
+    assert not states.fresh(6.001)
+    states.confirm(7.0)
+    assert states.fresh(13.0)
 
 
 def test_silence_is_normal_where_no_lease_is_held() -> None:
-    book = LeaseBook()
-    book.confirm(0.0)
-    book.observe(lease(holder=None), now=0.0)
-    assert book.fresh(1000.0)
+    states = ShardStates()
+    states.confirm(0.0)
+    states.observe(lease(holder=None), now=0.0)
+    assert states.fresh(1000.0)
 
 
 # -- after a restore of etcd, versions go backwards
@@ -347,34 +347,34 @@ def at_version(version: int, **what: object) -> Lease:
 def test_only_a_consistent_read_that_was_asked_for_later_can_take_a_lease_back_to_an_earlier_version() -> (
     None
 ):
-    book = LeaseBook()
-    book.observe(at_version(1000, renewed=100.0), now=100.0)
+    states = ShardStates()
+    states.observe(at_version(1000, renewed=100.0), now=100.0)
     older = at_version(500, renewed=40.0)
-    assert book.observe(older, now=101.0) is None
-    assert book.observe(older, now=101.0, asked=99.0) is None
-    assert book.observe(older, now=101.0, asked=100.0) is None
-    assert book.rewinds == 0
+    assert states.observe(older, now=101.0) is None
+    assert states.observe(older, now=101.0, asked=99.0) is None
+    assert states.observe(older, now=101.0, asked=100.0) is None
+    assert states.rewinds == 0
 
-    assert book.observe(older, now=103.0, asked=101.0) is not None
-    assert book.rewinds == 1
-    seen = book.shard(A, 103.0)
+    assert states.observe(older, now=103.0, asked=101.0) is not None
+    assert states.rewinds == 1
+    seen = states.shard(A, 103.0)
     assert seen is not None
     assert seen.lease is older
-    assert book.observe(at_version(502, renewed=104.0), now=104.0) is not None
+    assert states.observe(at_version(502, renewed=104.0), now=104.0) is not None
 
 
 @pytest.mark.regression
 def test_after_a_restore_a_shard_that_renews_stays_ready_and_one_that_died_is_found_out_in_twice_its_duration() -> (
     None
 ):
-    book = LeaseBook()
+    states = ShardStates()
     for name in ("a", "b"):
-        book.observe(at_version(1000, name=name, renewed=90.0), now=90.0)
+        states.observe(at_version(1000, name=name, renewed=90.0), now=90.0)
     for name in ("a", "b"):
-        book.observe(at_version(500, name=name, renewed=10.0), now=100.0, asked=99.0)
+        states.observe(at_version(500, name=name, renewed=10.0), now=100.0, asked=99.0)
     for second in range(100, 131, 2):
-        book.observe(at_version(400 + second, name="a", renewed=float(second)), now=float(second))
-    alive, died = book.shard(A, 130.0), book.shard(Key("ns", "b"), 130.0)
+        states.observe(at_version(400 + second, name="a", renewed=float(second)), now=float(second))
+    alive, died = states.shard(A, 130.0), states.shard(Key("ns", "b"), 130.0)
     assert alive is not None
     assert died is not None
     assert (alive.state, died.state) == (READY, UNCERTAIN)
@@ -382,49 +382,49 @@ def test_after_a_restore_a_shard_that_renews_stays_ready_and_one_that_died_is_fo
 
 @pytest.mark.regression
 def test_a_restore_to_a_time_when_the_shard_was_dead_takes_nothing_from_it_for_twice_its_duration() -> None:
-    book = LeaseBook()
-    book.observe(at_version(1000, renewed=90.0), now=90.0)
+    states = ShardStates()
+    states.observe(at_version(1000, renewed=90.0), now=90.0)
     taken = at_version(500, holder="shardlease-controller", duration=30)
-    book.observe(taken, now=100.0, asked=99.0)
-    book.observe(taken, now=105.0, asked=104.0)  # every later list shows it again, and the time goes on
-    assert book.available("ring", 129.9) == ("a",)
-    assert book.may_live("ring", "a", 129.9)
-    assert book.available("ring", 130.0) == ()
-    assert book.observe(at_version(510, renewed=131.0), now=131.0) is not None
-    assert book.available("ring", 131.0) == ("a",)
+    states.observe(taken, now=100.0, asked=99.0)
+    states.observe(taken, now=105.0, asked=104.0)  # every later list shows it again, and the time goes on
+    assert states.available("ring", 129.9) == ("a",)
+    assert states.may_live("ring", "a", 129.9)
+    assert states.available("ring", 130.0) == ()
+    assert states.observe(at_version(510, renewed=131.0), now=131.0) is not None
+    assert states.available("ring", 131.0) == ("a",)
 
 
 @pytest.mark.regression
 def test_a_lease_that_a_restore_undid_leaves_a_tombstone() -> None:
-    book = LeaseBook()
-    book.observe(at_version(1000, renewed=90.0), now=90.0)
-    assert book.forget(A, now=100.0, resource_version="500", asked=89.0) is None
-    assert book.forget(A, now=100.0, resource_version="500", asked=99.0) is not None
-    assert book.may_live("ring", "a", 200.0)
-    assert book.observe(at_version(499, renewed=50.0), now=109.0) is None, "an echo"
-    assert book.observe(at_version(501, renewed=110.0), now=110.0) is not None
-    assert book.available("ring", 111.0) == ("a",)
-    assert not book.may_live("ring", "b", 111.0)
+    states = ShardStates()
+    states.observe(at_version(1000, renewed=90.0), now=90.0)
+    assert states.forget(A, now=100.0, resource_version="500", asked=89.0) is None
+    assert states.forget(A, now=100.0, resource_version="500", asked=99.0) is not None
+    assert states.may_live("ring", "a", 200.0)
+    assert states.observe(at_version(499, renewed=50.0), now=109.0) is None, "an echo"
+    assert states.observe(at_version(501, renewed=110.0), now=110.0) is not None
+    assert states.available("ring", 111.0) == ("a",)
+    assert not states.may_live("ring", "b", 111.0)
 
 
 def test_questions_about_a_ring_do_not_look_at_the_leases_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a thousand rings each question would else cost a thousand times as much."""
-    book, judged = LeaseBook(), 0
+    states, judged = ShardStates(), 0
     for number in range(500):
-        book.observe(lease(f"shard-{number}", ring=f"ring-{number}"), 0.0)
-    book.shards("ring-7", 1.0)
-    times = leases._Record.times
+        states.observe(lease(f"shard-{number}", ring=f"ring-{number}"), 0.0)
+    states.shards("ring-7", 1.0)
+    times = shard_states._Record.times
 
-    def counted(record: leases._Record, now: float) -> LeaseTimes:
+    def counted(record: shard_states._Record, now: float) -> LeaseTimes:
         nonlocal judged
         judged += 1
         return times(record, now)
 
-    monkeypatch.setattr(leases._Record, "times", counted)
-    book.observe(lease("shard-7", ring="ring-7"), 2.0)
-    assert book.available("ring-7", 2.0) == ("shard-7",)
-    assert [shard.name for shard in book.shards("ring-7", 2.0)] == ["shard-7"]
-    assert book.may_live("ring-7", "shard-7", 2.0)
+    monkeypatch.setattr(shard_states._Record, "times", counted)
+    states.observe(lease("shard-7", ring="ring-7"), 2.0)
+    assert states.available("ring-7", 2.0) == ("shard-7",)
+    assert [shard.name for shard in states.shards("ring-7", 2.0)] == ["shard-7"]
+    assert states.may_live("ring-7", "shard-7", 2.0)
     assert judged < 20
 
 
@@ -437,51 +437,51 @@ def evicted(number: int = 1, *, duration: int = 30, transitions: int = 1) -> Lea
 
 
 def test_an_evicted_shard_is_available_until_the_duration_of_the_record_is_over() -> None:
-    book = LeaseBook()
-    book.observe(lease(), 0.0)
-    change = book.observe(evicted(), 10.0)
+    states = ShardStates()
+    states.observe(lease(), 0.0)
+    change = states.observe(evicted(), 10.0)
     assert change is not None
     assert change.availability  # when the ring loses it is known now
     assert (change.before, change.after) == (READY, EXPIRED)
-    assert book.availability_ends("ring", 10.0) == 40.0
+    assert states.availability_ends("ring", 10.0) == 40.0
     for now, state in ((39.9, EXPIRED), (40.0, DEAD), (99.9, DEAD), (100.0, ORPHANED)):
-        shard = book.shard(A, now)
+        shard = states.shard(A, now)
         assert shard is not None
         assert shard.state is state
-        assert book.available("ring", now) == (("a",) if state is EXPIRED else ())
-        assert book.may_live("ring", "a", now) is (state is EXPIRED)
+        assert states.available("ring", now) == (("a",) if state is EXPIRED else ())
+        assert states.may_live("ring", "a", now) is (state is EXPIRED)
 
 
 def test_a_sharder_that_sees_an_evicted_shard_first_waits_as_long() -> None:
-    book = LeaseBook()
-    book.observe(evicted(), 1000.0)
-    assert book.may_live("ring", "a", 1029.9)
-    assert not book.may_live("ring", "a", 1030.0)
+    states = ShardStates()
+    states.observe(evicted(), 1000.0)
+    assert states.may_live("ring", "a", 1029.9)
+    assert not states.may_live("ring", "a", 1030.0)
 
 
 def test_an_eviction_is_void_once_another_sharder_has_taken_the_lease() -> None:
-    book = LeaseBook()
-    book.observe(evicted(1, transitions=2), 0.0)
-    assert not book.may_live("ring", "a", 0.0)
+    states = ShardStates()
+    states.observe(evicted(1, transitions=2), 0.0)
+    assert not states.may_live("ring", "a", 0.0)
 
 
 def test_nobody_can_keep_a_dead_shard_for_long_by_an_eviction() -> None:
-    book = LeaseBook()
-    book.observe(evicted(duration=1_000_000), 0.0)
-    assert not book.may_live("ring", "a", 2 * MAX_DURATION)
+    states = ShardStates()
+    states.observe(evicted(duration=1_000_000), 0.0)
+    assert not states.may_live("ring", "a", 2 * MAX_DURATION)
 
 
 def test_the_lease_of_an_evicted_shard_that_is_deleted_does_not_make_it_dead() -> None:
-    book = LeaseBook()
-    book.observe(evicted(), 0.0)
-    book.forget(A, 5.0)
-    assert book.available("ring", 29.9) == ("a",)
-    assert book.may_live("ring", "a", 29.9)
-    assert book.available("ring", 30.0) == ()
+    states = ShardStates()
+    states.observe(evicted(), 0.0)
+    states.forget(A, 5.0)
+    assert states.available("ring", 29.9) == ("a",)
+    assert states.may_live("ring", "a", 29.9)
+    assert states.available("ring", 30.0) == ()
 
 
 def test_an_evicted_shard_that_is_back_is_available() -> None:
-    book = LeaseBook()
-    book.observe(evicted(), 0.0)
-    book.observe(lease(), 50.0)
-    assert book.available("ring", 50.0) == ("a",)
+    states = ShardStates()
+    states.observe(evicted(), 0.0)
+    states.observe(lease(), 50.0)
+    assert states.available("ring", 50.0) == ("a",)

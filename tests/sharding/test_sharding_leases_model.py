@@ -1,4 +1,4 @@
-"""Leases that come, go, flap and change rings at random: invariants of the lease book."""
+"""Leases that come, go, flap and change rings at random: invariants of the shard states."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.objects import Key, ObjectMeta
-from kubeshard.sharding.leases import LeaseBook
 from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.shard_states import ShardStates
 
 RINGS = ("one", "two")
 DURATION = 15
@@ -34,11 +34,11 @@ def _lease(name: str, ring: str, version: int, uid: int, *, held: bool) -> Lease
 def test_a_shard_that_renewed_and_did_not_release_stays_for_twice_its_duration_whatever_happens(
     seed: int,
 ) -> None:
-    """This holds even if its Lease is deleted, re-created, or moved to another ring and back; and what the book
+    """This holds even if its Lease is deleted, re-created, or moved to another ring and back; and what the record
     remembers equals what it would compute from scratch.
     """
     draw = random.Random(seed)
-    book, now = LeaseBook(), 0.0
+    states, now = ShardStates(), 0.0
     renewed: dict[tuple[str, str], float] = {}
     last: dict[str, Lease] = {}
     for version in range(1, 300):
@@ -47,22 +47,22 @@ def test_a_shard_that_renewed_and_did_not_release_stays_for_twice_its_duration_w
         match draw.choice(["renew", "renew", "release", "delete", "echo"]):
             case "renew":
                 last[name] = _lease(name, ring, version, draw.randint(0, 2), held=True)
-                book.observe(last[name], now)
+                states.observe(last[name], now)
                 renewed[ring, name] = now
             case "release":
                 last[name] = _lease(name, ring, version, 0, held=False)
-                book.observe(last[name], now)
+                states.observe(last[name], now)
                 renewed.pop((ring, name), None)
             case "delete":
-                book.forget(Key("ns", name), now, str(version))
+                states.forget(Key("ns", name), now, str(version))
             case "echo" if name in last:
-                before = [book.available(each, now) for each in RINGS]
-                book.observe(last[name], now)
-                assert [book.available(each, now) for each in RINGS] == before
+                before = [states.available(each, now) for each in RINGS]
+                states.observe(last[name], now)
+                assert [states.available(each, now) for each in RINGS] == before
         for each in RINGS:
-            available = book.available(each, now)
-            assert set(available) == {s.name for s in book.shards(each, now) if s.state.available}
+            available = states.available(each, now)
+            assert set(available) == {s.name for s in states.shards(each, now) if s.state.available}
             for (of, shard), at in renewed.items():
                 if of == each and now - at < 2 * DURATION:
                     assert shard in available
-                    assert book.may_live(each, shard, now)
+                    assert states.may_live(each, shard, now)

@@ -7,11 +7,11 @@ from kubeshard.core.encoding import encode
 from kubeshard.core.kinds import GroupKind, GroupResource, TypeMeta
 from kubeshard.core.objects import ObjectMeta, OwnerReference
 from kubeshard.sharding.api import ControllerRing, RingGroupResource, RingResource
-from kubeshard.sharding.classification import ResourceNotInRing, RingEntry, RingResources
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import ring_of_webhook_path, webhook_path
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
+from kubeshard.sharding.ring_resources import ResourceNotInRing, RingEntry, RingResources
 
 SHARD, DRAIN = "shard.alpha.sharding.timebertt.dev/ring", "drain.alpha.sharding.timebertt.dev/ring"
 SECRET, CONFIG_MAP = TypeMeta("v1", "Secret"), TypeMeta("v1", "ConfigMap")

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kubeshard.workqueue.core import KeyState, QueueCore
 from kubeshard.workqueue.order import LOW, NORMAL
+from kubeshard.workqueue.state_machine import KeyState, QueueCore
 
 IDLE, QUEUED, RUNNING, DIRTY = KeyState.IDLE, KeyState.QUEUED, KeyState.RUNNING, KeyState.RUNNING_DIRTY
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeshard.workqueue.core import Delays
 from kubeshard.workqueue.order import LOW, NORMAL
+from kubeshard.workqueue.state_machine import Delays
 
 
 def test_a_key_is_due_at_its_time_and_not_before() -> None:

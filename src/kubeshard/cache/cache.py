@@ -31,8 +31,8 @@ from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces, namespace_of, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of, two_classes
 from kubeshard.core.selectors import Selector
-from kubeshard.listwatch.machine import SharedKnowledge
 from kubeshard.listwatch.reflector import Interrupted
+from kubeshard.listwatch.state_machine import SharedKnowledge
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 

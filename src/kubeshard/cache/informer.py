@@ -41,8 +41,8 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.core.versions import compare
-from kubeshard.listwatch.machine import SharedKnowledge
 from kubeshard.listwatch.reflector import Interrupted, ListWatchStats
+from kubeshard.listwatch.state_machine import SharedKnowledge
 from kubeshard.runtime.pace import Pace
 
 T = TypeVar("T", bound=KubeObject)

@@ -26,8 +26,8 @@ from kubeshard.core.kinds import Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject
 from kubeshard.core.versions import compare, newest
-from kubeshard.listwatch.machine import SharedKnowledge
 from kubeshard.listwatch.reflector import Interrupted, ListWatchStats, Reflector, Source
+from kubeshard.listwatch.state_machine import SharedKnowledge
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -11,8 +11,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
-from kubeshard.listwatch.machine import Listed
 from kubeshard.listwatch.reflector import Interrupted, Sink
+from kubeshard.listwatch.state_machine import Listed
 
 T = TypeVar("T", bound=KubeObject)
 

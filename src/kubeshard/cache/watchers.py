@@ -27,8 +27,8 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.namespaces import ALL, AllNamespaces, namespaces_of
 from kubeshard.core.objects import Form, Key, KubeObject, form_of
 from kubeshard.core.selectors import FieldSelector, Selector
-from kubeshard.listwatch.machine import SharedKnowledge
 from kubeshard.listwatch.reflector import Interrupted, Reflector, Source
+from kubeshard.listwatch.state_machine import SharedKnowledge
 
 T = TypeVar("T", bound=KubeObject)
 

@@ -26,8 +26,8 @@ from kubeshard.inspection.errors import Unanswerable, needing, unknown
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.leases import DEFAULT_DURATION, LeaseBook, ShardState, written_state
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL, SYSTEM_NAMESPACE, webhook_config_name
+from kubeshard.sharding.shard_states import DEFAULT_DURATION, ShardState, ShardStates, written_state
 
 ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
 """The Lease of the leading sharder, in installations with the default names."""
@@ -67,7 +67,7 @@ class ClusterSnapshot:
     """The Leases of shards."""
     namespaces: Mapping[str, Namespace]
     now: float
-    book: LeaseBook
+    states: ShardStates
     election: Key = ELECTION
     """The Lease of the leading sharder."""
 
@@ -84,8 +84,8 @@ class ClusterSnapshot:
         return [self._member(lease) for lease in sorted(leases, key=lambda lease: lease.key[::-1])]
 
     def available(self, ring: str) -> tuple[str, ...]:
-        """The shards in the hash ring, according to the sharder's own lease book."""
-        return self.book.available(ring, self.now)
+        """The shards in the hash ring, according to the sharder's own shard states."""
+        return self.states.available(ring, self.now)
 
     def without_ring(self) -> list[str]:
         """Names of rings in Leases without a ControllerRing: rings sharded in the manager, or deleted ones."""
@@ -122,17 +122,17 @@ async def read_cluster(client: Client, election: Key = ELECTION) -> ClusterSnaps
         leases = await client.list_all(Lease, ALL, label_selector=Selector.exists(RING_LABEL))
     with needing("list", Namespace.KIND.group_resource):
         namespaces = await client.list_all(Namespace)
-    book = LeaseBook()
+    states = ShardStates()
     for lease in leases:
-        book.observe(lease, now)
+        states.observe(lease, now)
     for ring in rings:
-        book.confine(ring.name, ring.shard_namespaces, now)
+        states.confine(ring.name, ring.shard_namespaces, now)
     return ClusterSnapshot(
         rings={ring.name: ring for ring in sorted(rings, key=lambda ring: ring.name)},
         leases=tuple(leases),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
         now=now,
-        book=book,
+        states=states,
         election=election,
     )
 

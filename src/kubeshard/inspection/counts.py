@@ -16,8 +16,8 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.inspection.cluster import server_error
 from kubeshard.inspection.ring import SeenRing
-from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import NOT_ASSIGNABLE, NOT_SELECTED, Action, Decision, RingView
+from kubeshard.sharding.ring_resources import RingEntry
 
 REMEMBERED = 10
 """The largest number of names reported for one group of objects."""

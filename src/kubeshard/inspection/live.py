@@ -27,15 +27,15 @@ from kubeshard.core.selectors import Selector
 from kubeshard.inspection.cluster import default_selector, read_cluster
 from kubeshard.inspection.ring import SeenRing, see, type_of
 from kubeshard.inspection.stats import Picture, RingStats, Standing
-from kubeshard.listwatch.machine import ONCE_A_MINUTE, Listed
 from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
+from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
 from kubeshard.sharder.waiting import SkippedNamespaces
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.keys import KeyRefused
-from kubeshard.sharding.leases import ShardState, written_state
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LABEL
 from kubeshard.sharding.planner import RingView, hash_key
+from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.shard_states import ShardState, written_state
 
 TOGETHER = 5.0
 """Seconds for which changes to the selected namespaces are collected before everything is read again."""

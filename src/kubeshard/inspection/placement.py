@@ -40,12 +40,12 @@ from kubeshard.inspection.drains import drain_of
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing, type_of
 from kubeshard.sharder.reports import PERMITTED, RESOURCES_RESOLVED
-from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.hash_ring import point_of
 from kubeshard.sharding.keys import KeyRefused
-from kubeshard.sharding.leases import MAX_DURATION
 from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, hash_key
+from kubeshard.sharding.ring_resources import RingEntry
+from kubeshard.sharding.shard_states import MAX_DURATION
 
 SUCCESSORS = 3
 """Number of successors that are reported."""

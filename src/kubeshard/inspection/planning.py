@@ -26,8 +26,8 @@ from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.inspection.counts import Some, is_leaving
 from kubeshard.inspection.errors import needing, unknown
 from kubeshard.inspection.ring import SeenRing
-from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import Action, RingView
+from kubeshard.sharding.ring_resources import RingEntry
 
 
 class ShardChange(NamedTuple):

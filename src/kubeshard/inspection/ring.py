@@ -18,9 +18,9 @@ from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.planner import Decision, RingView, plan
+from kubeshard.sharding.ring_resources import RingEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

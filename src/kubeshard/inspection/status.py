@@ -45,8 +45,8 @@ from kubeshard.sharder.reports import (
     shard_problems,
 )
 from kubeshard.sharding.api import READY
-from kubeshard.sharding.leases import MAX_SHARDS, ShardState
 from kubeshard.sharding.names import RING_LABEL, webhook_config_name
+from kubeshard.sharding.shard_states import MAX_SHARDS, ShardState
 
 
 class ShardStatus(msgspec.Struct, rename="camel", frozen=True):
@@ -305,7 +305,7 @@ def _specification(ring: SeenRing, counted: Sequence[Counts]) -> Iterator[Troubl
 
 
 def _shard_troubles(ring: SeenRing) -> Iterator[Trouble]:
-    shards, leases = ring.cluster.book.shards(ring.name, ring.cluster.now), _Commands(ring).leases
+    shards, leases = ring.cluster.states.shards(ring.name, ring.cluster.now), _Commands(ring).leases
     if not ring.view.available:
         yield Trouble(
             "no shard is available, so objects stay where they are, and new ones get no shard",

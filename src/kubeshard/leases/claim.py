@@ -19,7 +19,7 @@ from kubeshard.runtime.watchdog import ended_by_watchdog
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class TakeoverDelay:
     """How long a record must stay unchanged, as observed here, before its Lease may be taken. Infinite: never."""
 
     seconds: float = 0.0
@@ -55,10 +55,10 @@ class Claim:
         holder = lease.spec.holder_identity
         return f"the Lease is held by {holder!r}" if holder else "the Lease is held by nobody"
 
-    def patience(self, lease: Lease) -> Patience:
+    def takeover_delay(self, lease: Lease) -> TakeoverDelay:
         """How long to wait for a Lease that is not ours."""
         seconds = lease.spec.lease_duration_seconds or 0
-        return Patience(seconds if seconds >= 1 else self.timing.lease_duration, self.whose(lease))
+        return TakeoverDelay(seconds if seconds >= 1 else self.timing.lease_duration, self.whose(lease))
 
     def taking(self, found: Lease | None) -> None:
         """Called before the Lease is acquired as it was found, or (None) created. This may happen several times until

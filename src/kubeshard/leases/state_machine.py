@@ -2,9 +2,10 @@
 
 Guaranteed: the right to act (`deadline`) is counted from the start of the last successful renewal, never from its
 response; it ends permanently `cancel_margin` before the deadline, or when another holder is seen; another holder's
-Lease is taken only after the claim's patience, counted from the last change of its record as observed here; so is one
-that was deleted since it was seen, even if our own late request created it again, because a deletion does not end a
-holder's right; an empty holder is written only after `release`, which a driver calls when all work has stopped.
+Lease is taken only after the claim's take-over delay, counted from the last change of its record as observed here;
+so is one that was deleted since it was seen, even if our own late request created it again, because a deletion does
+not end a holder's right; an empty holder is written only after `release`, which a driver calls when all work has
+stopped.
 
 Not guaranteed: anything about writes that a former holder still has in flight. A Lease is not a fence: to exclude a
 late write, use a precondition. Nor that it waits for a Lease that was deleted before it was seen here: a process that
@@ -15,10 +16,10 @@ for one that was created and deleted between two reads.
 |---|---|---|---|
 | SEEKING | absent, and never seen | SEEKING | create |
 | SEEKING, WAITING | absent, or another Lease of this name, but one existed when last seen | WAITING, restarted | |
-| WAITING | for the patience with its last record, or the lease duration | SEEKING | create, replace |
-| SEEKING | free, ours, or unchanged for the claim's patience | SEEKING | replace |
+| WAITING | for the take-over delay with its last record, or the lease duration | SEEKING | create, replace |
+| SEEKING | free, ours, or unchanged for the claim's take-over delay | SEEKING | replace |
 | SEEKING | another holder's | WAITING; REFUSED if there is nothing to wait for | |
-| WAITING | time to read again, or the patience is over | WAITING; SEEKING if it is over | get |
+| WAITING | time to read again, or the take-over delay is over | WAITING; SEEKING if it is over | get |
 | WAITING | the record changed | WAITING, restarted | |
 | SEEKING | write succeeded | HELD; SEEKING if the response took longer than the right lasts | |
 | HELD | renewal due, and fit | HELD | replace |
@@ -44,7 +45,7 @@ import msgspec
 
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.versions import compare
-from kubeshard.leases.claim import Claim, Patience
+from kubeshard.leases.claim import Claim, TakeoverDelay
 from kubeshard.leases.timing import RENEW_JITTER
 
 
@@ -140,12 +141,12 @@ class LeaseStateMachine:
         """The Lease as last written here; used to recreate it if it is deleted while it is ours."""
         self._seen_spec: LeaseSpec | None = None
         self._seen_at = 0.0
-        """When the record of a Lease that is not ours last changed or was deleted: the start of the patience."""
+        """When the record of a Lease that is not ours last changed or was deleted: the start of the take-over delay."""
         self._seen_uid = ""  # of the Lease that is not ours yet; "" if it was absent
         self._gone_until = -math.inf
         """Until when the holder of a Lease that was deleted may act, whatever is in its place now."""
-        self._patience = Patience()
-        """The patience with the last record, also if the Lease is absent now."""
+        self._takeover_delay = TakeoverDelay()
+        """The take-over delay with the last record, also if the Lease is absent now."""
         self._asked = _Asked.READ
         self._asked_at = 0.0
         self._taking = False
@@ -356,7 +357,7 @@ class LeaseStateMachine:
         if lease.spec != self._seen_spec:
             self._seen_spec, self._seen_at = lease.spec, now
         somebody_elses = lease.spec.holder_identity and not self.claim.ours(lease)
-        self._patience = self.claim.patience(lease) if somebody_elses else Patience()
+        self._takeover_delay = self.claim.takeover_delay(lease) if somebody_elses else TakeoverDelay()
         self._wait_out(now)
 
     def _miss(self, now: float) -> None:
@@ -364,16 +365,16 @@ class LeaseStateMachine:
         if self._seen_spec is not None:
             self._seen_spec, self._seen_uid = None, ""
             self._gone(now)
-        self._patience = Patience()
+        self._takeover_delay = TakeoverDelay()
         self._wait_out(now)
 
     def _gone(self, now: float) -> None:
         """The Lease was deleted since it was last seen. If it was free then, it may have been taken before."""
-        self._gone_until = now + (self._patience.seconds or self.timing.lease_duration)
+        self._gone_until = now + (self._takeover_delay.seconds or self.timing.lease_duration)
 
     def _wait_out(self, now: float) -> None:
-        self.reason = self._patience.reason
-        until = self._seen_at + self._patience.seconds
+        self.reason = self._takeover_delay.reason
+        until = self._seen_at + self._takeover_delay.seconds
         if until < self._gone_until:
             until, self.reason = self._gone_until, "the Lease was deleted, and its holder may still act"
         if now >= until:

@@ -40,7 +40,7 @@ from kubeshard.core.errors import (
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Form, KubeObject
 from kubeshard.core.selectors import FieldSelector, Selector
-from kubeshard.listwatch.machine import (
+from kubeshard.listwatch.state_machine import (
     FAILURES,
     LONGEST_WATCH,
     SHORTEST_WATCH,

@@ -37,7 +37,7 @@ from kubeshard.manager.roles import EVENTS
 from kubeshard.sharder.pod_reports import Pod
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import FEW_NAMESPACES, RingResources, named_namespaces
+from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingResources, named_namespaces
 
 
 def sharder_grants() -> Iterator[Grant]:

@@ -31,8 +31,6 @@ from kubeshard.manifests.policies import policy, rule
 from kubeshard.manifests.rights import ring_grants
 from kubeshard.shard.identity import check_ring_name
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingResources
-from kubeshard.sharding.leases import MAX_DURATION, MIN_DURATION
 from kubeshard.sharding.names import (
     APP_LABEL,
     APP_NAME,
@@ -41,6 +39,8 @@ from kubeshard.sharding.names import (
     drain_label,
     shard_label,
 )
+from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.shard_states import MAX_DURATION, MIN_DURATION
 
 Manifest = dict[str, Any]
 

@@ -12,13 +12,13 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.runtime.logs import get_logger
+from kubeshard.shard.drain import Handovers
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.metrics import ShardMetrics
 from kubeshard.shard.reclaiming import Reclaiming
 from kubeshard.shard.taking_back import TakingBack
-from kubeshard.shard.wrapper import Handovers
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.ring_resources import RingResources
 
 _log = get_logger("kubeshard.shard")
 

@@ -1,6 +1,6 @@
 """A shard's Lease: what it writes there, when it may acquire it, how it is held, and how writes prove it.
 
-| holder | incarnation | patience |
+| holder | incarnation | take-over delay |
 |---|---|---|
 | nobody | | none |
 | this shard's name | none, or this process's | none |
@@ -48,7 +48,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.times import parse_time
-from kubeshard.leases.claim import Claim, Patience
+from kubeshard.leases.claim import Claim, TakeoverDelay
 from kubeshard.leases.held_lease import HeldLease
 from kubeshard.leases.renewer import LeaseMetrics, LeaseRenewer, NoLeaseMetrics
 from kubeshard.leases.state_machine import LeaseStateMachine
@@ -131,20 +131,20 @@ class ShardClaim(Claim):
             return f"another process ({_incarnation(lease)}) holds the Lease under this shard's name"
         return super().whose(lease)
 
-    def patience(self, lease: Lease) -> Patience:
+    def takeover_delay(self, lease: Lease) -> TakeoverDelay:
         written = lease.spec.lease_duration_seconds or self.timing.lease_duration
         duration = min(max(written, SHORTEST_LEASE), LONGEST_LEASE)
         if super().ours(lease):
             rival, mine = _incarnation(lease), self._shard.incarnation
             if mine.outlived(rival) or ((process := mine.neighbour(rival)) and self._ended(process)):
-                return Patience(self._undelivered(lease, duration), _UNDELIVERED)
-            return Patience(
+                return TakeoverDelay(self._undelivered(lease, duration), _UNDELIVERED)
+            return TakeoverDelay(
                 2 * duration,
                 f"another process ({rival.strip('/')}) may still act under this shard's name: waiting until it has not "
                 f"renewed the Lease for {2 * duration:g}s; if it is to stay, give this shard another name",
             )
         if lease.spec.holder_identity != SHARDER_IDENTITY:
-            return Patience(
+            return TakeoverDelay(
                 math.inf,
                 f"Lease {self} is held by {lease.spec.holder_identity!r}, which is neither this shard nor a sharder: "
                 "give this shard another name",
@@ -152,14 +152,16 @@ class ShardClaim(Claim):
         # Another number, if another sharder has taken the Lease since.
         number = str(lease.spec.lease_transitions or 0)
         if lease.metadata.annotation(EVICTED_ANNOTATION) == number:
-            return Patience(duration, "a sharder has evicted this shard, whose former process may still act")
+            return TakeoverDelay(
+                duration, "a sharder has evicted this shard, whose former process may still act"
+            )
         proofs = lease.metadata.annotation(PROOFS_ANNOTATION)
         if proofs == number + REPORTED_SUFFIX and self._takeover is not Takeover.AFTER_RECORD:
-            return Patience(self._in_flight, _UNDELIVERED)
+            return TakeoverDelay(self._in_flight, _UNDELIVERED)
         proven = self._takeover is Takeover.WITH_PROOF and proofs == number
         if proven or self._takeover is Takeover.AT_ONCE:
-            return Patience()
-        return Patience(duration, "a sharder took the Lease")
+            return TakeoverDelay()
+        return TakeoverDelay(duration, "a sharder took the Lease")
 
     def _undelivered(self, lease: Lease, duration: float) -> float:
         """For how long something that a process sent before it ended may still take effect. None if it must have ended

@@ -50,18 +50,18 @@ from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.roles import EVENTS
 from kubeshard.manager.runnable import Work
 from kubeshard.runtime.logs import get_logger
-from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
-from kubeshard.shard.metrics import ShardMetrics
-from kubeshard.shard.prepared import Prepared
-from kubeshard.shard.ring_resources import (
+from kubeshard.shard.declared_resources import (
     declared_resources,
     find_kinds,
     find_resources,
     undeclared_resources,
 )
+from kubeshard.shard.drain import shard_predicate
+from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
+from kubeshard.shard.metrics import ShardMetrics
+from kubeshard.shard.prepared import Prepared
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
 from kubeshard.shard.timing import LeaseTiming
-from kubeshard.shard.wrapper import shard_predicate
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.names import CONCURRENT_MOVES, MASS_FAILURE_GRACE, SHORTEST_DRAIN_TIMEOUT, SYNC_PERIOD
 

@@ -58,11 +58,11 @@ from kubeshard.core.selectors import FieldSelector, InvalidSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
-from kubeshard.shard.handover import KEPT, FirstRuns
 from kubeshard.shard.identity import ShardIdentity
+from kubeshard.shard.stale_guard import KEPT, FirstRuns
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER
+from kubeshard.sharding.ring_resources import RingResources
 
 SOON = 0.1
 """Seconds for which objects that left are collected."""

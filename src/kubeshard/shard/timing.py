@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from kubeshard.leases.timing import Timing
 from kubeshard.runtime.transport import UNDELIVERED
-from kubeshard.sharding.leases import MAX_DURATION, MIN_DURATION
+from kubeshard.sharding.shard_states import MAX_DURATION, MIN_DURATION
 
 SHORTEST_LEASE, LONGEST_LEASE = MIN_DURATION, MAX_DURATION
 """Bounds of a held Lease's duration, also used to clamp what somebody else wrote."""

@@ -73,10 +73,10 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharding.classification import ResourceNotInRing, RingEntry
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER, ring_of_webhook_path
 from kubeshard.sharding.planner import ALREADY_ASSIGNED, ASSIGNING, Action, RingView, plan
+from kubeshard.sharding.ring_resources import ResourceNotInRing, RingEntry
 from kubeshard.webhook.review import (
     AdmissionAnswer,
     AdmissionRequest,

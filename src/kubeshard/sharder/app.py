@@ -63,7 +63,7 @@ def build_sharder(
     namespaces, ring_objects = cache.declare(Namespace), cache.declare(ControllerRing)
     rings = Rings(
         RingInputs(
-            shards=observer.book,
+            shards=observer.states,
             kinds=kinds,
             # The store is read for every object; for objects it lacks the cache is read, which raises until synced.
             namespace=lambda name: namespaces.store.get(Key("", name)) or cache.get(Namespace, name),
@@ -91,7 +91,7 @@ def build_sharder(
             clock,
             sharders=config.sharders,
             shard_users=config.shard_users,
-            signs=observer.book.signs,
+            signs=observer.states.signs,
         )
 
         async def prepared() -> None:

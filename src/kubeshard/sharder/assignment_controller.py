@@ -70,7 +70,7 @@ from kubeshard.sharder.schedule import RETRY_FIRST, RETRY_LAST, DueScan, ScanPri
 from kubeshard.sharder.unassigned import UnassignedWatches
 from kubeshard.sharder.webhook_probe import WebhookProbe
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.leases import ShardChange
+from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.workqueue.limits import ItemExponential
 
 NAME = "sharder"
@@ -205,7 +205,7 @@ class Assignments(Reconciler[ControllerRing]):
         if (sync := self._syncs.get(ring.name)) is not None:
             sync.members_changed()
         now = self._clock.monotonic()
-        return max(self._observer.book.availability_ends(ring.name, now) - now, 0.01)
+        return max(self._observer.states.availability_ends(ring.name, now) - now, 0.01)
 
     async def run(self, enqueue: Enqueue) -> None:
         """The event source: see `assignment_controller`. Runs until cancelled. Starts with a scan of everything."""
@@ -367,7 +367,7 @@ class Assignments(Reconciler[ControllerRing]):
 
     async def _up_to_date(self) -> bool:
         """Whether the view of the shards' Leases is fresh: they are read if it may not be, once for all callers."""
-        if self._observer.book.fresh(self._clock.monotonic()) or self._group is None:
+        if self._observer.states.fresh(self._clock.monotonic()) or self._group is None:
             return True
         if self._relisting is None or self._relisting.done():
             self._relisting = self._group.create_task(self._relist(), name="relist")

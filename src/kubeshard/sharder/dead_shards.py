@@ -90,7 +90,7 @@ class DeadShardProofs:
             await asyncio.wait([before.task])  # one at a time: later callers wait for this one
         leases = await self._leases(ring, shard, read)
         absent = reads.absent
-        if leases or self._observer.book.leases_of(ring, shard):
+        if leases or self._observer.states.leases_of(ring, shard):
             absent.discard(shard)
         elif shard not in absent:
             read.began = math.inf
@@ -100,7 +100,7 @@ class DeadShardProofs:
                 if len(absent) >= REMEMBERED:
                     absent.clear()
                 absent.add(shard)
-        read.held = self._observer.book.held(ring, shard, leases)
+        read.held = self._observer.states.held(ring, shard, leases)
         text = "Shard is dead" if self._dead(ring, shard, read) else "Shard may be alive: its objects stay"
         if reads.notices.due(shard, (text, *(lease.metadata.resource_version for lease in leases))):
             _log.info(text, ring=ring, shard=shard, leases="; ".join(map(_record, leases)) or "none")
@@ -115,8 +115,8 @@ class DeadShardProofs:
             raise Timeout(f"the leases of shard {shard} could not be read within {STANDS_FOR:g}s") from None
 
     def _dead(self, ring: str, shard: str, read: _Read) -> bool:
-        """Also uses the read itself: a book with newer versions, from before a restore, ignores it."""
-        return not read.held and not self._observer.book.may_live(ring, shard, self._clock.monotonic())
+        """Also uses the read itself: a states with newer versions, from before a restore, ignores it."""
+        return not read.held and not self._observer.states.may_live(ring, shard, self._clock.monotonic())
 
 
 @dataclass(slots=True)

@@ -59,9 +59,9 @@ from kubeshard.sharder.reports import OWN_CONDITIONS, findings
 from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingResources
-from kubeshard.sharding.leases import MAX_SHARDS
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER
+from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.shard_states import MAX_SHARDS
 
 AFTER_FAILURE = 30.0
 """Seconds until an instance is a candidate again after its sharder crashed: another one leads meanwhile."""
@@ -116,7 +116,7 @@ class InManagerSharder:
         namespaces = places.declare(Namespace)
         self._rings = Rings(
             RingInputs(
-                shards=self._observer.book,
+                shards=self._observer.states,
                 kinds=self._kinds,
                 namespace=lambda name: namespaces.store.get(Key("", name)) or places.get(Namespace, name),
                 metrics=counts,

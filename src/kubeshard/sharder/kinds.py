@@ -17,7 +17,7 @@ from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.ring_resources import RingResources
 
 RETRY = 10.0
 """Seconds until a resource that is not served is looked up again."""

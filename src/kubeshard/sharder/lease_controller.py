@@ -58,7 +58,6 @@ from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.circuit_breaker import CircuitBreaker
-from kubeshard.sharding.leases import Shard, ShardChange, ShardState
 from kubeshard.sharding.names import (
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
@@ -69,6 +68,7 @@ from kubeshard.sharding.names import (
     STATE_LABEL,
     WATCHDOG_ANNOTATION,
 )
+from kubeshard.sharding.shard_states import Shard, ShardChange, ShardState
 from kubeshard.workqueue.limits import ItemExponential
 
 NAME = "shardlease"
@@ -129,7 +129,7 @@ class StateChanges:
                 enqueue(shard.key, "ring changed")
 
         with self._observer.subscribed(heard), self._rings.subscribed(ring_changed):
-            for number, key in enumerate(sorted(self._observer.book.keys()), 1):
+            for number, key in enumerate(sorted(self._observer.states.keys()), 1):
                 enqueue(key, "start")
                 if number % KEYS_A_TURN == 0:
                     await asyncio.sleep(0)
@@ -146,8 +146,8 @@ class SilentShards:
     async def run(self, enqueue: Enqueue) -> None:
         while True:
             await asyncio.sleep(LOOK)
-            if self._observer.book.fresh(self._clock.monotonic()):
-                for key in self._observer.book.silent(SILENT, self._clock.monotonic()):
+            if self._observer.states.fresh(self._clock.monotonic()):
+                for key in self._observer.states.silent(SILENT, self._clock.monotonic()):
                     enqueue(key, "silent")
 
 
@@ -302,7 +302,7 @@ class ShardLeases(Reconciler[Lease]):
         silent = (
             silence >= SILENT
             and shard.times.to_uncertain > 0
-            and self._observer.book.fresh(self._clock.monotonic())
+            and self._observer.states.fresh(self._clock.monotonic())
         )
         if not silent or not await self._pods.certify(ctx.client, shard.lease):
             self._reported.pop(shard.key, None)
@@ -347,8 +347,8 @@ class ShardLeases(Reconciler[Lease]):
 
     def _judge(self, ring: Ring) -> CircuitBreaker:
         breaker = self._breakers.setdefault(ring, CircuitBreaker(self._grace))
-        now, book = self._clock.monotonic(), self._observer.book
-        shards, fresh = book.shards(ring.name, now), book.fresh(now)
+        now, states = self._clock.monotonic(), self._observer.states
+        shards, fresh = states.shards(ring.name, now), states.fresh(now)
         breaker.update(shards, now, fresh=fresh, dead=self._ended(now))
         ring.report.mass_failure(breaker.explained)
         ring.metrics.failing_together(len(breaker.failing) if breaker.is_open else 0)
@@ -491,7 +491,7 @@ class ShardLeases(Reconciler[Lease]):
         return Lease(metadata=msgspec.structs.replace(metadata, annotations=annotations), spec=spec)
 
     def _shard(self, key: Key) -> Shard | None:
-        return self._observer.book.shard(key, self._clock.monotonic())
+        return self._observer.states.shard(key, self._clock.monotonic())
 
 
 def _after(seconds: float) -> Result:

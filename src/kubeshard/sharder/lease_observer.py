@@ -1,9 +1,9 @@
 """How this replica observes shard Leases: informer events, quorum reads, and a probe in case the watch
 is silent or slow.
 
-Guaranteed: the book (`sharding.leases`) is fed with everything this process sees of ring-labelled Leases,
-whatever the source; subscribers are notified of each change once, after the book has it. While the probe runs,
-the book is fresh unless the API server cannot be reached: every 5 s (3 s when the watch is silent) all
+Guaranteed: the record (`sharding.leases`) is fed with everything this process sees of ring-labelled Leases,
+whatever the source; subscribers are notified of each change once, after the record has it. While the probe runs,
+the record is fresh unless the API server cannot be reached: every 5 s (3 s when the watch is silent) all
 ring-labelled Leases are listed, which also bounds the lag of a slow watch. This also detects a restore of
 etcd: each of these lists is a consistent read, and shows Leases at earlier versions than were known when it was
 sent. Runs in every replica.
@@ -30,8 +30,8 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.supervised import supervised
-from kubeshard.sharding.leases import MAX_SHARDS, LeaseBook, Shard, ShardChange
 from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.shard_states import MAX_SHARDS, Shard, ShardChange, ShardStates
 
 PROBE_INTERVAL = 5.0
 PROBE_INTERVAL_SILENT = 3.0
@@ -47,7 +47,7 @@ _log = get_logger("kubeshard.sharder")
 
 
 class LeaseObserver:
-    """Feeds a LeaseBook. Call `declare` before the cache runs, then `run` concurrently with it."""
+    """Feeds a ShardStates. Call `declare` before the cache runs, then `run` concurrently with it."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class LeaseObserver:
         max_shards: int = MAX_SHARDS,
         crashed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.book = LeaseBook(max_shards=max_shards)
+        self.states = ShardStates(max_shards=max_shards)
         self._client = client
         self._clock = clock
         self._crashed = crashed
@@ -78,20 +78,20 @@ class LeaseObserver:
 
     def shards(self, ring: str) -> list[Shard]:
         """All known shards of the ring, including those with a deleted Lease."""
-        return self.book.shards(ring, self._clock.monotonic())
+        return self.states.shards(ring, self._clock.monotonic())
 
     def confine(self, ring: str, namespaces: frozenset[str] | None) -> None:
         """The ring says in which namespaces its shards are; None: it does not."""
-        for change in self.book.confine(ring, namespaces, self._clock.monotonic()):
+        for change in self.states.confine(ring, namespaces, self._clock.monotonic()):
             self._tell(change)
 
     # Feeding
 
     def observe(self, lease: Lease, asked: float | None = None) -> None:
         """Feeds a Lease from a response of the API server. `asked`: for a consistent read, when it was sent."""
-        rewinds = self.book.rewinds
-        self._tell(self.book.observe(lease, self._clock.monotonic(), asked))
-        if self.book.rewinds != rewinds:
+        rewinds = self.states.rewinds
+        self._tell(self.states.observe(lease, self._clock.monotonic(), asked))
+        if self.states.rewinds != rewinds:
             _log.warning(
                 "A shard's Lease reverted to an earlier version, as after a restore of etcd; judging it from now on",
                 lease=str(lease.key),
@@ -100,11 +100,11 @@ class LeaseObserver:
 
     def forget(self, key: Key, resource_version: str = "", asked: float | None = None) -> None:
         """The API server reported that the Lease does not exist."""
-        self._tell(self.book.forget(key, self._clock.monotonic(), resource_version, asked))
+        self._tell(self.states.forget(key, self._clock.monotonic(), resource_version, asked))
 
     def forget_tombstone(self, key: Key) -> None:
         """The deleted Lease can never be held again."""
-        self._tell(self.book.forget_tombstone(key, self._clock.monotonic()))
+        self._tell(self.states.forget_tombstone(key, self._clock.monotonic()))
 
     async def relist(self) -> None:
         """Reads all shard Leases from the server. Raises ApiError."""
@@ -113,9 +113,9 @@ class LeaseObserver:
         async for lease in stream:
             listed.add(lease.key)
             self.observe(lease, asked)
-        for key in sorted(self.book.keys() - listed):
+        for key in sorted(self.states.keys() - listed):
             self.forget(key, stream.resource_version, asked)
-        self.book.confirm(self._clock.monotonic())
+        self.states.confirm(self._clock.monotonic())
 
     async def read_shard(self, ring: str, shard: str, client: Client) -> list[Lease]:
         """All Leases of one shard, read from the server with `client`. Raises ApiError."""
@@ -129,7 +129,7 @@ class LeaseObserver:
         leases = [lease async for lease in stream]
         for lease in leases:
             self.observe(lease, asked)
-        for key in sorted(set(self.book.leases_of(ring, shard)) - {lease.key for lease in leases}):
+        for key in sorted(set(self.states.leases_of(ring, shard)) - {lease.key for lease in leases}):
             self.forget(key, stream.resource_version, asked)
         return leases
 
@@ -144,7 +144,7 @@ class LeaseObserver:
         notices = Notices()
         while True:
             now = self._clock.monotonic()
-            wait = min(probed + PROBE_INTERVAL - now, PROBE_INTERVAL_SILENT - self.book.silence(now))
+            wait = min(probed + PROBE_INTERVAL - now, PROBE_INTERVAL_SILENT - self.states.silence(now))
             if wait > 0:
                 await asyncio.sleep(max(wait, _SHORTEST_WAIT))
                 continue
@@ -163,12 +163,12 @@ class LeaseObserver:
         now = self._clock.monotonic()
         match delta:
             case Updated(new=lease):
-                self._tell(self.book.observe(lease, now))
+                self._tell(self.states.observe(lease, now))
             case Deleted(object=lease, final=final):
                 version = lease.metadata.resource_version if final else ""
-                self._tell(self.book.forget(lease.key, now, version))
+                self._tell(self.states.forget(lease.key, now, version))
             case added:
-                self._tell(self.book.observe(added.object, now))
+                self._tell(self.states.observe(added.object, now))
 
     def _tell(self, change: ShardChange | None) -> None:
         if change is not None:

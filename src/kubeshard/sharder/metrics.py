@@ -34,8 +34,8 @@ from kubeshard.metrics.declared import declared
 from kubeshard.metrics.families import gauge
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus
-from kubeshard.sharding.leases import ShardState
 from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
+from kubeshard.sharding.shard_states import ShardState
 
 PREFIX = "controller_sharding"
 

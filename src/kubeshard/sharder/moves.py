@@ -48,9 +48,9 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.object_locks import Known, ObjectLocks
 from kubeshard.sharder.resource_sync import AnyOwner, RingSync
-from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.names import DRAIN_VALUE
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
+from kubeshard.sharding.ring_resources import RingEntry
 
 TRIES = 6
 TRIES_BY_VERSION = 3

@@ -18,7 +18,7 @@ from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.schedule import ScanScope
-from kubeshard.sharding.classification import named_namespaces
+from kubeshard.sharding.ring_resources import named_namespaces
 
 ASKED_EVERY = 60.0
 SHARED_FOR = 5.0

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from kubeshard.core.conditions import Condition, shortened
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharding.api import READY
-from kubeshard.sharding.classification import RingResources
-from kubeshard.sharding.leases import MAX_DURATION, Shard, duplicates
 from kubeshard.sharding.names import SHARD_NAMESPACES_ANNOTATION, SYSTEM_NAMESPACES_ANNOTATION
+from kubeshard.sharding.ring_resources import RingResources
+from kubeshard.sharding.shard_states import MAX_DURATION, Shard, duplicates
 
 CONFLICT = "Conflict"
 RESOURCES_ACCEPTED = "ResourcesAccepted"

@@ -26,8 +26,8 @@ from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
 from kubeshard.sharder.supervised import supervised
 from kubeshard.sharder.waiting import DelayedAssignments, PendingDrains, SkippedNamespaces, WaitingObjects
-from kubeshard.sharding.classification import RingEntry
 from kubeshard.sharding.planner import Action, Decision
+from kubeshard.sharding.ring_resources import RingEntry
 
 LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
 

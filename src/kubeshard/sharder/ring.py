@@ -5,7 +5,7 @@
 Controllers and the webhook pass rings around; a name is looked up once, at the boundary. A ring that
 is deleted ends, and one re-created under the name is another ring.
 
-Guaranteed: a view reflects the caches and the lease book at the time of the call, and stays the
+Guaranteed: a view reflects the caches and the shard states at the time of the call, and stays the
 same object until one of these changes, so calling it per object is cheap. While the view is the same object every
 decision is valid, except for the namespace: the selected ones are looked up on every call, and may change shortly
 before the view does. System namespaces that the selector selects have to be confirmed by an
@@ -27,18 +27,18 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.reports import CLEANED_UP, RingReport
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingResources, few_named_namespaces
 from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.evictions import Evictions
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, MAX_RING_NAME, SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.ring_resources import RingResources, few_named_namespaces
 
 OnDeletion = Literal["nothing", "pause", "clean up"]
 
 
 class Shards(Protocol):
-    """Which shards are available: the `LeaseBook`. All methods read from memory; `now` is in monotonic seconds. Equal
+    """Which shards are available: the `ShardStates`. All methods read from memory; `now` is in monotonic seconds. Equal
     results should be the same object.
     """
 

@@ -55,8 +55,8 @@ from kubeshard.sharder.webhook_config import (
 from kubeshard.sharder.webhook_drift import APPLY_AGAIN, WebhookDrift
 from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
 from kubeshard.sharding.clean_up import CleanUp, CleanUpState
-from kubeshard.sharding.leases import MAX_SHARDS, ShardChange
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
+from kubeshard.sharding.shard_states import MAX_SHARDS, ShardChange
 from kubeshard.webhook.shared_certificate import CaBundleSource
 
 NAME = "controllerring"
@@ -205,7 +205,7 @@ class ControllerRings(Reconciler[ControllerRing]):
 
     async def _collect_leases(self, ctx: Context, ring: Ring) -> None:
         """Deletes Leases that nobody holds: without the ring, nobody else does. Those of running shards stay theirs."""
-        for shard in self._observer.book.shards(ring.name, self._clock.monotonic()):
+        for shard in self._observer.states.shards(ring.name, self._clock.monotonic()):
             if shard.deleted or shard.state.available:
                 continue
             meta = shard.lease.metadata
@@ -269,7 +269,9 @@ class ControllerRings(Reconciler[ControllerRing]):
         """
         now = second_time(self._clock.wall())
         status = obj.status or ControllerRingStatus()
-        shards = [s for s in self._observer.book.shards(ring.name, self._clock.monotonic()) if not s.deleted]
+        shards = [
+            s for s in self._observer.states.shards(ring.name, self._clock.monotonic()) if not s.deleted
+        ]
         found = findings(ring.report, ring.resources, shards, max_shards=MAX_SHARDS)
         if ready == "True":
             available = sum(shard.member for shard in shards)

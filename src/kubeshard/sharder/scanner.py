@@ -44,11 +44,11 @@ from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharder.waiting import WaitingSnapshot
-from kubeshard.sharding.classification import FEW_NAMESPACES, RingEntry
 from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.evictions import RECENT
 from kubeshard.sharding.names import RETURNING, shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
+from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingEntry
 
 MANY_NAMESPACES = 50
 """If a ring selects few of many namespaces, it lists each of these: where each of many rings has a namespace of its

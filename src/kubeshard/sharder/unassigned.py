@@ -45,8 +45,8 @@ from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Form, PartialObject, metadata_only
 from kubeshard.core.selectors import Selector
-from kubeshard.listwatch.machine import ONCE_A_MINUTE, Listed
 from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
+from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup

@@ -34,7 +34,6 @@ from kubeshard.core.owners import controller_reference
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelectorRequirement, Selector
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.classification import RingResources
 from kubeshard.sharding.names import (
     APP_LABEL,
     APP_NAME,
@@ -46,6 +45,7 @@ from kubeshard.sharding.names import (
     webhook_config_name,
     webhook_path,
 )
+from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.webhook.shared_certificate import service_names
 
 MATCH_CONDITION = "not-assigned"

@@ -32,7 +32,7 @@ from collections.abc import Container, Iterable
 from enum import Enum, auto
 
 from kubeshard.core.objects import Key
-from kubeshard.sharding.leases import Shard, ShardState
+from kubeshard.sharding.shard_states import Shard, ShardState
 
 AT_LEAST = 3
 """Two shards that fail together are not unusual: they may have been on one node."""

@@ -41,10 +41,10 @@ from kubeshard.core.kinds import GroupKind, GroupResource, TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import Selector
-from kubeshard.sharding.classification import RingEntry, RingResources
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import KeyRefused, controlled_key, main_key
 from kubeshard.sharding.names import drain_label, shard_label
+from kubeshard.sharding.ring_resources import RingEntry, RingResources
 
 MAX_SELECTOR = 4000
 """Characters; a longer selector is not sent."""

@@ -20,9 +20,9 @@ from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import parse_time
-from kubeshard.listwatch import machine
+from kubeshard.listwatch import state_machine
 from kubeshard.manager import process_health
-from kubeshard.shard import handover, reclaiming, shard_lease, taking_back
+from kubeshard.shard import reclaiming, shard_lease, stale_guard, taking_back
 from kubeshard.sharder import (
     admission,
     dead_shards,
@@ -34,9 +34,9 @@ from kubeshard.sharder import (
     waiting,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import circuit_breaker, leases, planner
-from kubeshard.sharding.classification import RingEntry
+from kubeshard.sharding import circuit_breaker, planner, shard_states
 from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.simulation import processes
 from kubeshard.simulation.script import Sharder
 
@@ -70,10 +70,10 @@ async def _proven(*_: object) -> Callable[[], bool]:
 
 
 def _forgotten(
-    book: leases.LeaseBook, key: Any, now: float, version: str = "", asked: float | None = None
+    states: shard_states.ShardStates, key: Any, now: float, version: str = "", asked: float | None = None
 ) -> Any:
-    record = book._records.get(key)
-    return book._put(key, record, None, now) if record else None
+    record = states._records.get(key)
+    return states._put(key, record, None, now) if record else None
 
 
 def _without_version(job: moves.Job, view: RingView) -> MergePatch:
@@ -84,7 +84,7 @@ def _without_version(job: moves.Job, view: RingView) -> MergePatch:
 def _by_its_own_clock(observer: LeaseObserver, lease: Lease, asked: float | None = None) -> None:
     renewed, clock = parse_time(lease.spec.renew_time), observer._clock
     age = 0.0 if renewed is None else max(0.0, clock.wall() - renewed)
-    observer._tell(observer.book.observe(lease, clock.monotonic() - age, asked))
+    observer._tell(observer.states.observe(lease, clock.monotonic() - age, asked))
 
 
 def _heard(observer: LeaseObserver, delta: Delta[Lease]) -> None:
@@ -94,14 +94,16 @@ def _heard(observer: LeaseObserver, delta: Delta[Lease]) -> None:
         _by_its_own_clock(observer, current(delta))
 
 
-async def _collected(controller: lease_controller.ShardLeases, ctx: Context, shard: leases.Shard) -> None:
+async def _collected(
+    controller: lease_controller.ShardLeases, ctx: Context, shard: shard_states.Shard
+) -> None:
     with suppress(NotFound):
         await ctx.client.delete(Lease, shard.key.name, shard.key.namespace)
 
 
-def _believed(watch: machine.ListWatch, resource_version: str, now: float) -> None:
+def _believed(watch: state_machine.ListWatch, resource_version: str, now: float) -> None:
     """Goes on from the last version, whatever the server's is."""
-    watch.state = machine.Opening(watch.state.version, now, cleared=True)
+    watch.state = state_machine.Opening(watch.state.version, now, cleared=True)
 
 
 def _at_once_released(
@@ -142,7 +144,7 @@ MEASURES = (
         "a shard whose Lease was deleted counts as alive for as long as it may still work",
         "taken alive",
         ("lease_of_paused",),
-        ((leases.LeaseBook, "forget", _forgotten),),
+        ((shard_states.ShardStates, "forget", _forgotten),),
     ),
     Measure(
         "proof of death",
@@ -170,14 +172,14 @@ MEASURES = (
         "events that are older than an object's assignment do not count",
         "not ours",
         ("second_silent", "scale"),
-        ((handover.StaleGuard, "admits", lambda *_: True),),
+        ((stale_guard.StaleGuard, "admits", lambda *_: True),),
     ),
     Measure(
         "first run",
         "the first reconcile after an assignment reads from the API server",
         "missed child",
         ("children_late", "scale"),
-        ((handover.FirstRuns, "pending", lambda *_: None),),
+        ((stale_guard.FirstRuns, "pending", lambda *_: None),),
     ),
     Measure(
         "idle before acknowledgement",
@@ -213,8 +215,8 @@ MEASURES = (
         "not settled",
         ("restore",),
         (
-            (machine.SharedKnowledge, "rewritten", lambda *_: None),
-            (machine.ListWatch, "probed", _believed),
+            (state_machine.SharedKnowledge, "rewritten", lambda *_: None),
+            (state_machine.ListWatch, "probed", _believed),
         ),
     ),
     Measure(
@@ -230,7 +232,7 @@ MEASURES = (
         "an evicted shard keeps its objects until it cannot act any more",
         "taken alive",
         ("hang", "late"),
-        ((leases, "is_evicted", lambda lease: False),),
+        ((shard_states, "is_evicted", lambda lease: False),),
         minutes=20.0,
     ),
     Measure(

@@ -23,12 +23,12 @@ from types import TracebackType
 from typing import Generic
 
 from kubeshard.runtime.clock import Clock
-from kubeshard.workqueue.core import Delays, QueueCore
 from kubeshard.workqueue.debounce import Debounce, Settling
 from kubeshard.workqueue.limits import Limiter, Retries
 from kubeshard.workqueue.metrics import Causes, NoMetrics, QueueMetrics
 from kubeshard.workqueue.order import NORMAL, K, Order
 from kubeshard.workqueue.reasons import Cause, Reason, Wanted, as_reason
+from kubeshard.workqueue.state_machine import Delays, QueueCore
 from kubeshard.workqueue.views import DelayedKey, QueueView, WaitingKey
 
 

@@ -16,10 +16,10 @@ from kubeshard.examples.webhosting.api import RING
 from kubeshard.examples.webhosting.manifests import NAMESPACE
 from kubeshard.inspection.live import LiveRing
 from kubeshard.inspection.stats import Picture
-from kubeshard.sharding.classification import RingEntry, RingResources
 from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard.sharding.planner import RingView
+from kubeshard.sharding.ring_resources import RingEntry, RingResources
 
 SHARDER_ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
 IN_MANAGER_ELECTION = Key(NAMESPACE, f"sharder-{RING}")

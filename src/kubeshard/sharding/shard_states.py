@@ -1,4 +1,4 @@
-"""The lease book: which shards are alive, judged by the changes that this process saw.
+"""Which shards are alive, judged by the changes that this process saw.
 
 A Lease is judged by the time at which its record (uid and spec) was last *seen to change*, on the monotonic clock of
 this process; never by the times that shards write, so clock
@@ -34,7 +34,7 @@ Guaranteed:
 - If a ring says in which namespaces its shards are (`confine`), Leases elsewhere are no shards of it, dead or alive.
 - An incomplete Lease passes through the states like any other, with 15 s from its first observation.
 
-Not guaranteed: that the book is up to date. `fresh` returns whether it can be. Sans-IO:
+Not guaranteed: that the states are up to date. `fresh` returns whether it can be. Sans-IO:
 every method that depends on time takes it as an argument; the caller feeds events, relists and quorum reads.
 """
 
@@ -62,7 +62,7 @@ ORPHANED_AFTER = 60.0
 """Seconds after its expiration at which a Lease without a holder is garbage."""
 
 STALE_AFTER = 6.0
-"""Seconds without any event of held Leases, which change every 2 s, after which the book may be out of
+"""Seconds without any event of held Leases, which change every 2 s, after which the states may be out of
 date.
 """
 
@@ -187,7 +187,7 @@ class ShardChange(NamedTuple):
     """Whether the API server's history was rewritten: recent writes were undone, not only to Leases."""
 
 
-class LeaseBook:
+class ShardStates:
     """See the module. Not thread-safe; one per process."""
 
     def __init__(self, *, max_shards: int = MAX_SHARDS) -> None:
@@ -270,7 +270,7 @@ class LeaseBook:
         ]
 
     def confirm(self, now: float) -> None:
-        """A complete list was read from the server and fed to `observe`: the book was up to date at `now`."""
+        """A complete list was read from the server and fed to `observe`: the states were up to date at `now`."""
         self._heard = now
 
     # Results
@@ -362,7 +362,7 @@ class LeaseBook:
         return frozenset(self._records)
 
     def fresh(self, now: float) -> bool:
-        """Whether the book may be used for decisions: it was fed, and there were events of held Leases in the last
+        """Whether the states may be used for decisions: they were fed, and there were events of held Leases in the last
         6 s.
         """
         if self._heard is None:

@@ -35,7 +35,7 @@ from kubeshard.core.errors import (
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharding.api import ControllerRing, RingGroupResource, RingResource
-from kubeshard.sharding.classification import RingResources
+from kubeshard.sharding.ring_resources import RingResources
 
 T = TypeVar("T")
 

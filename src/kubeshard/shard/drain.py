@@ -3,7 +3,7 @@
 | the copy in the cache | what happens |
 |---|---|
 | none | passed on: the object is gone, or belongs to another shard |
-| older than a hand-over seen in this process | nothing (`handover.StaleGuard`), unless everything was listed since |
+| older than a hand-over seen in this process | nothing (`stale_guard.StaleGuard`), unless everything was listed since |
 | another shard's label, or none | nothing: a backed-off key ran after the object left |
 | drain label | wait until no controller of the process works on the object, then remove both labels |
 | ours | passed on; after an arrival with live reads, until a run succeeds and the children are ours too (`FirstRuns`) |
@@ -42,7 +42,7 @@ from kubeshard.core.objects import Key, KubeObject, ObjectMeta, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, pointer, remove, test
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.shard.handover import FirstRuns, StaleGuard
+from kubeshard.shard.stale_guard import FirstRuns, StaleGuard
 from kubeshard.shard.taking_back import Losses
 from kubeshard.sharding.names import RETURNING, drain_label, shard_label
 
