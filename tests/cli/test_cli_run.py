@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,13 +12,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from kubeshard import Client
 from kubeshard.cli.loading import load_manager
 from kubeshard.cli.loading import load_name as load
+from kubeshard.cli.run import run as run_command
 from kubeshard.cli.yaml_files import read_documents
-from kubeshard.core import ConfigurationError
+from kubeshard.core import ConfigurationError, NotFound
+from kubeshard.core.yaml_output import as_yaml
+from kubeshard.manifests.operator import definitions
 from kubeshard_apiserver.testing import KubeApi
 
 ROOT = Path(__file__).parents[2]
@@ -232,3 +239,111 @@ def test_as_deployed_it_has_the_rights_of_its_service_account_and_no_others(
         program.communicate(timeout=60)
     assert "A kind cannot be read" in seen[-1]
     assert "applied ConfigMap first\n" in seen  # by the user, who may
+
+
+CHECKING = """
+from kubeshard import Controller, KubeObject, Manager
+from kubeshard.crd import CustomResource
+from kubeshard.webhook import Denied, Webhooks, converts, validates
+
+@CustomResource(storage=True)
+class Note(KubeObject, group="notes.example.com", version="v2"):
+    text: str = ""
+
+@CustomResource()
+class OldNote(KubeObject, group="notes.example.com", version="v1", kind="Note"):
+    body: str = ""
+
+@converts(OldNote, Note)
+def up(old):
+    return Note(text=old.body)
+
+@converts(Note, OldNote)
+def down(new):
+    return OldNote(body=new.text)
+
+@validates(Note)
+def short(note):
+    if len(note.text) > 10:
+        raise Denied("too long")
+
+async def reconcile(ctx, note):
+    ctx.log.info("seen", text=note.text)
+
+controller = Controller(name="notes", reconciler=reconcile, primary=Note)
+webhooks = Webhooks("notes", [up, down, short], host="127.0.0.1", port=0)
+manager = Manager([controller], servers=[webhooks], status_pages=None)
+"""
+NOTE = """
+apiVersion: notes.example.com/v1
+kind: Note
+metadata: {name: first, namespace: default}
+body: TEXT
+"""
+DEFINED = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/notes.notes.example.com"
+VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/notes"
+
+
+def read(kube_api: KubeApi, path: str) -> Any:
+    async def got(client: Client) -> Any:
+        return json.loads((await client.raw("GET", path)).body)
+
+    return kube_api.call(got)
+
+
+@pytest.fixture
+def checking(folder: Path) -> Path:
+    """An operator with webhooks, and its manifests."""
+    (folder / "mine.py").write_text(CHECKING)
+    manager = load_manager("mine")
+    (folder / "crd.yaml").write_text(as_yaml(next(iter(definitions(manager, "notes-system")))))
+    return folder
+
+
+@pytest.mark.system
+def test_what_is_applied_on_an_embedded_server_is_converted_and_checked_by_the_operator(
+    checking: Path,
+) -> None:
+    (checking / "good.yaml").write_text(NOTE.replace("TEXT", "hello"))
+    embedded = ("mine:manager", "--embedded", "--apply", "crd.yaml", "--apply")
+    with running(checking, *embedded, "good.yaml") as program:
+        assert program.stderr
+        told = []
+        for line in program.stderr:
+            told.append(line)
+            if "text=hello" in line:
+                break
+        assert "applied Note first\n" in told
+        program.send_signal(signal.SIGINT)
+        program.communicate(timeout=60)
+    (checking / "bad.yaml").write_text(NOTE.replace("TEXT", "far too long"))
+    with running(checking, *embedded, "bad.yaml") as program:
+        _, rest = program.communicate(timeout=60)
+    assert (program.returncode, "too long" in rest.splitlines()[-1]) == (1, True), rest
+
+
+@pytest.mark.system
+def test_a_cluster_calls_webhooks_at_the_url_and_is_left_as_it_was(checking: Path, kube_api: KubeApi) -> None:
+    kube_api.install(*read_documents(checking / "crd.yaml"))
+    before = read(kube_api, DEFINED)
+    (checking / "good.yaml").write_text(NOTE.replace("TEXT", "hello"))
+    here = ("--kubeconfig", str(kube_api.kubeconfig), "--webhook-url", "https://127.0.0.1")
+    with running(checking, "mine:manager", "--apply", "good.yaml", *here) as program:
+        assert program.stderr
+        for line in program.stderr:
+            if "text=hello" in line:
+                break
+        assert read(kube_api, VALIDATING)["webhooks"][0]["failurePolicy"] == "Ignore"
+        program.send_signal(signal.SIGINT)
+        _, rest = program.communicate(timeout=60)
+    assert program.returncode == 0, rest
+    with pytest.raises(NotFound):
+        read(kube_api, VALIDATING)
+    after = read(kube_api, DEFINED)
+    assert after["spec"] == before["spec"]
+
+
+def test_certificates_without_a_url_are_refused(folder: Path) -> None:
+    (folder / "mine.py").write_text(OPERATOR)
+    done = CliRunner().invoke(run_command, ["mine", "--webhook-public-ca"])
+    assert "belong to a --webhook-url" in str(done.exception or done.output)

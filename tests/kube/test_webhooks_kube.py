@@ -451,3 +451,32 @@ async def test_the_operator_adds_its_authority_to_a_definition_that_was_applied_
         assert await authorised() == (secret.data or {})["ca.crt"]
     finally:
         await remove_definition(kube_client)
+
+
+async def test_a_real_server_takes_a_temporary_registration_and_has_the_one_before_afterwards(
+    kube_client: Client, namespace: str
+) -> None:
+    """Also one that was applied by hand, which server-side apply alone could not replace."""
+
+    @validates(ConfigMap, namespaces=LabelSelector(match_labels={"never": "matches"}))
+    def never(it: ConfigMap) -> None: ...
+
+    @validates(ConfigMap, namespaces=LabelSelector(match_labels={"kubernetes.io/metadata.name": namespace}))
+    def refused_here(it: ConfigMap) -> None:
+        raise Denied("not here")
+
+    name = f"developed-{namespace}"
+    (manifest,) = Webhooks(name, [never], namespace=namespace).manifests("Y2E=")
+    await kube_client.apply(manifest, field_manager="kubectl")
+    before = await kube_client.get(ValidatingWebhookConfiguration, name)
+    webhooks = Webhooks(name, [refused_here], namespace=namespace, host="127.0.0.1", port=0)
+    manager = Manager(servers=[webhooks], client=kube_client, status_pages=None)
+    manager.call_webhooks_at("https://127.0.0.1")
+    task = asyncio.create_task(manager.run())
+    await until(refused(kube_client, probe(namespace), "not here"))
+    task.cancel()
+    await asyncio.wait([task])
+    after = await kube_client.get(ValidatingWebhookConfiguration, name)
+    assert after.webhooks == before.webhooks
+    assert not after.metadata.annotations
+    await kube_client.delete(ValidatingWebhookConfiguration, name)

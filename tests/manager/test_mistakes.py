@@ -33,6 +33,7 @@ from kubeshard.manager.exit_codes import ending_of
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook import Webhooks, converts
+from kubeshard.webhook.registrar import Registrar
 from kubeshard_apiserver import ApiServer
 from kubeshard_apiserver.testing.memory import MemoryApi
 
@@ -255,4 +256,4 @@ async def test_a_conversion_without_its_definition_is_told_to_install_that() -> 
             Exception,
             match=r"the CustomResourceDefinition apps\.mistakes\.example is not installed, .*apply the definition",
         ):
-            await webhooks._registered(client, "", None)
+            await webhooks._write(Registrar(client), "", None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
+from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,11 +17,17 @@ import click
 
 from kubeshard.commands.logging import log_options
 from kubeshard.commands.options import CLUSTER_VARIABLE, Command, cluster_options, version_option
-from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.errors import ApiError, ConfigurationError
 from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
+    from kubeshard.client.client import Client
     from kubeshard.manager.manager import Manager
+
+DEFINITION = "CustomResourceDefinition"
+
+_CALLED_WITHIN = 20.0
+"""Seconds within which an API server calls webhooks that were registered."""
 
 
 @click.command(
@@ -37,6 +46,8 @@ if TYPE_CHECKING:
         "kubeshard run my_operator:manager --embedded --apply manifests/crd.yaml",
         "# against a cluster, with no more rights than its pods have there",
         "kubeshard run my_operator:manager --context staging --as-deployed my-system:my-operator",
+        "# against a cluster that calls its webhooks here, through a tunnel (ssh -R 9443:127.0.0.1:9443 ...)",
+        "kubeshard run my_operator:manager --context staging --webhook-url https://dev.example.org:9443",
     ),
 )
 @click.argument("target", metavar="MODULE[:MANAGER]")
@@ -82,6 +93,23 @@ if TYPE_CHECKING:
     metavar="NAMESPACE:NAME",
     help="Act as this service account, which the operator has in the cluster: with its rights, and in its namespace.",
 )
+@click.option(
+    "--webhook-url",
+    metavar="URL",
+    help="Have the cluster call the webhooks at this URL, which leads here, until the command ends.",
+)
+@click.option(
+    "--webhook-cert-dir",
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Serve webhooks with the tls.crt and tls.key of this folder; its ca.crt is their authority, if it is not a "
+    "public one.",
+)
+@click.option(
+    "--webhook-public-ca",
+    is_flag=True,
+    help="The URL has a certificate that every host trusts, as behind a tunnel that ends TLS.",
+)
 @cluster_options
 @log_options
 @version_option
@@ -94,6 +122,9 @@ def run(
     leader_elect: bool | None,
     namespaces: str | None,
     as_deployed: str | None,
+    webhook_url: str | None,
+    webhook_cert_dir: Path | None,
+    webhook_public_ca: bool,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -120,9 +151,29 @@ def run(
             namespaces=namespaces_of(namespaces) if namespaces else None,
         )
     )
+    if webhook_url:
+        manager.call_webhooks_at(webhook_url, **_certificates(webhook_cert_dir, webhook_public_ca))
+    elif webhook_cert_dir or webhook_public_ca:
+        raise ConfigurationError("--webhook-cert-dir and --webhook-public-ca belong to a --webhook-url")
+    elif embedded and manager.has_webhooks:
+        manager.call_webhooks_at("https://127.0.0.1", temporary=False)
     deployed = account(as_deployed, "--as-deployed") if as_deployed else None
     with _embedded() if embedded else _given(kubeconfig) as file:
         run_manager(_prepared(manager, file, context, objects, deployed), settings=Settings())
+
+
+def _certificates(folder: Path | None, public: bool) -> dict[str, Any]:
+    """What is served at the URL, and what the API server has to trust there, if it is not what is made at the start."""
+    from kubeshard.webhook.certificates import CertificateFiles
+
+    if folder is None:
+        return {"ca_bundle": ""} if public else {}
+    authority = folder / "ca.crt"
+    known = authority.is_file() and not public
+    return {
+        "certificates": CertificateFiles(folder / "tls.crt", folder / "tls.key"),
+        "ca_bundle": b64encode(authority.read_bytes()).decode() if known else "",
+    }
 
 
 @contextmanager
@@ -153,10 +204,9 @@ async def _prepared(
     deployed: tuple[str, str] | None,
 ) -> AsyncIterator[Manager]:
     """Connects the manager to the chosen cluster, as the service account `deployed` if there is one, and applies the
-    objects there first, as the user.
+    objects there, as the user: before it starts, or once its webhooks are called if it has any.
     """
     from kubeshard.client.connecting import connected
-    from kubeshard.client.installing import install
     from kubeshard.client.loading import load_config
     from kubeshard.runtime.world import REAL_WORLD
 
@@ -171,8 +221,54 @@ async def _prepared(
             raise ConfigurationError(
                 f"{error}; --embedded, --kubeconfig, --context, --as-deployed and --apply are for managers without one"
             ) from error
-    if objects:
-        async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
-            async for manifest in install(client, objects):
-                click.echo(f"applied {manifest['kind']} {manifest['metadata']['name']}", err=True)
-    yield manager
+    async with AsyncExitStack() as stack:
+        if objects:
+            client = await stack.enter_async_context(
+                connected(kubeconfig, context, world=REAL_WORLD, patient=False)
+            )
+            # What the operator's own webhooks convert and check waits for them.
+            waits = [each for each in objects if manager.has_webhooks and each["kind"] != DEFINITION]
+            await _applied(client, [each for each in objects if each not in waits])
+            if waits:
+                await stack.enter_async_context(_meanwhile(manager, _applied_later(manager, client, waits)))
+        yield manager
+
+
+async def _applied(client: Client, objects: list[dict[str, Any]]) -> None:
+    from kubeshard.client.installing import install
+
+    async for manifest in install(client, objects):
+        click.echo(f"applied {manifest['kind']} {manifest['metadata']['name']}", err=True)
+
+
+async def _applied_later(manager: Manager, client: Client, objects: list[dict[str, Any]]) -> None:
+    """Applies the objects once the API server calls the manager's webhooks."""
+    await manager.webhooks_registered()
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _CALLED_WITHIN
+    for each in objects:
+        while True:
+            try:
+                await _applied(client, [each])
+                break
+            except ApiError as error:
+                # A server learns of a registration by a watch, and answers 500 while it cannot call a webhook.
+                if error.code != HTTPStatus.INTERNAL_SERVER_ERROR or loop.time() > deadline:
+                    raise
+            await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def _meanwhile(manager: Manager, work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Does the work beside the block, in which the manager runs: if it fails, the manager stops, and the error is
+    raised here.
+    """
+    task = asyncio.create_task(work, name="apply")
+    task.add_done_callback(lambda done: manager.stop() if not done.cancelled() and done.exception() else None)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()):
+        raise error

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
+from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
@@ -29,7 +30,7 @@ from kubeshard.manager.membership import Membership
 from kubeshard.manager.other_clusters import ClusterSource
 from kubeshard.manager.pages import STATUS_PAGES, StatusPages
 from kubeshard.manager.runnable import Runnable
-from kubeshard.manager.servers import AnyServer
+from kubeshard.manager.servers import AnyServer, Called
 from kubeshard.manager.settings import Settings
 from kubeshard.runtime.world import REAL_WORLD, World
 
@@ -107,6 +108,36 @@ class Manager(ArgumentHints):
             raise ConfigurationError("the manager was created with a client: its cluster is already chosen")
         self._declared.client = config
 
+    def call_webhooks_at(self, url: str, **options: Any) -> None:
+        """Has the API server call the webhooks at this URL, before the manager runs; for a program outside the cluster.
+        Options are those of `kubeshard.webhook.Webhooks.call_at`.
+
+        Raises ConfigurationError for a URL that cannot be called, without webhooks, and for a URL with a port that
+        would be that of several servers.
+        """
+        servers = self._called()
+        if not servers:
+            raise ConfigurationError(f"webhooks at {url}: the manager has none: add servers=[Webhooks(...)]")
+        try:
+            if len(servers) > 1 and urlsplit(url).port:
+                raise ValueError(
+                    f"webhooks at {url}: the manager has {len(servers)} servers: leave out the port"
+                )
+            for server in servers:
+                server.call_at(url, **options)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from None
+
+    @property
+    def has_webhooks(self) -> bool:
+        """Whether it serves webhooks that register themselves."""
+        return bool(self._called())
+
+    async def webhooks_registered(self) -> None:
+        """Returns once the running manager has registered all its webhooks."""
+        for server in self._called():
+            await server.registered()
+
     def configure(self, settings: Settings) -> None:
         """Applies settings before the manager runs, except those of the log, which `run` sets up.
 
@@ -159,6 +190,9 @@ class Manager(ArgumentHints):
     def deployment_needs(self) -> DeploymentNeeds:
         """What manifests need to know about the process (`kubeshard manifests operator`)."""
         return self._declared.deployment_needs(self._process.pages)
+
+    def _called(self) -> list[Called]:
+        return [each for each in self._declared.servers if isinstance(each, Called)]
 
     # Running
 

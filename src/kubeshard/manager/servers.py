@@ -67,6 +67,26 @@ class Converting(Protocol):
         ...
 
 
+@runtime_checkable
+class Called(Protocol):
+    """A server of webhooks, which registers itself where it is called."""
+
+    def call_at(
+        self,
+        url: str,
+        *,
+        certificates: Any = None,
+        ca_bundle: str | None = None,
+        temporary: bool = True,
+    ) -> None:
+        """Has the API server call this process at `url` (`kubeshard.webhook.Webhooks.call_at`)."""
+        ...
+
+    async def registered(self) -> None:
+        """Returns once the API server knows where to call."""
+        ...
+
+
 AnyServer = Server | ClientServer
 
 

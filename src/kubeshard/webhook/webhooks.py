@@ -3,8 +3,9 @@
     run(Manager([...], servers=[Webhooks("apps", [no_latest, one_replica, upgrade, downgrade])]))
 
 Guaranteed: a webhook is registered once the server listens, and again when the certificate's authority changes and
-every ten minutes, which restores what somebody removed; a configuration with this name and no functions left is
-emptied. Every replica registers the same. A failing registration is logged and retried; serving does not depend on it.
+every ten minutes, which restores what somebody removed or led elsewhere; a configuration with this name and no
+functions left is emptied. Every replica registers the same. A failing registration is logged and retried; serving does
+not depend on it.
 Not guaranteed: that a webhook is called during the first start of a new operator; `failurePolicy` applies then as in
 any failure.
 
@@ -27,7 +28,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Secret
-from kubeshard.core.errors import ConfigurationError, Invalid, KubeshardError, NotFound, Unprepared
+from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import get_logger
@@ -36,6 +37,7 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.webhook.app import Routes
 from kubeshard.webhook.certificates import CertificateSource
 from kubeshard.webhook.conversion import Conversion
+from kubeshard.webhook.registrar import Registrar
 from kubeshard.webhook.registration import (
     CONFIGURATIONS,
     Address,
@@ -116,6 +118,9 @@ class Webhooks:
         self._client_authority = client_authority
         self._annotations = dict(annotations or {})
         self._register = register
+        self._temporary = False
+        self._ca_bundle: str | None = None
+        self._registered_once = asyncio.Event()
         self._registry = registry
         self._server: WebhookServer | None = None
         self.routes: Routes = self._routes()
@@ -135,6 +140,32 @@ class Webhooks:
     def behind(self) -> tuple[str, int, str | None] | None:
         """The Service whose port 443 leads to this port, and its namespace if it was given; None with a `url`."""
         return None if self._url else (self._service, self._place[1], self._namespace)
+
+    def call_at(
+        self,
+        url: str,
+        *,
+        certificates: CertificateSource | None = None,
+        ca_bundle: str | None = None,
+        temporary: bool = True,
+    ) -> None:
+        """Has the API server call this process at `url`, wherever it was to be called; before it runs. `certificates`:
+        instead of a certificate for the URL's host that is made at the start. `ca_bundle`: what the API server has to
+        trust instead of that certificate's authority, base64 of PEM; `""` are the authorities that its host trusts.
+
+        `temporary`: all webhooks are registered with the failure policy `Ignore`, also without `register`, and when
+        this process ends, what was registered before is registered again (`kubeshard.webhook.registrar`).
+
+        Raises ValueError for a `url` that cannot be called.
+        """
+        self._url, self._given, self._ca_bundle = _checked(url), certificates, ca_bundle
+        self._temporary = temporary
+        self._register = self._register or temporary
+
+    async def registered(self) -> None:
+        """Returns once the API server knows where to call."""
+        if self._register:
+            await self._registered_once.wait()
 
     def unready(self) -> str | None:
         """Why API servers cannot call, or None; a manager adds it as a readiness check."""
@@ -194,8 +225,8 @@ class Webhooks:
         namespace = self._namespace or world.host.pod_namespace()
         if not self._url and not namespace:
             raise ConfigurationError(
-                f"webhooks {self.name}: outside a pod, set the Service's namespace=, or the url= of this process, "
-                'such as url="https://127.0.0.1" for an API server on this machine (`kubeshard run --embedded`)'
+                f"webhooks {self.name}: outside a pod, set the Service's namespace=, or where API servers call this "
+                "process: `kubeshard run` with --embedded or --webhook-url, or url="
             )
         certificates = self._certificates(client, namespace)
         host, port = self._place
@@ -220,53 +251,37 @@ class Webhooks:
         own = certificates if isinstance(certificates, SharedCertificate | LocalCertificate) else None
         if own is not None:
             own.on_change(changed.set)
-        notices = Notices()
-        while True:
-            changed.clear()
-            try:
-                await self._registered(client, own.ca_bundle if own else "", namespace)
-                pause = REGISTERED_EVERY
-                notices.clear()
-            except KubeshardError as error:
-                if notices.due("registering", str(error)):
-                    _LOG.warning("Cannot register the webhooks yet; trying again", error=error)
-                pause = RETRIED_AFTER
-            await set_within(changed, pause * rng.uniform(0.9, 1.1))
-
-    async def _registered(self, client: Client, ca_bundle: str, namespace: str | None) -> None:
         writer = client.with_field_manager(f"{self.name}-webhooks")
-        for manifest in self.manifests(ca_bundle, namespace=namespace):
-            await writer.apply(manifest, force=True)
-        for does, functions in self._functions.items():
-            if not functions:
-                await self._emptied(writer, CONFIGURATIONS[does])
-        for name in self._conversions:
-            part = self.converting(name, namespace, ca_bundle)
-            head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-            metadata = {"name": name, **part.get("metadata", {})}
-            try:
-                await writer.apply({**head, **part, "metadata": metadata}, force=True)
-            except Invalid as error:
-                if not _would_create(error):
-                    raise
-                raise Unprepared(
-                    f"the CustomResourceDefinition {name} is not installed, so its conversion cannot be registered: "
-                    "apply the definition (`kubeshard crd show` prints it)"
-                ) from error
-
-    async def _emptied(self, writer: Client, kind: str) -> None:
-        """Removes functions that an earlier version of the operator registered."""
-        path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s/{self.name}"
+        registrar = Registrar(writer, annotations=self._annotations, temporary=self._temporary)
+        notices = Notices()
         try:
-            await writer.raw("GET", path)
-        except NotFound:
-            return
-        empty = {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": kind,
-            "metadata": {"name": self.name},
-        }
-        await writer.apply(empty, force=True)
+            while True:
+                changed.clear()
+                try:
+                    await self._write(registrar, own.ca_bundle if own else "", namespace)
+                    pause = REGISTERED_EVERY
+                    notices.clear()
+                except KubeshardError as error:
+                    if notices.due("registering", str(error)):
+                        _LOG.warning("Cannot register the webhooks yet; trying again", error=error)
+                    pause = RETRIED_AFTER
+                await set_within(changed, pause * rng.uniform(0.9, 1.1))
+        finally:
+            await registrar.restore()
+
+    async def _write(self, registrar: Registrar, ca_bundle: str, namespace: str | None) -> None:
+        if self._ca_bundle is not None:
+            ca_bundle = self._ca_bundle
+        made = {each["kind"]: each for each in self.manifests(ca_bundle, namespace=namespace)}
+        for kind in CONFIGURATIONS.values():
+            await registrar.configure(made.get(kind) or {"kind": kind, "metadata": {"name": self.name}})
+        for name in self._conversions:
+            await registrar.convert(name, self.conversion(name, ca_bundle, namespace=namespace))
+        if not self._registered_once.is_set():
+            self._registered_once.set()
+            if self._temporary:
+                url = self._address(namespace).url
+                _LOG.info("Webhooks lead to this program until it ends", url=url, failure_policy="Ignore")
 
     def _certificates(self, client: Client, namespace: str | None) -> CertificateSource:
         if self._given is not None:
@@ -294,9 +309,9 @@ class Webhooks:
     def _address(self, namespace: str | None) -> Address:
         if not self._url:
             return Address(self._service, namespace or self._namespace or "")
-        url = urlsplit(self._url)
-        if not url.port:
-            url = url._replace(netloc=f"{url.netloc}:{self.port or self._place[1]}")
+        url, port = urlsplit(self._url), self.port or self._place[1]
+        if port and not url.port:  # a free port is not known before the server listens
+            url = url._replace(netloc=f"{url.netloc}:{port}")
         return Address(url=url.geturl())
 
     def _routes(self) -> Routes:
@@ -318,11 +333,6 @@ def _that(does: str, functions: Sequence[Any]) -> Iterator[Any]:
             )
         if isinstance(says, Admits) and says.does == does:
             yield function
-
-
-def _would_create(error: Invalid) -> bool:
-    """Whether a stanza was refused because it would have become a whole definition."""
-    return any(cause.get("field") == "spec.group" for cause in error.causes)
 
 
 def _conversions(functions: Sequence[Any]) -> dict[str, Conversion]:

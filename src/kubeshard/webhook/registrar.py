@@ -1,0 +1,215 @@
+"""Writes the registration of webhooks to a cluster: for good, or only while a program under development runs.
+
+Guaranteed: a configuration then has the given webhooks and no others, and they lead to the given address and no other,
+whoever wrote it before; a `caBundle` that somebody else injects is kept.
+
+A temporary registration never blocks a cluster when its program cannot be called: all its webhooks have the failure
+policy `Ignore`. `restore` puts back what was there before. That is noted first, in an annotation of each object
+(`BEFORE`): after a crash, the next temporary registration that ends well puts it back, and a registration for good
+replaces it and removes the note. Not guaranteed: that a conversion works meanwhile, which has no failure policy.
+
+RBAC: that of `kubeshard.webhook.webhooks`; `restore` also needs `delete` on a configuration that was not there before,
+and empties it without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from kubeshard.client.client import Client
+from kubeshard.core.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    KubeshardError,
+    NotFound,
+    Unprepared,
+)
+from kubeshard.core.objects import KubeObject, ObjectMeta, field
+from kubeshard.core.patches import MergePatch
+from kubeshard.runtime.logs import get_logger
+from kubeshard.webhook.registration import Manifest
+
+BEFORE = "kubeshard.dev/before-development"
+"""The annotation of an object whose webhooks lead to a program under development, with what they were before."""
+
+_RESTORED_WITHIN = 10.0
+_NOWHERE: Mapping[str, Any] = {"url": None, "service": None}
+
+T = TypeVar("T", bound=KubeObject)
+
+_LOG = get_logger("kubeshard.webhook")
+
+
+class _Configuration(KubeObject):
+    webhooks: tuple[Mapping[str, Any], ...] = ()
+
+
+class ValidatingWebhookConfiguration(
+    _Configuration, group="admissionregistration.k8s.io", version="v1", namespaced=False
+): ...
+
+
+class MutatingWebhookConfiguration(
+    _Configuration, group="admissionregistration.k8s.io", version="v1", namespaced=False
+): ...
+
+
+class CustomResourceDefinition(KubeObject, group="apiextensions.k8s.io", version="v1", namespaced=False):
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+
+_CLASSES: Mapping[str, type[_Configuration]] = {
+    cls.KIND.kind: cls for cls in (ValidatingWebhookConfiguration, MutatingWebhookConfiguration)
+}
+
+
+class Registrar:
+    """`annotations` are those by which somebody else injects the authority; a temporary registration suspends them."""
+
+    def __init__(
+        self, client: Client, *, annotations: Mapping[str, str] | None = None, temporary: bool = False
+    ) -> None:
+        self._client = client
+        self._annotations = dict(annotations or {})
+        self._temporary = temporary
+        self._before: dict[tuple[type[KubeObject], str], str] = {}
+
+    async def configure(self, manifest: Manifest) -> None:
+        """Writes a webhook configuration; without webhooks, empties the one that is there."""
+        cls, name = _CLASSES[manifest["kind"]], manifest["metadata"]["name"]
+        while True:
+            try:
+                found = await self._client.get(cls, name)
+            except NotFound:
+                found = None
+            webhooks = manifest.get("webhooks") or []
+            if found is None and not webhooks:
+                return
+            before = None if found is None else {"webhooks": found.webhooks}
+            annotations = self._noted(cls, name, found, before)
+            wanted = [self._webhook(each, found) for each in webhooks]
+            try:
+                if found is None:
+                    meta = ObjectMeta(name=name, annotations={k: v for k, v in annotations.items() if v})
+                    await self._client.create(cls(metadata=meta, webhooks=tuple(wanted)))
+                else:
+                    version = found.metadata.resource_version
+                    await self._patch(cls, name, annotations, {"webhooks": wanted}, version)
+                return
+            except (AlreadyExists, Conflict):
+                continue  # another replica, or who injects the authority, was faster
+
+    async def convert(self, name: str, conversion: Manifest) -> None:
+        """Writes the conversion of the CustomResourceDefinition of that name. Raises Unprepared if there is none."""
+        annotations: Mapping[str, str | None] = self._annotations
+        wanted = {"spec": {"conversion": self._exactly(conversion)}}
+        try:
+            if self._temporary:
+                found = await self._read(CustomResourceDefinition, name)
+                before = {"conversion": found.spec.get("conversion") or {"strategy": "None"}}
+                annotations = self._noted(CustomResourceDefinition, name, found, before)
+            found = await self._patch(CustomResourceDefinition, name, annotations, wanted)
+            if not self._temporary and found.metadata.annotation(BEFORE):
+                await self._patch(CustomResourceDefinition, name, {BEFORE: None}, {})
+        except NotFound as error:
+            raise Unprepared(
+                f"the CustomResourceDefinition {name} is not installed, so its conversion cannot be registered: "
+                "apply the definition (`kubeshard crd show` prints it)"
+            ) from error
+
+    async def restore(self) -> None:
+        """Puts back what was there before a temporary registration. Logs what cannot be put back."""
+        for (cls, name), note in self._before.items():
+            try:
+                async with asyncio.timeout(_RESTORED_WITHIN):
+                    await self._restored(cls, name, json.loads(note))
+            except (KubeshardError, TimeoutError) as error:
+                kind = cls.KIND.kind
+                _LOG.warning("Webhooks still lead to this program", kind=kind, name=name, error=error)
+        self._before.clear()
+
+    async def _restored(self, cls: type[KubeObject], name: str, before: Any) -> None:
+        try:
+            found = await self._read(cls, name)
+        except NotFound:
+            return
+        if not found.metadata.annotation(BEFORE):
+            return  # somebody has registered others meanwhile
+        if before is None:
+            try:
+                await self._client.delete(cls, name, uid=found.metadata.uid)
+            except Forbidden:
+                before = {"webhooks": []}
+            else:
+                return
+        annotations = {BEFORE: None, **before.pop("annotations", {})}
+        if "conversion" in before:
+            before = {"spec": {"conversion": _whole(before["conversion"])}}
+        await self._patch(cls, name, annotations, before)
+
+    def _noted(
+        self, cls: type[KubeObject], name: str, found: KubeObject | None, before: dict[str, Any] | None
+    ) -> dict[str, str | None]:
+        """The annotations to write; remembers what is to be restored."""
+        note = found.metadata.annotation(BEFORE) if found is not None else ""
+        if not self._temporary:
+            return {**self._annotations, **({BEFORE: None} if note else {})}
+        if found is not None and before is not None and self._annotations:
+            before["annotations"] = {key: found.metadata.annotation(key) for key in self._annotations}
+        note = self._before.setdefault((cls, name), note or msgspec.json.encode(before).decode())
+        suspended = dict.fromkeys(self._annotations) if found is not None else {}
+        return {**suspended, BEFORE: note}
+
+    def _webhook(self, webhook: Mapping[str, Any], found: _Configuration | None) -> Mapping[str, Any]:
+        if self._temporary:
+            return {**webhook, "failurePolicy": "Ignore"}
+        config = webhook["clientConfig"]
+        injected = _bundle_of(webhook["name"], found.webhooks if found is not None else ())
+        if "caBundle" in config or not injected:
+            return webhook
+        return {**webhook, "clientConfig": {**config, "caBundle": injected}}
+
+    def _exactly(self, conversion: Manifest) -> Manifest:
+        """The patch to a conversion that leads to this address and no other."""
+        webhook = conversion["webhook"]
+        own = {"caBundle": None} if self._temporary else {}
+        config = {**_NOWHERE, **own, **webhook["clientConfig"]}
+        return {**conversion, "webhook": {**webhook, "clientConfig": config}}
+
+    async def _read(self, cls: type[T], name: str) -> T:
+        """The object, for who may patch it, but need not be allowed to get it."""
+        return await self._client.patch(cls, name, None, MergePatch({}))
+
+    async def _patch(
+        self,
+        cls: type[T],
+        name: str,
+        annotations: Mapping[str, str | None],
+        rest: Mapping[str, Any],
+        version: str | None = None,
+    ) -> T:
+        metadata = {
+            **({"annotations": annotations} if annotations else {}),
+            **({"resourceVersion": version} if version else {}),
+        }
+        body = {**({"metadata": metadata} if metadata else {}), **rest}
+        return await self._client.patch(cls, name, None, MergePatch(body))
+
+
+def _whole(conversion: Manifest) -> Manifest:
+    """The patch that makes any conversion this one."""
+    if "webhook" not in conversion:
+        return {**conversion, "webhook": None}
+    webhook = conversion["webhook"]
+    config = {**_NOWHERE, "caBundle": None, **(webhook.get("clientConfig") or {})}
+    return {**conversion, "webhook": {**webhook, "clientConfig": config}}
+
+
+def _bundle_of(name: str, webhooks: Sequence[Mapping[str, Any]]) -> str:
+    return next((each["clientConfig"].get("caBundle", "") for each in webhooks if each["name"] == name), "")

@@ -1,0 +1,248 @@
+"""A registration replaces what is there, and a temporary one puts it back, also after a crash."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kubeshard import Client, KubeObject, Manager, Struct, field
+from kubeshard.core.errors import ConfigurationError, Forbidden, NotFound
+from kubeshard.crd import CustomResource, definition
+from kubeshard.webhook import Webhooks, converts, defaults, validates
+from kubeshard.webhook.registrar import BEFORE, Registrar
+from kubeshard_apiserver.testing import MemoryApi
+
+
+class NoteSpec(Struct):
+    text: str = ""
+
+
+@CustomResource(storage=True)
+class Note(KubeObject, group="notes.example.com", version="v2"):
+    spec: NoteSpec = field(default_factory=NoteSpec)
+
+
+@CustomResource()
+class OldNote(KubeObject, group="notes.example.com", version="v1", kind="Note"):
+    spec: NoteSpec = field(default_factory=NoteSpec)
+
+
+@validates(Note)
+def written(note: Note) -> None: ...
+
+
+@validates(Note)
+def short(note: Note) -> None: ...
+
+
+@defaults(Note)
+def titled(note: Note) -> None: ...
+
+
+@converts(OldNote, Note)
+def up(old: OldNote) -> Note:
+    return Note(spec=old.spec)
+
+
+@converts(Note, OldNote)
+def down(new: Note) -> OldNote:
+    return OldNote(spec=new.spec)
+
+
+FUNCTIONS = [written, short, up, down]
+DEFINITION = "notes.notes.example.com"
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/notes"
+CRD = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{DEFINITION}"
+VALIDATING = CONFIGURATIONS.format("validating")
+
+
+def deployed(*functions: Any) -> Webhooks:
+    return Webhooks("notes", functions or FUNCTIONS, namespace="notes-system")
+
+
+def developed(*functions: Any, **options: Any) -> Webhooks:
+    webhooks = deployed(*functions)
+    webhooks.call_at("https://dev.example.org:9443", **options)
+    return webhooks
+
+
+async def register(client: Client, webhooks: Webhooks, bundle: str = "Y2E=") -> Registrar:
+    registrar = Registrar(client, annotations=webhooks._annotations, temporary=webhooks._temporary)
+    await webhooks._write(registrar, bundle, "notes-system")
+    return registrar
+
+
+async def read(client: Client, path: str) -> Any:
+    """The object without what any write changes."""
+    found = json.loads((await client.raw("GET", path)).body)
+    metadata = found["metadata"]
+    for each in ("managedFields", "resourceVersion", "generation"):
+        metadata.pop(each, None)
+    if not metadata.get("annotations"):
+        metadata.pop("annotations", None)
+    found.pop("status", None)
+    return found
+
+
+async def addresses(client: Client) -> list[Any]:
+    """Where validators and the conversion lead."""
+    validating, crd = await read(client, VALIDATING), await read(client, CRD)
+    configs = [each["clientConfig"] for each in validating["webhooks"]]
+    configs.append(crd["spec"]["conversion"]["webhook"]["clientConfig"])
+    return [{key for key in config if key != "caBundle"} for config in configs]
+
+
+async def installed(kube_memory: MemoryApi) -> None:
+    await kube_memory.install(definition(OldNote, Note))
+
+
+async def test_a_temporary_registration_never_blocks_and_puts_back_what_was_registered(
+    kube_memory: MemoryApi,
+) -> None:
+    await installed(kube_memory)
+    async with kube_memory.client() as client:
+        await register(client, deployed(written, up, down))
+        before = [await read(client, path) for path in (VALIDATING, CRD)]
+        registrar = await register(client, developed())
+        during = await read(client, VALIDATING)
+        assert [each["failurePolicy"] for each in during["webhooks"]] == ["Ignore", "Ignore"]
+        assert during["webhooks"][0]["clientConfig"] == {
+            "url": "https://dev.example.org:9443/validate/written",
+            "caBundle": "Y2E=",
+        }
+        assert await addresses(client) == [{"url"}] * 3
+        await registrar.restore()
+        assert [await read(client, path) for path in (VALIDATING, CRD)] == before
+
+
+async def test_where_nothing_was_registered_nothing_is_left(kube_memory: MemoryApi) -> None:
+    await installed(kube_memory)
+    async with kube_memory.client() as client:
+        before = await read(client, CRD)
+        registrar = await register(client, developed())
+        await registrar.restore()
+        assert await read(client, CRD) == {
+            **before,
+            "spec": {**before["spec"], "conversion": {"strategy": "None"}},
+        }
+        with pytest.raises(NotFound):
+            await client.raw("GET", VALIDATING)
+
+
+async def test_functions_that_only_the_deployed_program_has_are_not_called_meanwhile(
+    kube_memory: MemoryApi,
+) -> None:
+    mutating = CONFIGURATIONS.format("mutating")
+    await installed(kube_memory)
+    async with kube_memory.client() as client:
+        await register(client, deployed(titled, up, down))
+        registrar = await register(client, developed())
+        assert not (await read(client, mutating)).get("webhooks")
+        await registrar.restore()
+        (webhook,) = (await read(client, mutating))["webhooks"]
+        assert (webhook["failurePolicy"], set(webhook["clientConfig"])) == ("Fail", {"caBundle", "service"})
+
+
+async def test_after_a_crash_the_next_development_puts_back_what_was_before_the_first(
+    kube_memory: MemoryApi,
+) -> None:
+    await installed(kube_memory)
+    async with kube_memory.client() as client:
+        await register(client, deployed())
+        before = [await read(client, path) for path in (VALIDATING, CRD)]
+        await register(client, developed())  # and no restore
+        registrar = await register(client, developed(written, up, down))
+        await registrar.restore()
+        assert [await read(client, path) for path in (VALIDATING, CRD)] == before
+
+
+async def test_after_a_crash_the_start_in_the_cluster_repairs_the_registration(
+    kube_memory: MemoryApi,
+) -> None:
+    await installed(kube_memory)
+    async with kube_memory.client() as client:
+        await register(client, deployed())
+        before = [await read(client, path) for path in (VALIDATING, CRD)]
+        crashed = await register(client, developed())
+        await register(client, deployed())
+        assert [await read(client, path) for path in (VALIDATING, CRD)] == before
+        await crashed.restore()  # somebody else has registered since: nothing is put back
+        assert [await read(client, path) for path in (VALIDATING, CRD)] == before
+        version = (await client.raw("GET", CRD)).body
+        await register(client, deployed())
+        assert (await client.raw("GET", CRD)).body == version, (
+            "a registration that changes nothing writes nothing"
+        )
+
+
+async def test_a_registration_by_hand_is_replaced_and_put_back(kube_memory: MemoryApi) -> None:
+    """Server-side apply alone would leave both a Service and a URL, which no API server accepts."""
+    await installed(kube_memory)
+    async with kube_memory.client() as client:
+        (manifest,) = deployed(written, short).manifests("Y2E=")
+        await client.apply(manifest, field_manager="kubectl")
+        before = await read(client, VALIDATING)
+        registrar = await register(client, developed())
+        assert await addresses(client) == [{"url"}] * 3
+        await registrar.restore()
+        assert await read(client, VALIDATING) == before
+        await register(client, deployed(written))
+        assert [each["name"] for each in (await read(client, VALIDATING))["webhooks"]] == [
+            "written.notes.notes.example.com"
+        ]
+
+
+async def test_an_injected_authority_is_kept_and_not_injected_during_development(
+    kube_memory: MemoryApi,
+) -> None:
+    injects = {"cert-manager.io/inject-ca-from": "a/b"}
+    await installed(kube_memory)
+    async with kube_memory.client() as client:
+        webhooks = Webhooks("notes", FUNCTIONS, namespace="notes-system", annotations=injects)
+        await register(client, webhooks, "")
+        found = json.loads((await client.raw("GET", VALIDATING)).body)
+        for each in found["webhooks"]:
+            each["clientConfig"]["caBundle"] = "aW5qZWN0ZWQ="
+        await client.raw("PUT", VALIDATING, json.dumps(found).encode())
+        await register(client, webhooks, "")
+        before = await read(client, VALIDATING)
+        assert {each["clientConfig"]["caBundle"] for each in before["webhooks"]} == {"aW5qZWN0ZWQ="}
+        webhooks.call_at("https://dev.example.org", ca_bundle="")
+        registrar = await register(client, webhooks)
+        during = await read(client, VALIDATING)
+        assert during["metadata"]["annotations"].keys() == {BEFORE}
+        assert [set(each["clientConfig"]) for each in during["webhooks"]] == [{"url"}] * 2
+        await registrar.restore()
+        assert await read(client, VALIDATING) == before
+
+
+async def test_without_the_right_to_delete_the_configuration_is_emptied(
+    kube_memory: MemoryApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: Any, **__: Any) -> None:
+        raise Forbidden("no")
+
+    await installed(kube_memory)
+    async with kube_memory.client() as client:
+        registrar = await register(client, developed())
+        monkeypatch.setattr(Client, "delete", refused)
+        await registrar.restore()
+        assert not (await read(client, VALIDATING)).get("webhooks")
+
+
+def test_a_free_port_is_not_written_before_it_is_known() -> None:
+    webhooks = Webhooks("notes", FUNCTIONS, url="https://127.0.0.1", port=0)
+    config = webhooks.conversion(DEFINITION)["webhook"]["clientConfig"]
+    assert config == {"url": "https://127.0.0.1/convert/note.notes.example.com"}
+
+
+def test_a_url_that_cannot_lead_to_the_webhooks_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"the manager has none: add servers=\[Webhooks"):
+        Manager().call_webhooks_at("https://dev.example.org")
+    manager = Manager(servers=[deployed(written), Webhooks("others", [short], port=9444)])
+    with pytest.raises(ConfigurationError, match="the manager has 2 servers: leave out the port"):
+        manager.call_webhooks_at("https://dev.example.org:9443")
+    with pytest.raises(ConfigurationError, match="the API server cannot call url="):
+        manager.call_webhooks_at("http://dev.example.org")
