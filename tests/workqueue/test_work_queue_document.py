@@ -11,9 +11,8 @@ import pytest
 
 from kubeshard.testing.virtual_world import SeededRng
 from kubeshard.workqueue import LOW, NORMAL, ItemExponential
-from kubeshard.workqueue.metrics import MAX_CLASSES
 from kubeshard.workqueue.order import SHARE
-from kubeshard.workqueue.reasons import MAX_REASONS
+from kubeshard.workqueue.reasons import MAX_CLASSES, MAX_REASONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "work-queue.md").read_text()
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)

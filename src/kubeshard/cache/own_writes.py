@@ -181,22 +181,16 @@ class WriteBook(Generic[K]):
         return _Recording(self, key, writes)
 
     def keep(self, key: K, writes: OwnWrites) -> None:
-        """Keeps writes that have not been seen yet for the key's next `recording`."""
-        if writes:
-            writes.prune(self._cache)
-        if writes:
-            self._books[key] = writes
-        elif self._books:
-            self._books.pop(key, None)
-        self._prune_oldest()
-
-    def _prune_oldest(self) -> None:
-        """Keys that are never reconciled again must not pile up: each reconcile prunes two others."""
-        for _ in range(min(2, len(self._books))):
-            key, writes = self._books.popitem(last=False)
-            writes.prune(self._cache)
-            if writes:
-                self._books[key] = writes
+        """Keeps writes that have not been seen yet for the key's next `recording`. Keys that are never reconciled again
+        must not pile up: each call prunes two others.
+        """
+        self._books.pop(key, None)
+        oldest = [self._books.popitem(last=False) for _ in range(min(2, len(self._books)))]
+        for which, pending in (*oldest, (key, writes)):
+            if pending:
+                pending.prune(self._cache)
+            if pending:
+                self._books[which] = pending
 
 
 class _Recording(Generic[K]):

@@ -194,7 +194,8 @@ class ControllerRunner:
             yield self.trigger(watch, keys_of, informer, renewed=self._renewed if is_primary else _ignore)
 
     def _renewed(self, key: Key) -> None:
-        key = self._here(key)
+        if self.cluster:
+            key = self._here(key)
         self.queue.forget(key)
         self._workers.patience.forget(key)
 

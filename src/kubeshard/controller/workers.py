@@ -232,26 +232,29 @@ class Workers:
         """One run, measured and logged, until its threads have ended. Raises only the worker's own cancellation."""
         reconcile_id = self._rng.token()
         fields = {**self._about, "object": key, "reconcile_id": reconcile_id}
-        activities = Activities(self._cluster.in_flight, self.name, self._group_kind, key)
-        deadline = Deadline(self._deadlines, activities, fields)
         outcome: Outcome | None = None
         written: set[tuple[str, str, str]] = set()
+        began = self._clock.monotonic()
         self._metrics.started()
         try:
-            with context(fields), deadline:
+            activities = Activities(self._cluster.in_flight, self.name, self._group_kind, key)
+            with context(fields), Deadline(self._deadlines, activities, fields) as deadline:
                 last_try = self.patience.is_last(key)
                 outcome = await self._outcome(key, reconcile_id, deadline, last_try, written)
                 if outcome.ending is Ending.STALE and outcome.error is not None:
                     times, informers = self._queue.retries(key) + 1, self._inputs.informers
                     await warn_if_persistent(self._log, times, outcome.error, key, informers, self._client)
-                outcome = self._given_up(key, outcome, last_try)
-                self._report(key, outcome, deadline)
+                failed = outcome.failed
+                if failed:
+                    outcome = self._given_up(key, outcome, last_try)
+                if failed or self._log.debugs:
+                    self._report(key, outcome, began)
                 self._notice_loop(key, written)
                 if activities.threads:
                     await activities.threads_ended()
             return outcome
         finally:
-            self._metrics.finished(outcome, self._clock.monotonic() - deadline.began)
+            self._metrics.finished(outcome, self._clock.monotonic() - began)
 
     async def _outcome(
         self,
@@ -273,8 +276,8 @@ class Workers:
             if not was_due:
                 return of_error(error)
         else:
+            slip = forgotten.error
             if not deadline.lift():
-                slip = forgotten.error
                 return of_result(result) if slip is None else of_error(slip)
         timeout = self.controller.reconcile_timeout
         return Outcome(Ending.TIMED_OUT, TimeoutError(f"not done within {timeout:g} s"))
@@ -366,14 +369,11 @@ class Workers:
         if self.tasks and self._notices.due("start"):
             self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
 
-    def _report(self, key: Key, outcome: Outcome, deadline: Deadline) -> None:
-        if not outcome.failed and not self._log.debugs:
-            return
+    def _report(self, key: Key, outcome: Outcome, began: float) -> None:
         fields: dict[str, Any] = {
-            "seconds": self._clock.monotonic() - deadline.began,
+            "seconds": self._clock.monotonic() - began,
             "reasons": self._queue.reasons(key),
-            "waited": deadline.began
-            - min((cause.since for cause in self._queue.why(key)), default=deadline.began),
+            "waited": began - min((cause.since for cause in self._queue.why(key)), default=began),
         }
         if outcome.error is not None:
             fields |= {"error": outcome.error, "retries": self._queue.retries(key)}

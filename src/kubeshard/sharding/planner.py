@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import cached_property
 from typing import NamedTuple
 
 from kubeshard.core.kinds import GroupKind, GroupResource, TypeMeta
@@ -87,7 +88,7 @@ class Decision(NamedTuple):
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RingView:
     """A snapshot of one ring as seen by this process. `available` are the names in `hashring`."""
 
@@ -111,7 +112,7 @@ class RingView:
         object.__setattr__(self, "drain_label", drain_label(self.name))
         object.__setattr__(self, "available", frozenset(self.hashring.shards))
 
-    @property
+    @cached_property
     def unplaced(self) -> Selector | None:
         """Selects the objects without an available shard; None if it would be too long for a URL."""
         selector = Selector.not_in(self.shard_label, self.hashring.shards)

@@ -41,14 +41,15 @@ every method that depends on time takes it as an argument; the caller feeds even
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
 from msgspec import structs
 
-from kubeshard.core.builtin import Lease
+from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
@@ -150,15 +151,12 @@ class Shard(NamedTuple):
     """Whether the ring allows shards in this namespace; None if it does not say."""
     valid: bool
     """Whether objects may be labelled with the name."""
+    evicted: bool
+    """Whether a sharder took its Lease while it was alive."""
 
     @property
     def name(self) -> str:
         return self.key.name
-
-    @property
-    def evicted(self) -> bool:
-        """Whether a sharder took its Lease while it was alive."""
-        return is_evicted(self.lease)
 
     @property
     def member(self) -> bool:
@@ -403,7 +401,8 @@ class ShardStates:
             record.times(now),
             record.deleted,
             allowed,
-            valid=bool(key.name) and is_label_value(key.name),
+            valid=record.valid,
+            evicted=record.evicted,
         )
 
     def _of(self, ring: str) -> Mapping[Key, _Record]:
@@ -439,8 +438,10 @@ def written_state(lease: Lease, wall: float) -> ShardState:
 
 def is_evicted(lease: Lease) -> bool:
     """Whether a sharder took the Lease from a shard that was alive, and nobody has taken it since."""
-    spec, number = lease.spec, lease.metadata.annotation(EVICTED_ANNOTATION)
-    return spec.holder_identity == SHARDER_IDENTITY and number == str(spec.lease_transitions or 0)
+    spec = lease.spec
+    if spec.holder_identity != SHARDER_IDENTITY:
+        return False
+    return lease.metadata.annotation(EVICTED_ANNOTATION) == str(spec.lease_transitions or 0)
 
 
 def duplicates(shards: Iterable[Shard]) -> dict[str, list[Key]]:
@@ -468,15 +469,30 @@ class _Record:
     seen: float
     """When this version of it was first seen."""
     deleted: bool = False
+    self_held: bool = field(init=False)
+    evicted: bool = field(init=False)
+    valid: bool = field(init=False)
+    """Whether its name may be the value of a label."""
+    duration: float | None = field(init=False)
+    """Seconds that it is trusted for; None if it is incomplete."""
 
-    @property
-    def self_held(self) -> bool:
-        holder = self.lease.spec.holder_identity
-        return bool(holder) and holder == self.lease.metadata.name
+    def __post_init__(self) -> None:
+        name, spec = self.lease.metadata.name, self.lease.spec
+        set_once = partial(object.__setattr__, self)
+        set_once("self_held", bool(name) and spec.holder_identity == name)
+        set_once("evicted", is_evicted(self.lease))
+        set_once("valid", bool(name) and is_label_value(name))
+        set_once("duration", self._duration(spec))
 
-    @property
-    def evicted(self) -> bool:
-        return is_evicted(self.lease)
+    def _duration(self, spec: LeaseSpec) -> float | None:
+        seconds = spec.lease_duration_seconds
+        if seconds is None or seconds <= 0 or spec.renew_time is None or spec.acquire_time is None:
+            return None
+        if self.self_held:
+            return min(max(float(seconds), MIN_DURATION), MAX_DURATION)
+        if self.evicted:
+            return min(max(float(seconds), 2 * MIN_DURATION), 2 * MAX_DURATION)
+        return float(seconds)
 
     def same_record(self, lease: Lease) -> bool:
         return self.lease.metadata.uid == lease.metadata.uid and self.lease.spec == lease.spec
@@ -501,16 +517,9 @@ class _Record:
         return _Record(lease, self.ring, now, now, deleted=True)
 
     def times(self, now: float) -> LeaseTimes:
-        spec = self.lease.spec
-        seconds = spec.lease_duration_seconds
-        if seconds is None or seconds <= 0 or spec.renew_time is None or spec.acquire_time is None:
+        if self.duration is None:
             return LeaseTimes(DEFAULT_DURATION, self.changed - now)
-        duration = float(seconds)
-        if self.self_held:
-            duration = min(max(duration, MIN_DURATION), MAX_DURATION)
-        elif self.evicted:
-            duration = min(max(duration, 2 * MIN_DURATION), 2 * MAX_DURATION)
-        return LeaseTimes(duration, self.changed + duration - now)
+        return LeaseTimes(self.duration, self.changed + self.duration - now)
 
     def state(self, now: float) -> ShardState:
         times = self.times(now)

@@ -25,9 +25,9 @@ from typing import Generic
 from kubeshard.runtime.clock import Clock
 from kubeshard.workqueue.debounce import Debounce, Settling
 from kubeshard.workqueue.limits import Limiter, Retries
-from kubeshard.workqueue.metrics import Causes, NoMetrics, QueueMetrics
+from kubeshard.workqueue.metrics import NoMetrics, QueueMetrics
 from kubeshard.workqueue.order import NORMAL, K, Order
-from kubeshard.workqueue.reasons import Cause, Reason, Wanted, as_reason
+from kubeshard.workqueue.reasons import Cause, Causes, Reason, Wanted, as_reason
 from kubeshard.workqueue.state_machine import Delays, QueueCore
 from kubeshard.workqueue.views import DelayedKey, QueueView, WaitingKey
 
@@ -168,7 +168,7 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Keys that a worker could take now."""
-        return self._core.ready
+        return self._core.levels.ready
 
     @property
     def delayed(self) -> int:

@@ -9,12 +9,16 @@ first given.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from kubeshard.core.objects import Key
 
 MAX_REASONS = 8
 """Distinct reasons kept per key; later ones are dropped."""
+
+MAX_CLASSES = 64
+"""Pairs of reason and kind that are counted separately; the rest is counted as `other`."""
 
 
 class Reason(NamedTuple):
@@ -83,3 +87,26 @@ class Wanted:
 def as_reason(given: Reason | str) -> Reason:
     """A plain phrase becomes a reason of type `source`: it may contain anything, so it labels no metric."""
     return given if isinstance(given, Reason) else Reason("source", text=given)
+
+
+class Causes:
+    """Counts runs by reason: a run with several reasons counts for each of them."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def count(self, run: Wanted) -> None:
+        counts = self._counts
+        for given, _ in run.given:
+            reason = as_reason(given)
+            cause = (reason.what, reason.kind)
+            known = counts.get(cause)
+            if known is None and len(counts) >= MAX_CLASSES:
+                cause = ("other", "")
+                known = counts.get(cause)
+            counts[cause] = (known or 0) + 1
+
+    @property
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Runs by (what happened, to which kind). Never shrinks."""
+        return self._counts
