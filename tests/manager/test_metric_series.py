@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from kubeshard.manager import Manager
-from kubeshard.manager.metrics import RECONCILE_BUCKETS, Metrics
-from kubeshard.manager.queue_metrics import QUEUE_BUCKETS
+from kubeshard.manager.metrics import QUEUE_BUCKETS, RECONCILE_BUCKETS, Metrics
 from kubeshard.manager.series import Counts, Durations, Levels
 
 LABELS = ("name", "controller")

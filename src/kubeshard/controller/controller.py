@@ -26,7 +26,7 @@ from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.desired.execution import Immutable
 from kubeshard.controller.desired.plan import Applied, Unowned
 from kubeshard.controller.finalizers import Finalizer
-from kubeshard.controller.patience import GiveUpAfter
+from kubeshard.controller.outcomes import GiveUpAfter
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
     ReconcileFunction,

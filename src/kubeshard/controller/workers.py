@@ -39,8 +39,7 @@ from kubeshard.controller.forgotten_awaits import ForgottenAwaits
 from kubeshard.controller.hot_loops import HotLoops, Written
 from kubeshard.controller.in_flight import Activities, CurrentRun
 from kubeshard.controller.metrics import ControllerMetrics
-from kubeshard.controller.outcomes import Ending, Outcome, of_error, of_result, origin, report
-from kubeshard.controller.patience import Patience
+from kubeshard.controller.outcomes import Ending, Outcome, Patience, of_error, of_result, origin, report
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.reconciler import (
     BlockingReconciler,

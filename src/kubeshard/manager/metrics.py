@@ -4,7 +4,8 @@ One registry per manager. The page also shows what the servers of the manager co
 the manager a registry, what is in the default registry of prometheus_client: the program's own metrics. A series that
 is in several registries is shown once.
 
-`Metrics` creates the observers that queues (`queue_metrics`), controllers, clients and elections report to.
+`Metrics` creates the observers that queues, controllers, clients and elections report to. What a queue already
+knows (its depth, the reasons of runs, the two gauges that grow while nothing happens) is read from it on each scrape.
 
 `_created` series are not exposed: they are of no use, and double the number of series.
 """
@@ -34,10 +35,9 @@ from kubeshard.controller.metrics import TriggerStep
 from kubeshard.controller.outcomes import Ending, Outcome
 from kubeshard.leases.renewer import RENEWAL_FAILURES, RenewalFailure
 from kubeshard.manager.http import Page, Request
-from kubeshard.manager.queue_metrics import QueueObserver, Queues
 from kubeshard.manager.series import Counts, Durations, Levels, render
 from kubeshard.metrics.declared import declared
-from kubeshard.metrics.families import counter
+from kubeshard.metrics.families import counter, gauge
 from kubeshard.version import __version__
 from kubeshard.workqueue.queue import WorkQueue
 
@@ -49,6 +49,13 @@ RECONCILE_BUCKETS = (
 
 REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """The buckets of Kubernetes' own components."""
+
+QUEUE_BUCKETS = tuple(10.0**exponent for exponent in range(-8, 4))
+"""10 ns to 1000 s, as in client-go."""
+
+MAX_PRIORITIES = 25
+OTHER_PRIORITIES = "exceeded_cardinality_limit"
+"""The number of a queue's priorities with their own series, and the label of the others; as in controller-runtime."""
 
 MAX_TASKS = 20
 OTHER_TASKS = "other"
@@ -202,6 +209,68 @@ class ControllerObserver:
 
     def trigger_failed(self, source: str, step: TriggerStep) -> None:
         self._triggers.labels(self._name, source, step).inc()
+
+
+class QueueObserver:
+    """`kubeshard.workqueue.QueueMetrics` of one controller's queue."""
+
+    def __init__(self, queues: Queues, controller: str) -> None:
+        labels = (controller, controller)
+        self._adds = queues.adds.series(*labels)
+        self._retries = queues.retries.series(*labels)
+        self.waited = queues.waits.series(*labels).observe
+        self.worked = queues.work.series(*labels).observe
+
+    def added(self) -> None:
+        self._adds.value += 1
+
+    def retried(self) -> None:
+        self._retries.value += 1
+
+
+class Queues(Collector):
+    """The queues of a process: what they report, and what they know when they are scraped."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.computed: dict[str, WorkQueue[Any]] = {}
+        self._priorities: dict[str, set[int]] = {}
+        """The priorities of each queue that have a series."""
+        self.adds = Counts(*declared("workqueue_adds_total"))
+        self.retries = Counts(*declared("workqueue_retries_total"))
+        self.waits = Durations(*declared("workqueue_queue_duration_seconds"), QUEUE_BUCKETS)
+        self.work = Durations(*declared("workqueue_work_duration_seconds"), QUEUE_BUCKETS)
+        for metric in (self.adds, self.retries, self.waits, self.work):
+            registry.register(metric)
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        unfinished = gauge("workqueue_unfinished_work_seconds")
+        longest = gauge("workqueue_longest_running_processor_seconds")
+        depth = gauge("workqueue_depth")
+        causes = counter("kubeshard_controller_reconcile_causes_total")
+        for name, queue in self.computed.items():
+            for priority, keys in self._depths(name, queue).items():
+                depth.add_metric((name, name, priority), keys)
+            for (what, kind), runs in queue.caused().items():
+                causes.add_metric((name, what, kind), runs)
+            unfinished.add_metric((name, name), queue.unfinished_work())
+            longest.add_metric((name, name), queue.longest_running())
+        yield depth
+        yield causes
+        yield unfinished
+        yield longest
+
+    def _depths(self, name: str, queue: WorkQueue[Any]) -> dict[str, int]:
+        """The depths by label. A priority that had a series keeps it, so that its gauge does not stay at its last
+        value.
+        """
+        depths = queue.depths()
+        known = self._priorities.setdefault(name, set())
+        known.update(sorted(depths.keys() - known, key=abs)[: MAX_PRIORITIES - len(known)])
+        labelled = {str(priority): depths.get(priority, 0) for priority in sorted(known)}
+        if others := depths.keys() - known:
+            labelled[OTHER_PRIORITIES] = sum(depths[priority] for priority in others)
+        return labelled
 
 
 class _Events(Collector):
