@@ -142,14 +142,13 @@ async def test_signal_handlers_stay_as_they_were() -> None:
 @pytest.mark.parametrize(
     "sent",
     [
-        b"",
         b"POST / HTT",
         POST,
         POST + b"\r\n",
         POST + b"\r\nhel",
         POST + b"\r\nhelloPOST / ",
     ],
-    ids=["nothing", "request line", "headers", "no body", "half a body", "second request"],
+    ids=["request line", "headers", "no body", "half a body", "second request"],
 )
 async def test_a_client_that_stops_in_the_middle_is_cut_off(sent: bytes, app: AsgiApp) -> None:
     async with AsgiServer(app, limits=Limits(header_timeout=0.05, body_timeout=0.05)) as server:
@@ -179,6 +178,19 @@ async def test_an_idle_connection_is_closed(app: AsgiApp) -> None:
         assert (await exchange(server, POST + b"\r\nhello")).endswith(b"hello")
 
 
+@pytest.mark.regression
+async def test_a_new_connection_without_a_byte_is_idle_and_not_slow(app: AsgiApp) -> None:
+    """Go parks the connection that lost a race of two, and sends its next request on it."""
+    async with AsgiServer(app, limits=Limits(header_timeout=0.02, keep_alive=30)) as server:
+        reader, writer = await connect(server)
+        await asyncio.sleep(0.1)
+        writer.write(POST + b"\r\nhello")
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+    async with AsgiServer(app, limits=Limits(header_timeout=30, keep_alive=0.02)) as server:
+        assert await exchange(server, b"") == b""
+
+
 async def test_a_finished_request_leaves_no_timer_that_cuts_the_next_one_off(app: AsgiApp) -> None:
     async with AsgiServer(app, limits=Limits(header_timeout=0.4, body_timeout=0.4)) as server:
         reader, writer = await connect(server)
@@ -197,6 +209,189 @@ async def test_too_large_headers_are_answered_with_431(end: bytes, app: AsgiApp)
     async with AsgiServer(app, limits=Limits(max_header_bytes=1000)) as server:
         data = await exchange(server, b"GET / HTTP/1.1\r\nx: " + b"y" * 2000 + end)
         assert data.startswith(b"HTTP/1.1 431 ")
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+
+
+@pytest.mark.regression
+async def test_trailers_do_not_become_headers(app: AsgiApp) -> None:
+    seen: list[tuple[bytes, bytes]] = []
+
+    async def recording(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, send)
+        seen.extend(scope["headers"])
+
+    request = CHUNKED + b"connection: close\r\n\r\n5\r\nhello\r\n"
+    async with AsgiServer(recording) as server:
+        for first in (len(request), len(request) + 3, len(request) + 10):
+            sent = request + b"0\r\nauthorization: Bearer forged\r\n\r\n"
+            reader, writer = await connect(server)
+            writer.write(sent[:first])
+            await asyncio.sleep(0.02)
+            writer.write(sent[first:])
+            assert (await until_closed(reader)).endswith(b"hello")
+            writer.close()
+    assert {name for name, _ in seen} == {b"host", b"transfer-encoding", b"connection"}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("trailers", [b"a: b\r\n" * 500, b"a: " + b"b" * 2000], ids=["many", "one"])
+async def test_too_large_trailers_are_answered_with_431(trailers: bytes, app: AsgiApp) -> None:
+    async with AsgiServer(app, limits=Limits(max_header_bytes=1000)) as server:
+        reader, writer = await connect(server)
+        writer.write(CHUNKED + b"\r\n5\r\nhello\r\n0\r\n")
+        await asyncio.sleep(0.02)
+        writer.write(trailers)
+        assert (await until_closed(reader)).startswith(b"HTTP/1.1 431 ")
+        writer.close()
+
+
+async def test_many_small_chunks_are_not_mistaken_for_trailers(app: AsgiApp) -> None:
+    async with AsgiServer(app, limits=Limits(max_header_bytes=200)) as server:
+        reader, writer = await connect(server)
+        writer.write(CHUNKED + b"connection: close\r\n\r\n")
+        for _ in range(20):
+            for part in (b"5\r\n", b"hello\r\n" * 1 + b"1\r\nx\r\n" * 100 + b"5\r\n", b"hello\r\n"):
+                writer.write(part)
+                await asyncio.sleep(0)
+        writer.write(b"0\r\n\r\n")
+        assert len((await until_closed(reader)).partition(b"\r\n\r\n")[2]) == 20 * 110
+        writer.close()
+
+
+@pytest.mark.regression
+async def test_a_large_body_is_not_counted_to_the_head_that_follows_it(app: AsgiApp) -> None:
+    large = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n" + b"x" * 60_000
+    async with AsgiServer(app, limits=Limits(max_header_bytes=1000)) as server:
+        reader, writer = await connect(server)
+        writer.write(large + POST)
+        await asyncio.sleep(0.02)
+        writer.write(b"connection: close\r\n\r\nhello")
+        data = await until_closed(reader)
+        assert data.count(b"HTTP/1.1 200 ") == data.count(b"HTTP/1.1 ") == 2
+        writer.close()
+        reader, writer = await connect(server)
+        writer.write(large + POST)
+        await asyncio.sleep(0.02)
+        writer.write(b"y: " + b"z" * 2000)
+        assert b"HTTP/1.1 431 " in await until_closed(reader)
+        writer.close()
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1\r\n", b"HTTP/1.1\r\nhost: x\r\nhost: y\r\n", b"HTTP/1.0\r\nhost: x\r\nhost: y\r\n"]
+)
+async def test_a_request_without_a_host_or_with_two_is_answered_with_400(head: bytes, app: AsgiApp) -> None:
+    async with AsgiServer(app) as server:
+        assert (await exchange(server, b"POST / " + head + b"content-length: 0\r\n\r\n")).startswith(
+            b"HTTP/1.1 400 "
+        )
+        assert (await exchange(server, b"POST / HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("requests", [1, 2])
+@pytest.mark.parametrize(
+    ("sent", "refusal"),
+    [
+        (b"\x00garbage\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nx: " + b"y" * 2000, b"431"),
+        (CHUNKED + b"\r\nno length\r\n", b"400"),
+        (b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\n\r\n", b"400"),
+    ],
+    ids=["no request", "large headers", "invalid chunk", "no path"],
+)
+async def test_a_refusal_does_not_overtake_responses_that_are_due(
+    sent: bytes, refusal: bytes, requests: int
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await go_on.wait()
+        await echo(scope, receive, send)
+
+    async with AsgiServer(slow, limits=Limits(max_header_bytes=1000)) as server:
+        reader, writer = await connect(server)
+        writer.write((POST + b"\r\nhello") * requests)
+        await begun.wait()
+        writer.write(sent)
+        await asyncio.sleep(0.05)
+        go_on.set()
+        *answers, refused = (await until_closed(reader)).split(b"hello")
+        assert len(answers) == requests
+        assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+        assert refused.startswith(b"HTTP/1.1 " + refusal)
+        writer.close()
+
+
+@pytest.mark.regression
+async def test_an_invalid_body_does_not_put_a_refusal_into_the_response_that_has_begun() -> None:
+    async def early(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(start((b"content-length", b"10")))
+        await send(body(b"early", more=True))
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async with AsgiServer(early) as server:
+        reader, writer = await connect(server)
+        writer.write(CHUNKED + b"\r\n")
+        await reader.readuntil(b"early")
+        writer.write(b"no length\r\n")
+        assert await until_closed(reader) == b""
+        writer.close()
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("rest", [b"", b"POST / HT"], ids=["at the end", "in the next request"])
+async def test_a_client_that_closes_its_half_gets_the_responses_to_its_requests(rest: bytes) -> None:
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0.02)
+        await echo(scope, receive, send)
+        assert (await receive())["type"] == "http.disconnect"
+
+    async with AsgiServer(slow) as server:
+        for requests in (1, 2):
+            reader, writer = await connect(server)
+            writer.write((POST + b"\r\nhello") * requests + rest)
+            writer.write_eof()
+            assert (await until_closed(reader)).count(b"hello") == requests
+            writer.close()
+
+
+@pytest.mark.regression
+async def test_an_application_that_waits_for_the_end_of_its_client_is_told_of_it() -> None:
+    told = asyncio.Event()
+
+    async def watch(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(start())
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        told.set()
+
+    async with AsgiServer(watch) as server:
+        reader, writer = await connect(server)
+        writer.write(POST + b"\r\nhello")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        await asyncio.wait_for(told.wait(), 5)
+
+
+@pytest.mark.regression
+async def test_what_follows_a_request_for_an_upgrade_is_answered(app: AsgiApp) -> None:
+    upgrade = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n"
+    async with AsgiServer(app) as server:
+        empty = upgrade + b"content-length: 0\r\n\r\n"
+        data = await exchange(server, empty * 2 + POST + b"connection: close\r\n\r\nworld")
+        assert data.count(b"HTTP/1.1 200 ") == 3
+        assert data.endswith(b"world")
+        for body in (
+            b"content-length: 5\r\n\r\nhello",
+            b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        ):
+            assert (await exchange(server, upgrade + body)).startswith(b"HTTP/1.1 400 ")
 
 
 @pytest.mark.parametrize(
@@ -233,6 +428,8 @@ async def test_requests_that_wait_for_an_answer_do_not_accumulate() -> None:
             for _ in range(3):  # each answer lets the server read on
                 writer.write((POST + b"\r\nhello") * 3)
                 await begun.acquire()
+                go_on.release()
+            for _ in range(9):
                 go_on.release()
         assert b"HTTP/1.1 400 " in await until_closed(reader)
         writer.close()
@@ -441,8 +638,13 @@ FIVE = (b"content-length", b"5")
             b"transfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
         ),
         (b"GET / HTTP/1.0", [start(FIVE), body(b"hello")], b"connection: close\r\n\r\nhello"),
+        (
+            b"GET / HTTP/1.0",
+            [start(), body(b"he", more=True), body(b"llo")],
+            b"200 OK\r\nconnection: close\r\n\r\nhello",
+        ),
     ],
-    ids=["length", "HEAD", "no content", "chunked", "HTTP/1.0"],
+    ids=["length", "HEAD", "no content", "chunked", "HTTP/1.0", "HTTP/1.0 without length"],
 )
 async def test_the_end_of_a_response_is_known_to_its_client(
     request_line: bytes, messages: list[Message], rest: bytes

@@ -39,15 +39,15 @@ class Limits:
     """Limits for one client. Times are in seconds."""
 
     header_timeout: float = 5.0
-    """From the first byte of a request (or the connection's start) to the end of its headers; also for a TLS
-    handshake."""
+    """From the first byte of a request to the end of its headers; also for a TLS handshake."""
     body_timeout: float = 10.0
     """From the end of the headers to the end of the body, including the time while the application does
     not read."""
-    keep_alive: float = 90.0
-    """An idle connection is closed after this long: just beyond the API server's own idle timeout."""
+    keep_alive: float = 120.0
+    """An idle connection is closed after this long, and a new one without a byte. API servers close theirs after 90 s:
+    one that is closed from here may be about to carry a request."""
     max_header_bytes: int = 32 * 1024
-    """Request line and headers; larger requests get a 431."""
+    """Request line and headers; larger requests get a 431. So do larger trailers."""
     max_connections: int = 1024
     """Open connections, including idle ones and those in a TLS handshake. A further one takes the place of that which
     has waited longest for its client; if none waits, it gets a 503 immediately."""

@@ -1,7 +1,9 @@
 """One HTTP/1.1 connection of `AsgiServer`: requests as httptools parses them, each answered by the ASGI application.
 
-Guaranteed: responses have the order of their requests, and one is written at a time; a slow client stops the
-application (`send` waits), and a slow application stops the client (reading pauses). An application that raises, or
+Guaranteed: responses have the order of their requests, which includes the refusal of what is no request, and one is
+written at a time; a slow client stops the application (`send` waits), and a slow application stops the client (reading
+pauses). A client that closes its half of the connection still gets the responses to its requests, except over TLS: the
+application is told of a disconnect when it waits for one, and may respond. An application that raises, or
 that ends without a complete response, is logged, and its client gets a 500 if no response has begun. Every client has
 the limits of `kubeshard.runtime.asgi.Limits`. They cost a request that arrives in one read a few assignments and no
 timer: a timer is armed only when the bytes received so far end in the middle of a message.
@@ -9,7 +11,8 @@ timer: a timer is armed only when the bytes received so far end in the middle of
 If the application has a method `direct` (`kubeshard.runtime.asgi.DirectApp`), it is called first when a request
 arrives in one read: if it returns a response, no task, events or scope are created.
 
-Not supported: WebSockets and other upgrades (the request is answered as if it had not asked for one), trailers.
+Not supported: WebSockets and other upgrades (the request is answered as if it had not asked for one, or refused if it
+has a body), trailers (they are dropped, and limited like headers).
 
 Imported by `kubeshard.runtime.http_server` only, when a server starts: most programs do not need httptools before.
 """
@@ -52,6 +55,8 @@ _STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode()
 
 _NOT_IN_NAMES = re.compile(rb'[\x00-\x1f\x7f()<>@,;:\[\]={} \t\\"]')
 _NOT_IN_VALUES = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+_FRAMING = (b"content-length", b"transfer-encoding")
 
 _BUFFERED = 64 * 1024
 """Bytes of a request's body that are held for the application before reading pauses."""
@@ -173,6 +178,12 @@ class HttpConnection(asyncio.Protocol):
         self._timed: _Waiting = _Waiting.NOTHING
         self._timer: asyncio.TimerHandle | None = None
         self._header_bytes = 0
+        """Bytes of the headers or trailers, except those that arrived together with something before them."""
+        self._hosts = 0
+        self._in_trailers = False
+        """Whether the last chunk has had no content yet: trailers may follow."""
+        self._refusal = b""
+        """The last thing that the client gets, after the responses that are due."""
         self._chunk = b""
         self._afresh = False
         """Whether the bytes received last started with a request."""
@@ -233,8 +244,7 @@ class HttpConnection(asyncio.Protocol):
         if tls is not None and (certificate := tls.getpeercert(binary_form=True)):
             chain = [ssl.DER_cert_to_PEM_cert(certificate)]
             self._scope["extensions"] = {"tls": {"client_cert_chain": chain}}
-        self._missing = _Waiting.HEADERS
-        self._wait()
+        self._rest()
         if self._all.aborted:
             transport.abort()
 
@@ -254,6 +264,19 @@ class HttpConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
+    def eof_received(self) -> bool:
+        """Whether the other half stays open."""
+        if not self._exchanges or self._missing is _Waiting.BODY:
+            return False
+        if self._scope["scheme"] == "https":  # which has no half-closed connections
+            return False
+        self._missing = _Waiting.NOTHING
+        self._disarm()
+        self._exchanges[-1].keep_alive = False
+        for exchange in self._exchanges:
+            exchange.end_of_client()
+        return True
+
     def data_received(self, data: bytes) -> None:
         self._begun = max(0, len(self._exchanges) - 1)
         self._afresh = self._missing is _Waiting.NOTHING
@@ -266,27 +289,34 @@ class HttpConnection(asyncio.Protocol):
                     self._answer(answer)
                     return
                 self._instead = answer
-        if self.transport.is_closing():
+        if self._refusal or self.transport.is_closing():
             return
         self._chunk = data
         try:
-            self._parser.feed_data(data)
+            self._parse(data)
             if self._held and self._missing is _Waiting.BODY:
                 self._hand_over()
-        except httptools.HttpParserUpgrade:
-            pass  # what follows is in a protocol that nobody here knows
         except httptools.HttpParserError:
             self._refuse()
             return
         finally:
             self._chunk = b""
-        if self._missing is _Waiting.HEADERS:
+        if self._missing is _Waiting.HEADERS or self._in_trailers:
             self._header_bytes += len(data)
             if self._header_bytes > self._limits.max_header_bytes:
                 self._refuse()
                 return
         if self._missing is not self._timed:
             self._wait()
+
+    def _parse(self, data: bytes) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]  # the next request, in the same protocol
+            else:
+                return
 
     # Called by the parser. What these raise becomes an HttpParserError of `feed_data`.
 
@@ -295,7 +325,8 @@ class HttpConnection(asyncio.Protocol):
         if self._begun > self._limits.max_pipelined:
             raise ValueError("too many requests at once")
         self._missing = _Waiting.HEADERS
-        self._header_bytes = 0
+        self._header_bytes = 0 if self._at_start() else -len(self._chunk)
+        self._hosts = 0
         if self._timer is not None:
             self._disarm()
         self._held = True
@@ -307,22 +338,37 @@ class HttpConnection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._missing is _Waiting.BODY:
+            return  # a trailer must not pass for a header
         name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"expect" and value.lower() == b"100-continue":
             self._expects_continue = True
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._missing = _Waiting.BODY
-        if self._header_bytes + len(self._chunk) > self._limits.max_header_bytes:
-            # The bytes received may be headers, or headers and body.
+        if len(self._chunk) > self._limits.max_header_bytes or not self._at_start():
+            # The bytes received may be headers, or headers and something else.
             self._header_bytes = len(self._url) + sum(
                 len(name) + len(value) + 4 for name, value in self._headers
             )
             if self._header_bytes > self._limits.max_header_bytes:
                 raise ValueError("request headers too large")
+        if self._hosts != 1 and (self._hosts or self._parser.get_http_version() == "1.1"):
+            raise ValueError("not exactly one host")
+        if self._parser.should_upgrade():
+            self._direct = None
+            if any(name in _FRAMING and value != b"0" for name, value in self._headers):
+                raise ValueError("the parser takes the body for the other protocol")
+
+    def on_chunk_header(self) -> None:
+        self._in_trailers = True
+        self._header_bytes = -len(self._chunk)
 
     def on_body(self, body: bytes) -> None:
+        self._in_trailers = False
         if self._held:
             self._held_body = self._held_body + body if self._held_body else body
         elif self._receiving is not None:
@@ -330,6 +376,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._missing = _Waiting.NOTHING
+        self._in_trailers = False
         self.since = self._loop.time()
         if self._held and self._answered_directly():
             return
@@ -338,11 +385,13 @@ class HttpConnection(asyncio.Protocol):
 
     # Requests
 
+    def _at_start(self) -> bool:
+        """Whether the request being parsed is what the bytes received last start with."""
+        return self._afresh and self._begun <= 1
+
     def _answered_directly(self) -> bool:
         """Answers the held request, or passes it on."""
         instead, self._instead = self._instead, None
-        if self._parser.should_upgrade():
-            self._direct = None
         if (
             instead is not None
             or self._direct is None
@@ -364,10 +413,10 @@ class HttpConnection(asyncio.Protocol):
 
     def _hand_over(self, app: AsgiApp | None = None) -> None:
         """Passes the held request to the application. Raises HttpParserError for a URL without a path."""
-        self._held = False
         parser, url = self._parser, httptools.parse_url(self._url)
         if url.path is None:
             raise httptools.HttpParserInvalidURLError("no path")
+        self._held = False
         path, version = url.path.decode("ascii"), parser.get_http_version()
         scope = self._scope | {
             "http_version": version,
@@ -394,9 +443,27 @@ class HttpConnection(asyncio.Protocol):
         task.add_done_callback(self._all.tasks.discard)
 
     def _refuse(self) -> None:
-        """Ends a connection whose bytes are no request, or whose headers are too large."""
+        """Ends a connection whose bytes are no request, or whose headers are too large, after the responses to the
+        requests before.
+        """
         too_large = self._header_bytes > self._limits.max_header_bytes
-        self.write(_TOO_LARGE if too_large else _BAD_REQUEST)
+        self._refusal = _TOO_LARGE if too_large else _BAD_REQUEST
+        if self._missing is _Waiting.BODY and not self._held:
+            if self._exchanges and self._exchanges[0] is self._receiving:
+                if self._receiving.started:
+                    self._refusal = b""
+                self._end()
+                return
+            if self._exchanges and self._exchanges[-1] is self._receiving:
+                self._exchanges.pop()
+        self._missing = _Waiting.NOTHING
+        self._disarm()
+        self.pause_reading()
+        if not self._exchanges:
+            self._end()
+
+    def _end(self) -> None:
+        self.write(self._refusal)
         self.close()
 
     def _may_answer(self) -> bool:
@@ -430,6 +497,8 @@ class HttpConnection(asyncio.Protocol):
         self.resume_reading()
         if self._exchanges:
             self._start(self._exchanges[0])
+        elif self._refusal:
+            self._end()
         else:
             self._rest()
 
@@ -439,7 +508,7 @@ class HttpConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._reading:
+        if not (self._reading or self._refusal):
             self._reading = True
             self.transport.resume_reading()
 
@@ -523,12 +592,17 @@ class _Exchange:
         self._more_body = True
         self._news = asyncio.Event()
         """Set when `receive` has something to return."""
+        self._delivered = False
+        """Whether the application has received all of the request."""
+        self._client_ended = False
         self._disconnected = False
-        self._started = False
+        self.started = False
         self._complete = False
         self._has_body = scope["method"] != "HEAD"
         self._remaining: int | None = None
-        """The bytes of the response's body that are still to come; None if it is chunked."""
+        """The bytes of the response's body that are still to come; None if its length is not known."""
+        self._chunked = False
+        """Whether a body of unknown length is sent in chunks. Otherwise it ends with the connection."""
 
     # The request
 
@@ -543,6 +617,11 @@ class _Exchange:
         self._more_body = False
         self._news.set()
 
+    def end_of_client(self) -> None:
+        """Nothing more will arrive; the client may still read."""
+        self._client_ended = True
+        self._news.set()
+
     def disconnect(self) -> None:
         self._disconnected = True
         self._news.set()
@@ -552,11 +631,11 @@ class _Exchange:
     async def run(self) -> None:
         try:
             await self._app(self._scope, self._receive, self._send)
-            if not (self._complete or self._disconnected):
+            if not (self._complete or self._disconnected or self._client_ended):
                 raise RuntimeError("it ended without a complete response")
         except Exception as error:
             _log.crash("An HTTP handler crashed", error)
-            if not self._started:
+            if not self.started:
                 await self._send(_CRASHED)
                 await self._send({"type": "http.response.body", "body": b"Internal Server Error"})
         finally:
@@ -567,23 +646,28 @@ class _Exchange:
         if self._expects_continue and not self._connection.transport.is_closing():
             self._expects_continue = False
             self._connection.write(_CONTINUE)
-        if not (self._disconnected or self._complete):
+        if not self._ended():
             self._connection.resume_reading()
             await self._news.wait()
             self._news.clear()
-        if self._disconnected or self._complete:
+        if self._ended():
             return {"type": "http.disconnect"}
         body, self._body = bytes(self._body), bytearray()
+        self._delivered = not self._more_body
         return {"type": "http.request", "body": body, "more_body": self._more_body}
+
+    def _ended(self) -> bool:
+        """Whether there is nothing more to receive, for whatever reason."""
+        return self._disconnected or self._complete or (self._delivered and self._client_ended)
 
     async def _send(self, message: Message) -> None:
         await self._connection.writable()
         if self._disconnected:
             return
-        expected = "http.response.body" if self._started else "http.response.start"
+        expected = "http.response.body" if self.started else "http.response.start"
         if self._complete or message["type"] != expected:
             raise RuntimeError(f"ASGI message {message['type']} instead of {expected}")
-        if self._started:
+        if self.started:
             self._write(message.get("body", b""), more=message.get("more_body", False))
         else:
             self._begin(message["status"], message.get("headers", ()))
@@ -598,8 +682,9 @@ class _Exchange:
             name = name.lower()
             if name == b"content-length":
                 length = int(value)
-            elif name == b"transfer-encoding":
-                chunked = value.lower() == b"chunked"
+            elif name == b"transfer-encoding" and value.lower() == b"chunked":
+                chunked = True
+                continue
             elif name == b"connection":
                 closes = closes or b"close" in (token.strip() for token in value.lower().split(b","))
             lines += (name, b": ", value, b"\r\n")
@@ -609,18 +694,19 @@ class _Exchange:
             lines.append(b"connection: close\r\n")
         if not self._has_body or status in (204, 304):
             self._has_body, length = False, 0
-        elif length is None and not chunked:
+        elif (length is None or chunked) and self._scope["http_version"] != "1.0":
             lines.append(b"transfer-encoding: chunked\r\n")
-        self._started, self._expects_continue, self._remaining = True, False, None if chunked else length
+            self._chunked, length = True, None
+        self.started, self._expects_continue, self._remaining = True, False, length
         lines.append(b"\r\n")
         self._connection.write_head(b"".join(lines))
 
     def _write(self, body: bytes, *, more: bool) -> None:
         if not self._has_body:
             body = b""
-        elif self._remaining is None:
+        elif self._chunked:
             body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")
-        else:
+        elif self._remaining is not None:
             self._remaining -= len(body)
             if self._remaining < 0 or (self._remaining and not more):
                 raise RuntimeError("the body of the response is longer or shorter than its content-length")

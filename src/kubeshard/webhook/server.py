@@ -3,7 +3,7 @@
 Guaranteed: the port only opens after `after` has returned (caches are synced) and there is a certificate, and it is
 closed before `running` is left; requests in flight are answered. With a `client_authority`, who has no certificate of
 it sends no request: its connection ends with the handshake. The limits: 5 s for headers and TLS handshake, 10 s
-for a body, 90 s idle, 7 MiB, 1024 connections, 256 requests at a time, 16 of one connection, 32 MiB for the bodies of
+for a body, 120 s idle, 7 MiB, 1024 connections, 256 requests at a time, 16 of one connection, 32 MiB for the bodies of
 all of them (`bodies`). Clients that complete no request keep nobody out.
 
 RBAC: none.
