@@ -26,6 +26,7 @@ from kubeshard.core.errors import KubeshardError
 from kubeshard.examples.webhosting import config as webhosting
 from kubeshard.experiment.measuring.queries import parse_queries
 from kubeshard.manager.config_file import parse_config
+from kubeshard.manifests import values
 from kubeshard.sharder import config as sharder
 from kubeshard.sharding.crd import controller_ring_crd
 from kubeshard_apiserver.testing.memory import MemoryApi
@@ -143,6 +144,8 @@ async def refused(text: str, client: Client) -> AsyncIterator[str]:
         if isinstance(manifest, dict) and "queries" in manifest:
             for sentence in parse_queries([manifest], "the block").unknown:
                 yield sentence
+        elif isinstance(manifest, dict) and manifest.keys() >= {"image", "about"}:
+            values.chosen(values.OperatorValues, manifest)
         elif not isinstance(manifest, dict) or not {"apiVersion", "kind"} <= manifest.keys():
             yield "neither an object nor a configuration"
         elif config := CONFIGS.get(manifest["kind"]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,8 @@ from kubeshard.experiment.scenarios import SCENARIOS, scaled
 
 if TYPE_CHECKING:
     from kubeshard.manifests.value_types import Values
+
+FORMS = ["helm", "kustomize"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -170,6 +172,8 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
         "kubeshard manifests operator kubeshard.examples.webhosting.operator --name webhosting-operator "
         "--set image=example.com/kubeshard:v1 --set ring.enabled=true --set serviceMonitor.enabled=true "
         "--set dashboards.enabled=true",
+        "# the same objects as a Helm chart, or as a kustomization",
+        "kubeshard manifests operator my_operator --set image=example.com/my-operator:v1 --format helm --folder chart",
     ),
 )
 @click.argument("target", metavar="MODULE[:MANAGER]")
@@ -186,12 +190,27 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A dashboard of your own, as JSON, for the value dashboards.enabled=true; may be repeated.",
 )
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="Write files instead of printing: a Helm chart, of which the values are the defaults, or a "
+    "kustomization.",
+)
+@click.option(
+    "--folder",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where to write them (default: the format's name).",
+)
 @values_options
 @output_option
 def operator(
     target: str,
     name: str | None,
     dashboard_files: tuple[Path, ...],
+    form: str | None,
+    folder: Path | None,
     settings: tuple[str, ...],
     file: Path | None,
     output: str,
@@ -201,6 +220,7 @@ def operator(
     They follow from what its Manager declares. MODULE[:MANAGER] is the argument of `kubeshard run` in the image.
     """
     from kubeshard.manifests.operator import LONGEST_OPERATOR, operator_objects
+    from kubeshard.manifests.operator_files import operator_chart, operator_kustomization
     from kubeshard.manifests.values import OperatorValues, chosen
 
     if target.partition(":")[0].endswith(".py"):
@@ -209,7 +229,27 @@ def operator(
     name = label(name or program_name(target), "--name", LONGEST_OPERATOR)
     values = chosen(OperatorValues, _file(file), settings)
     own = {label(f"{name}-{each.stem}", "--dashboard"): _dashboard(each) for each in dashboard_files}
-    _print(operator_objects(manager, target, name, values, own), output)
+    if form is None:
+        if folder is not None:
+            raise ConfigurationError("--folder: add --format, which says what to write there")
+        _print(operator_objects(manager, target, name, values, own), output)
+        return
+    make = operator_chart if form == "helm" else operator_kustomization
+    written = _write(make(manager, target, name, values, own), folder or Path(form))
+    click.echo(f"wrote {written}", err=True)
+
+
+def _write(files: Mapping[str, str], folder: Path) -> Path:
+    """Writes the files, and removes those of the folder that were made so before and are no longer."""
+    from kubeshard.manifests.operator_files import GENERATED
+
+    for path in folder.rglob("*.yaml"):
+        if str(path.relative_to(folder)) not in files and path.read_text().startswith(GENERATED):
+            path.unlink()
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
 
 
 def _dashboard(path: Path) -> dict[str, Any]:

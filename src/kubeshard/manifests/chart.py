@@ -5,18 +5,15 @@ Guaranteed: for the same values, it renders the same objects as `kubeshard manif
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from kubeshard.core.yaml_output import as_yaml
-from kubeshard.manager.config_file import DURATION, Duration
 from kubeshard.manifests.output import GENERATED, as_json
 from kubeshard.manifests.sharder import CERT_MANAGER, CERTIFICATE, base_config, dashboard_files, parts
-from kubeshard.manifests.template import When, helm
-from kubeshard.manifests.values import SharderValues, described, plain
+from kubeshard.manifests.template import helm
+from kubeshard.manifests.values import SharderValues, plain
+from kubeshard.manifests.values_schema import commented, components, schema, table
 from kubeshard.sharder.config import API_VERSION, KIND, SharderConfig
 from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.sharding.api import ControllerRing
@@ -25,11 +22,11 @@ from kubeshard.version import __version__
 
 def chart() -> Mapping[str, str]:
     """The text of each file, by its path in the chart's folder."""
-    templates = {f"templates/{part.name}.yaml": _template(part) for part in parts()}
+    templates = {f"templates/{part.name}.yaml": GENERATED + part.helm for part in parts()}
     return {
         "Chart.yaml": GENERATED + as_yaml(_about()),
         "README.md": _readme(),
-        "values.yaml": GENERATED + "".join(_commented()),
+        "values.yaml": GENERATED + commented(SharderValues, plain(SharderValues())),
         "values.schema.json": as_json(_schema()),
         "templates/_config.tpl": _config(),
         "templates/NOTES.txt": _NOTES,
@@ -108,50 +105,20 @@ def _semantic(version: str) -> str:
     return f"{release}-dev.{development}" if development else release
 
 
-def _schema() -> Mapping[str, Any]:
+def _schema() -> dict[str, Any]:
     """The chart's schema. Of `config` it knows the fields of SharderConfig, all the way down. It forbids null there,
     which Helm would keep and `kubeshard manifests` refuses.
     """
-    (values, config), definitions = msgspec.json.schema_components(
-        [SharderValues, SharderConfig], schema_hook=_schema_of, ref_template="#/$defs/{name}"
-    )
-    found = {name: _closed(definition) for name, definition in definitions.items()}
+    (values, config), found = components(SharderValues, SharderConfig)
     header = {"apiVersion": {"const": API_VERSION}, "kind": {"const": KIND}}
     found["SharderConfig"]["properties"] |= header
     in_values = found["SharderValues"]["properties"]["config"]
     found["SharderValues"]["properties"]["config"] = {"description": in_values["description"], **config}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **values, "$defs": found}
-
-
-def _schema_of(type_: Any) -> dict[str, Any]:
-    if type_ is Duration:
-        return {"type": "string", "pattern": DURATION}
-    raise NotImplementedError
-
-
-def _closed(schema: Any) -> Any:
-    """The schema without null, defaults and unknown fields."""
-    match schema:
-        case {"anyOf": [only, {"type": "null"}], **rest}:
-            return _closed({**rest, **only})
-        case {"properties": properties, **rest}:
-            fields = {name: _closed(each) for name, each in properties.items()}
-            return {**_closed(rest), "properties": fields, "additionalProperties": False}
-        case dict():
-            return {key: _closed(each) for key, each in schema.items() if key != "default"}
-        case list():
-            return [_closed(each) for each in schema]
-        case _:
-            return schema
+    return schema(values, found)
 
 
 def _readme() -> str:
     """What the chart is, and all its values, from the schema."""
-    schema, defaults = _schema(), plain(SharderValues())
-    rows = [
-        f"| `{path}` | {kind} | {_shown(default)} | {about} |"
-        for path, kind, default, about in _values(schema, schema["$defs"]["SharderValues"], defaults)
-    ]
     head = [
         f"<!-- {GENERATED.removeprefix('# ').strip()} -->",
         "# kubeshard-sharder",
@@ -163,56 +130,8 @@ def _readme() -> str:
         "",
         "From a clone: `helm install sharder deploy/helm --set image=REGISTRY/kubeshard:TAG`.",
         "",
-        "| value | type | default | |",
-        "|---|---|---|---|",
     ]
-    return "\n".join([*head, *rows]) + "\n"
-
-
-def _values(
-    schema: Mapping[str, Any], of: Mapping[str, Any], defaults: Any, path: str = ""
-) -> Iterator[tuple[str, str, Any, str]]:
-    """Path, type, default and description of each value, down to those that are set as a whole."""
-    for name, found in of["properties"].items():
-        place, default = f"{path}{name}", defaults.get(name) if isinstance(defaults, Mapping) else None
-        inner = schema["$defs"].get(found.get("$ref", "").rpartition("/")[2], {})
-        if "properties" not in inner or place == "config":
-            yield place, _type(schema, found), default, found.get("description", "")
-            continue
-        if about := found.get("description"):
-            yield place, "object", "", about
-        yield from _values(schema, inner, default, f"{place}.")
-
-
-def _type(schema: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    if reference := found.get("$ref"):
-        return _type(schema, schema["$defs"][reference.rpartition("/")[2]])
-    if "anyOf" in found:
-        return " or ".join(_type(schema, each) for each in found["anyOf"])
-    if "enum" in found:
-        return ", ".join(f"`{each}`" for each in found["enum"] if each != "")
-    return str(found.get("type", "object"))
-
-
-def _shown(default: Any) -> str:
-    if default in ("", None):
-        return ""
-    text = json.dumps(default, ensure_ascii=False)
-    return f"`{text}`" if len(text) < 60 else "see values.yaml"
-
-
-def _commented() -> Iterator[str]:
-    defaults = plain(SharderValues())
-    for name, text in described(SharderValues):
-        yield f"\n# {text}\n{as_yaml({name: defaults[name]})}"
-
-
-def _template(part: Any) -> str:
-    text = "---\n".join(helm(obj) for obj in part.objects)
-    if part.switch:
-        condition = When(part.switch, None, part.is_on).helm.replace("{{-", "{{", 1)
-        text = f"{condition}\n{text}{{{{ end }}}}\n"
-    return GENERATED + text
+    return "\n".join([*head, *table(_schema(), SharderValues, plain(SharderValues()))]) + "\n"
 
 
 def _config() -> str:

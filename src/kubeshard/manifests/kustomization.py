@@ -22,7 +22,6 @@ from kubeshard.core.patches import json_patch
 from kubeshard.core.yaml_output import as_yaml, documents
 from kubeshard.manifests.output import GENERATED
 from kubeshard.manifests.sharder import NAME, parts, sharder_objects
-from kubeshard.manifests.template import When, resolved
 from kubeshard.manifests.values import SharderValues, chosen, plain
 from kubeshard.sharding.names import APP_LABEL, APP_NAME
 
@@ -89,10 +88,10 @@ def component(default: Iterable[Manifest], wanted: Iterable[Manifest]) -> Mappin
 def _base() -> Iterable[tuple[str, str]]:
     values, names = plain(SharderValues()), []
     for part in parts():
-        if part.switch and not When(part.switch, None, part.is_on).holds(values):
+        if not part.holds(values):
             continue
         names.append(f"{part.name}.yaml")
-        yield f"sharder/{names[-1]}", GENERATED + documents(resolved(obj, values) for obj in part.objects)
+        yield f"sharder/{names[-1]}", GENERATED + documents(part.resolved(values))
     body = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": names}
     yield "sharder/kustomization.yaml", GENERATED + as_yaml(body)
 

@@ -1,10 +1,13 @@
-"""The objects of an operator, from what its manager declares."""
+"""A description (`template`) of an operator's objects, from what its manager declares: what is printed, and what a
+chart, a kustomization and an OLM bundle of the operator consist of.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kubeshard.core.encoding import encode
@@ -15,20 +18,33 @@ from kubeshard.crd.defining import definition
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.roles import roles
 from kubeshard.manager.servers import Converting
+from kubeshard.manager.settings import Settings
 from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_policy, service_monitor
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
 from kubeshard.manifests.ring import ring_objects
-from kubeshard.manifests.template import Chosen, Each, When, resolved
-from kubeshard.manifests.values import COMPONENT_LABEL, OperatorRing, OperatorValues, plain
+from kubeshard.manifests.template import Chosen, Each, File, Item, Made, Part, When, symbolic
+from kubeshard.manifests.values import COMPONENT_LABEL, OperatorValues, plain
 from kubeshard.monitoring.alerting import prometheus_rule
 from kubeshard.monitoring.grafana import dashboards
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharding.names import APP_LABEL
 
 Manifest = dict[str, Any]
+Dashboards = Mapping[str, Mapping[str, Any]]
 
 LONGEST_OPERATOR = 63 - len("-metrics")
 """Characters of an operator's name: it begins that of a Service."""
+
+NAMESPACE, ACCOUNT, WATCHED = (
+    "kubeshard-chosen-namespace",
+    "kubeshard-chosen-account",
+    "kubeshard-chosen-item",
+)
+"""What stands for values where a name is required, until `symbolic` puts these in its place: the operator's namespace
+and service account, and one of `watchNamespaces`.
+"""
+
+SHARDER = "kubeshard-sharders-namespace", "kubeshard-sharders-account"
 
 
 def operator_objects(
@@ -36,7 +52,7 @@ def operator_objects(
     target: str,
     name: str,
     values: OperatorValues,
-    own_dashboards: Mapping[str, Mapping[str, Any]] | None = None,
+    own_dashboards: Dashboards | None = None,
 ) -> list[Manifest]:
     """`target` is the argument of `kubeshard run` in the image. `name` is the name of the objects, and of the namespace
     if the values have none. `own_dashboards`: dashboards besides the one that all operators have, by name.
@@ -44,25 +60,53 @@ def operator_objects(
     Custom resources are the classes marked with `CustomResource`. Raises ConfigurationError for several replicas of a
     manager without leader election or sharding.
     """
-    replicas = _replicas(manager, values)
-    chosen = {**plain(values), "replicas": replicas}
-    namespace = chosen["namespace"] = values.namespace or name
-    labels = {APP_LABEL: name, COMPONENT_LABEL: "operator"}
-    made = _Operator(manager, target, name, namespace, labels)
-    objects = [
-        *([system_namespace(namespace, {APP_LABEL: name})] if values.create_namespace else ()),
-        *definitions(manager, namespace),
-        *made.rights(),
-        *made.services(),
-        made.deployment(alone=replicas == 1 and not manager.deployment_needs().takes_turns),
-        *([made.budget()] if manager.deployment_needs().takes_turns else ()),
-        *([network_policy(name, namespace, labels, made.open)] if values.network_policy.enabled else ()),
-        *(made.monitoring() if values.service_monitor.enabled else ()),
-        *(made.ring(values.ring) if values.ring.enabled else ()),
-        *([made.alerts()] if values.prometheus_rule.enabled else ()),
-        *(made.dashboards(own_dashboards or {}) if values.dashboards.enabled else ()),
+    parts, chosen = operator_parts(manager, target, name, values, own_dashboards)
+    return [obj for part in parts for obj in part.resolved(chosen)]
+
+
+def operator_parts(
+    manager: Manager,
+    target: str,
+    name: str,
+    values: OperatorValues,
+    own_dashboards: Dashboards | None = None,
+) -> tuple[list[Part], dict[str, Any]]:
+    """The description of `operator_objects`, and the values with all defaults. A value that the manager can do nothing
+    with has no part: a ring that it does not declare, for example. Raises like `operator_objects`.
+    """
+    needs = manager.deployment_needs()
+    chosen = {**plain(values), "replicas": _replicas(needs.takes_turns, values)}
+    chosen["namespace"] = values.namespace or name
+    if taken := set(values.pod_labels) & {APP_LABEL, COMPONENT_LABEL}:
+        raise ConfigurationError(f"value podLabels: {min(taken)} is the operator's own; pods are found by it")
+    made = _Operator(
+        manager, target, name, chosen["namespace"], {APP_LABEL: name, COMPONENT_LABEL: "operator"}
+    )
+    symbols: dict[str, Chosen | Item] = {
+        NAMESPACE: Chosen("namespace"),
+        ACCOUNT: Chosen("serviceAccount.name", otherwise=name),
+        WATCHED: Item(),
+        SHARDER[0]: Chosen("ring.sharderNamespace"),
+        SHARDER[1]: Chosen("ring.sharderName"),
+    }
+    parts = [
+        replace(part, objects=tuple(symbolic(obj, symbols) for obj in part.objects))
+        for part in made.parts(own_dashboards or {})
+        if part.objects
     ]
-    return [resolved(obj, chosen) for obj in objects]
+    _check(values, {part.switch for part in parts})
+    return parts, chosen
+
+
+def _check(values: OperatorValues, switches: Collection[str]) -> None:
+    if values.ring.enabled and "ring.enabled" not in switches:
+        raise ConfigurationError(
+            "value ring: the manager declares none: give it sharding=Sharding(...), and the watches sharded=True"
+        )
+    if values.service_monitor.enabled and "serviceMonitor.enabled" not in switches:
+        raise ConfigurationError("value serviceMonitor: the manager has no metrics_address")
+    if values.watch_namespaces and "watchNamespaces" not in switches:
+        raise ConfigurationError("value watchNamespaces: the program has created the manager's cache itself")
 
 
 def definitions(manager: Manager, namespace: str) -> Iterator[Manifest]:
@@ -101,9 +145,9 @@ def _versions(cls: type[KubeObject]) -> Iterator[type[KubeObject]]:
             yield from [found] if found.KIND.group_kind == cls.KIND.group_kind else []
 
 
-def _replicas(manager: Manager, values: OperatorValues) -> int:
-    wanted = values.replicas or (2 if manager.deployment_needs().takes_turns else 1)
-    if wanted > 1 and not manager.deployment_needs().takes_turns:
+def _replicas(takes_turns: bool, values: OperatorValues) -> int:
+    wanted = values.replicas or (2 if takes_turns else 1)
+    if wanted > 1 and not takes_turns:
         raise ConfigurationError(
             f"value replicas: {wanted} replicas would all do the same work: give the Manager leader_election= or "
             "sharding=, or set replicas=1"
@@ -112,103 +156,181 @@ def _replicas(manager: Manager, values: OperatorValues) -> int:
 
 
 class _Operator:
+    """`chosen_namespace` is the one that the values name; where objects have a namespace, it is a symbol."""
+
     def __init__(
-        self, manager: Manager, target: str, name: str, namespace: str, labels: Mapping[str, str]
+        self, manager: Manager, target: str, name: str, chosen_namespace: str, labels: Mapping[str, str]
     ) -> None:
         self._manager = manager
         self._target = target
         self._name = name
-        self._namespace = namespace
+        self._chosen_namespace = chosen_namespace
         self._labels = dict(labels)
         self._needs = needs = manager.deployment_needs()
         pages = {"health": needs.health, "metrics": needs.metrics}
         webhooks = {_webhook(number): port for number, (_, port, _) in enumerate(needs.services)}
-        self.ports = {name: port for name, port in {**pages, **webhooks}.items() if port}
+        self._ports = {name: port for name, port in {**pages, **webhooks}.items() if port}
 
-    @property
-    def open(self) -> list[str]:
-        """Ports that clients other than the kubelet use."""
-        return [name for name in self.ports if name != "health"]
+    def parts(self, own_dashboards: Dashboards) -> Iterator[Part]:
+        """In the order in which they can be created. Some may be empty."""
+        turns = self._needs.takes_turns
+        yield Part("namespace", (system_namespace(NAMESPACE, {APP_LABEL: self._name}),), "createNamespace")
+        yield Part("crds", tuple(map(_kept, definitions(self._manager, NAMESPACE))), "crds.enabled")
+        yield Part("account", (self._account(),), "serviceAccount.create")
+        everywhere = tuple(self._roles())
+        confined = self._confined()
+        if confined:
+            yield Part("rights", everywhere, "watchNamespaces", is_on=False)
+            here = tuple(each for each in confined if each["metadata"].get("namespace") != WATCHED)
+            there = tuple(each for each in confined if each not in here)
+            yield Part("rights-in-namespaces", here, "watchNamespaces")
+            yield Part("rights-in-each-namespace", there, "watchNamespaces", each="watchNamespaces")
+        else:
+            yield Part("rights", everywhere)
+        yield Part(
+            "operator",
+            (*self._services(), self._deployment(bool(confined)), *([self._budget()] if turns else ())),
+        )
+        inward = [name for name in self._ports if name != "health"]  # by clients other than the kubelet
+        policy = network_policy(self._name, NAMESPACE, self._labels, inward)
+        yield Part("network-policy", (policy,), "networkPolicy.enabled")
+        yield Part("service-monitor", tuple(self._monitoring()), "serviceMonitor.enabled")
+        ring, policies = self._ring()
+        yield Part("ring", ring, "ring.enabled")
+        yield Part("ring-policies", policies, "ring.enabled", also="ring.policies")
+        yield Part("prometheus-rule", (self._alerts(),), "prometheusRule.enabled")
+        yield Part("dashboards", tuple(self._dashboards(own_dashboards)), "dashboards.enabled")
 
-    def rights(self) -> Iterator[Manifest]:
-        yield {**self._object("v1", "ServiceAccount"), "automountServiceAccountToken": False}
-        account = (self._namespace, self._name)
-        for manifest in roles(self._manager.grants(), self._name, namespace=self._namespace, account=account):
+    def _account(self) -> Manifest:
+        found = self._object("v1", "ServiceAccount", ACCOUNT)
+        annotations = When("serviceAccount.annotations", Chosen("serviceAccount.annotations"))
+        metadata = {**found["metadata"], "annotations": annotations}
+        return {**found, "metadata": metadata, "automountServiceAccountToken": False}
+
+    def _roles(self) -> Iterator[Manifest]:
+        account = (NAMESPACE, ACCOUNT)
+        for manifest in roles(self._manager.grants(), self._name, namespace=NAMESPACE, account=account):
             yield {**manifest, "metadata": {**manifest["metadata"], "labels": self._labels}}
 
-    def services(self) -> Iterator[Manifest]:
+    def _confined(self) -> tuple[Manifest, ...]:
+        """The roles for `watchNamespaces`; none if the program decides itself what it caches."""
+        try:
+            self._manager.configure(Settings(namespaces=frozenset({WATCHED})))
+        except ConfigurationError:
+            return ()
+        return tuple(self._roles())
+
+    def _services(self) -> Iterator[Manifest]:
         """A Service for each webhook server and one for metrics."""
         for number, (service, _, namespace) in enumerate(self._needs.services):
-            if namespace not in (None, self._namespace):
+            if namespace not in (None, self._chosen_namespace):
                 raise ConfigurationError(
                     f"webhooks: the Service {service} would be called in namespace {namespace}, but the manifests are "
-                    f"for {self._namespace}: leave out Webhooks(namespace=), which is then the pod's, or set the value "
-                    f"namespace={namespace}"
+                    f"for {self._chosen_namespace}: leave out Webhooks(namespace=), which is then the pod's, or set "
+                    f"the value namespace={namespace}"
                 )
             yield self._service(service, [_service_port("webhook", 443, _webhook(number))])
-        if "metrics" in self.ports:
+        if "metrics" in self._ports:
             yield self._service(
                 f"{self._name}-metrics", [_service_port("metrics", self._needs.metrics, "metrics")]
             )
 
-    def deployment(self, *, alone: bool) -> Manifest:
-        only = container("operator", ["run", self._target], ports=self.ports)
+    def _deployment(self, confinable: bool) -> Manifest:
+        alone = {} if self._needs.takes_turns else {"strategy": {"type": "Recreate"}}
+        labels = {**self._labels, "pods": Each("podLabels")}
+        annotations = When("podAnnotations", Chosen("podAnnotations"))
         return {
             **self._object("apps/v1", "Deployment"),
             "spec": {
                 "replicas": Chosen("replicas"),
-                **({"strategy": {"type": "Recreate"}} if alone else {}),
+                **alone,
                 "selector": {"matchLabels": self._labels},
                 "template": {
-                    "metadata": {"labels": self._labels},
-                    "spec": {**pod_spec(self._name, only), "topologySpreadConstraints": spread(self._labels)},
+                    "metadata": {"labels": labels, "annotations": annotations},
+                    "spec": self._pod(confinable),
                 },
             },
         }
 
-    def budget(self) -> Manifest:
+    def _pod(self, confinable: bool) -> Manifest:
+        watched = {"name": "WATCH_NAMESPACE", "value": Made(_joined, "operator.namespaces")}
+        environment = [
+            {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            *([When("watchNamespaces", watched)] if confinable else ()),
+            Each("extraEnv"),
+        ]
+        only = container("operator", ["run", self._target], ports=self._ports, environment=environment)
+        optional = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "priorityClassName")
+        mounts = When("extraVolumeMounts", Chosen("extraVolumeMounts"))
+        return {
+            **pod_spec(
+                ACCOUNT, {**only, "imagePullPolicy": Chosen("imagePullPolicy"), "volumeMounts": mounts}
+            ),
+            "topologySpreadConstraints": spread(self._labels),
+            "volumes": When("extraVolumes", Chosen("extraVolumes")),
+            **{name: When(name, Chosen(name)) for name in optional},
+        }
+
+    def _budget(self) -> Manifest:
         spec = {"maxUnavailable": 1, "selector": {"matchLabels": self._labels}}
         return {**self._object("policy/v1", "PodDisruptionBudget"), "spec": spec}
 
-    def monitoring(self) -> Iterator[Manifest]:
-        if "metrics" not in self.ports:
-            raise ConfigurationError("value serviceMonitor: the manager has no metrics_address")
-        yield metrics_reader(f"{self._name}-metrics-reader", self._labels)
-        tls = UNVERIFIED if self._needs.metrics_secure else None
-        yield service_monitor(self._name, self._namespace, self._labels, tls)
+    def _monitoring(self) -> Iterator[Manifest]:
+        if "metrics" in self._ports:
+            yield metrics_reader(f"{self._name}-metrics-reader", self._labels)
+            tls = UNVERIFIED if self._needs.metrics_secure else None
+            yield service_monitor(self._name, NAMESPACE, self._labels, tls)
 
-    def ring(self, values: OperatorRing) -> Iterator[Manifest]:
+    def _ring(self) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
+        """The declared ring and the sharder's role for it, and the policies; nothing if none is declared."""
         sharding = self._needs.sharding
         declared = sharding.declared_ring(self._needs.controllers) if isinstance(sharding, Sharding) else None
         if declared is None:
-            raise ConfigurationError(
-                "value ring: the manager declares none: give it sharding=Sharding(...), and the watches sharded=True"
-            )
+            return (), ()
         found = json.loads(encode(declared))
-        shards = [(self._namespace, self._name)] if values.policies else []
-        yield from ring_objects(found, (values.sharder_namespace, values.sharder_name), shards=shards)
+        plain_ring, *rights = ring_objects(found, SHARDER)
+        ring, *all_others = ring_objects(found, SHARDER, shards=[(NAMESPACE, ACCOUNT)])
+        confined = When("ring.policies", ring["metadata"]["annotations"])
+        ring = {**plain_ring, "metadata": {**plain_ring["metadata"], "annotations": confined}}
+        return (ring, *rights), tuple(each for each in all_others if each not in rights)
 
-    def alerts(self) -> Manifest:
-        found = prometheus_rule(self._namespace)
+    def _alerts(self) -> Manifest:
+        found = prometheus_rule(NAMESPACE)
         labels = {**self._labels, "chosen": Each("prometheusRule.labels")}
         return {**found, "metadata": {**found["metadata"], "name": self._name, "labels": labels}}
 
-    def dashboards(self, own: Mapping[str, Mapping[str, Any]]) -> Iterator[Manifest]:
+    def _dashboards(self, own: Dashboards) -> Iterator[Manifest]:
         for name, made in {f"{self._name}-dashboard": dashboards()["operators"], **own}.items():
             found = self._object("v1", "ConfigMap", name)
             labels = {**self._labels, "grafana_dashboard": "1", "chosen": Each("dashboards.labels")}
             annotations = When("dashboards.annotations", Chosen("dashboards.annotations"))
             metadata = {**found["metadata"], "labels": labels, "annotations": annotations}
             text = json.dumps(made, indent=1, ensure_ascii=False)
-            yield {**found, "metadata": metadata, "data": {f"{name}.json": f"{text}\n"}}
+            file = File(f"dashboards/{name}.json", f"{text}\n")
+            yield {**found, "metadata": metadata, "data": {f"{name}.json": file}}
 
     def _service(self, name: str, ports: list[Manifest]) -> Manifest:
         spec = {"type": "ClusterIP", "selector": self._labels, "ports": ports}
         return {**self._object("v1", "Service", name), "spec": spec}
 
     def _object(self, api_version: str, kind: str, name: str = "") -> Manifest:
-        metadata = {"name": name or self._name, "namespace": self._namespace, "labels": self._labels}
+        metadata = {"name": name or self._name, "namespace": NAMESPACE, "labels": self._labels}
         return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def _joined(values: Mapping[str, Any]) -> str:
+    return ",".join(values["watchNamespaces"])
+
+
+def _kept(definition: Manifest) -> Manifest:
+    """The definition, which Helm keeps, and so all objects of its kind, when the operator is uninstalled."""
+    metadata, keep = definition["metadata"], {"helm.sh/resource-policy": "keep"}
+    annotations = (
+        {**metadata["annotations"], **{key: When("crds.keep", each) for key, each in keep.items()}}
+        if (metadata.get("annotations"))
+        else When("crds.keep", keep)
+    )
+    return {**definition, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _webhook(number: int) -> str:

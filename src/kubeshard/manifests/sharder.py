@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kubeshard.core.errors import ConfigurationError
@@ -20,7 +20,7 @@ from kubeshard.manifests.network import metrics_reader, network_policy, service_
 from kubeshard.manifests.pods import container, pod_spec, system_namespace
 from kubeshard.manifests.policies import lease_policy, webhook_policy
 from kubeshard.manifests.rights import certificate_grants, pod_grants, sharder_grants
-from kubeshard.manifests.template import Chosen, Each, File, Made, Values, When, resolved
+from kubeshard.manifests.template import Chosen, Each, File, Made, Part, Values, When, resolved
 from kubeshard.manifests.values import LABELS, SharderValues, plain
 from kubeshard.monitoring.alerting import rules
 from kubeshard.monitoring.grafana import dashboards
@@ -48,16 +48,6 @@ NAMES = tuple(
     for each in (f"{NAME}.{{}}.svc", f"{NAME}.{{}}", f"{NAME}.{{}}.svc.cluster.local")
 )
 """The DNS names of the Service, which are also in its certificate."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Objects that belong together. `switch` is the value that includes them."""
-
-    name: str
-    objects: tuple[Manifest, ...]
-    switch: str = ""
-    is_on: bool = True
 
 
 def parts() -> tuple[Part, ...]:
@@ -125,15 +115,8 @@ def sharder_objects(values: SharderValues, only: Collection[str] = ()) -> list[M
     if unknown := set(only).difference(known):
         raise ConfigurationError(f"--part {min(unknown)}: choose one of {', '.join(known)}")
     _check(chosen)
-    found = [
-        obj
-        for part in parts()
-        if not only or part.name in only
-        if not part.switch or When(part.switch, None, part.is_on).holds(chosen)
-        for obj in part.objects
-    ]
-    extra = [] if only else chosen["extraObjects"]
-    return [*(resolved(obj, chosen) for obj in found), *extra]
+    found = [obj for part in parts() if not only or part.name in only for obj in part.resolved(chosen)]
+    return [*found, *([] if only else chosen["extraObjects"])]
 
 
 def base_config() -> Manifest:

@@ -10,6 +10,10 @@ A description is a manifest with some parts chosen at installation:
 | `Made(by, "sharder.config")` | what a function computes from the values | `{{ include "sharder.config" . }}` |
 | `Each("podLabels")` | all entries of a mapping, or items of a list, beside others | `{{- range ... }}` |
 | `File("dashboards/sharder.json", text)` | the text, from a file of the chart | `{{ .Files.Get ... }}` |
+| `Composed(("sharder.", Chosen("namespace")))` | a text of several values | `{{ printf ... }}` |
+| `Item()` | the item for which a `Part` is repeated | `{{ $item }}` |
+
+A `Part` is what a switch includes as a whole, or what is repeated for each item of a list; the chart has a file for it.
 
 Guaranteed: both ways yield the same object for the same values, as long as the functions of `Made` agree with the
 templates that they name.
@@ -21,6 +25,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from kubeshard.core.yaml_output import as_yaml
@@ -45,14 +50,42 @@ class Chosen:
 
     @property
     def helm(self) -> str:
-        value = f".Values.{self.path}"
-        if self.otherwise:
-            value = f"({value} | default {json.dumps(self.otherwise)})"
         if not self.within:
-            return f"{{{{ {value} | toJson }}}}"
+            return f"{{{{ {self.expression} | toJson }}}}"
         words = json.dumps(self.within.replace("%", "%%").replace("{}", "%v"), ensure_ascii=False)
-        each = f" {value}" * self.within.count("{}")
+        each = f" {self.expression}" * self.within.count("{}")
         return f"{{{{ printf {words}{each} | toJson }}}}"
+
+    @property
+    def expression(self) -> str:
+        """The bare value, for Helm."""
+        value = f".Values.{self.path}"
+        return f"({value} | default {json.dumps(self.otherwise)})" if self.otherwise else value
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A text of fixed parts and values."""
+
+    parts: tuple[str | Chosen, ...]
+
+    def of(self, values: Values) -> str:
+        return "".join(each if isinstance(each, str) else str(each.of(values)) for each in self.parts)
+
+    @property
+    def helm(self) -> str:
+        words = "".join(each.replace("%", "%%") if isinstance(each, str) else "%v" for each in self.parts)
+        given = "".join(f" {each.expression}" for each in self.parts if isinstance(each, Chosen))
+        return f"{{{{ printf {json.dumps(words, ensure_ascii=False)}{given} | toJson }}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The item of the list for which a part is repeated."""
+
+    @property
+    def helm(self) -> str:
+        return "{{ $item | toJson }}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +146,87 @@ class File:
         return f'{{{{ .Files.Get "{self.path}" | toJson }}}}'
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Objects that belong together. `switch` is the value that includes them, and `also` another one that has to be on;
+    with `each`, they are repeated for each item of that list.
+    """
+
+    name: str
+    objects: tuple[Any, ...]
+    switch: str = ""
+    is_on: bool = True
+    also: str = ""
+    each: str = ""
+
+    def holds(self, values: Values) -> bool:
+        """Whether these values include it."""
+        return all(each.holds(values) for each in self._conditions)
+
+    def resolved(self, values: Values) -> list[Any]:
+        """The manifests for these values; none if they do not include it."""
+        if not self.holds(values):
+            return []
+        if not self.each:
+            return [resolved(obj, values) for obj in self.objects]
+        items = at(values, self.each)
+        return [resolved(_of_item(obj, item), values) for item in items for obj in self.objects]
+
+    @property
+    def helm(self) -> str:
+        """The file of the chart."""
+        text = "---\n".join(helm(obj) for obj in self.objects)
+        if self.each:
+            begin, end = f"{{{{ range $item := .Values.{self.each} }}}}{{{{ with $ }}}}", "{{ end }}{{ end }}"
+            text = f"{begin}\n---\n{text}{end}\n"
+        for condition in reversed(self._conditions):
+            text = f"{condition.helm.replace('{{-', '{{', 1)}\n{text}{{{{ end }}}}\n"
+        return text
+
+    @property
+    def _conditions(self) -> list[When]:
+        switches = ((self.switch, self.is_on), (self.also, True))
+        return [When(path, None, is_on) for path, is_on in switches if path]
+
+
+def _of_item(description: Any, item: Any) -> Any:
+    match description:
+        case Item():
+            return item
+        case Mapping():
+            return {key: _of_item(each, item) for key, each in description.items()}
+        case list() | tuple():
+            return [_of_item(each, item) for each in description]
+        case _:
+            return description
+
+
+def symbolic(manifest: Any, symbols: Mapping[str, Chosen | Item]) -> Any:
+    """The description that a manifest becomes when the symbols in its texts are taken for the values that they stand
+    for. An `Item` has to be a whole text.
+    """
+    match manifest:
+        case str():
+            if manifest in symbols:
+                return symbols[manifest]
+            any_of = "|".join(map(re.escape, symbols))
+            found, names = re.split(any_of, manifest), re.findall(any_of, manifest)
+            if not names:
+                return manifest
+            texts: list[str | Chosen] = []
+            for text, name in zip_longest(found, names):
+                place = symbols[name] if name else None
+                assert not isinstance(place, Item), manifest
+                texts += [each for each in (text, place) if each]
+            return Composed(tuple(texts))
+        case Mapping():
+            return {key: symbolic(each, symbols) for key, each in manifest.items()}
+        case list() | tuple():
+            return [symbolic(each, symbols) for each in manifest]
+        case _:
+            return manifest
+
+
 def _without_null(value: Any) -> Any:
     """Helm leaves a value out that a file sets to null."""
     if isinstance(value, Mapping):
@@ -131,7 +245,7 @@ def at(values: Values, path: str) -> Any:
 def resolved(description: Any, values: Values) -> Any:
     """The manifest for these values."""
     match description:
-        case Chosen():
+        case Chosen() | Composed():
             return description.of(values)
         case Made():
             return description.by(values)
@@ -178,7 +292,7 @@ _MARK = re.compile(r"^(?P<indent> *)(?P<before>.*?)PLACE-(?P<number>\d+)$")
 
 def _marked(description: Any, places: list[Any]) -> Any:
     match description:
-        case Chosen() | When() | Made() | Each() | File():
+        case Chosen() | Composed() | Item() | When() | Made() | Each() | File():
             places.append(description)
             return f"PLACE-{len(places) - 1}"
         case Mapping():

@@ -55,6 +55,8 @@ from kubeshard.version import __version__
 
 V = TypeVar("V", bound="Values")
 
+SEMANTIC_VERSION = r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$"
+
 
 class Amounts(Values):
     cpu: Quantity = "100m"
@@ -111,6 +113,21 @@ ServiceMonitorSwitch = Annotated[
     Off, Meta(description="A ServiceMonitor for the Prometheus operator, and the role for reading metrics.")
 ]
 CreateNamespace = Annotated[bool, Meta(description="Whether to create the namespace.")]
+PullPolicy = Annotated[
+    Literal["Always", "IfNotPresent", "Never"], Meta(description="When nodes pull the image.")
+]
+PullSecrets = Annotated[
+    tuple[NamedSecret, ...], Meta(description="Secrets with the credentials of its registry.")
+]
+PodLabels = Annotated[Labels, Meta(description="More labels of the pods.")]
+PodAnnotations = Annotated[Annotations, Meta(description="More annotations of the pods.")]
+PriorityClassName = Annotated[str, Meta(description="The pods' PriorityClass.")]
+NodeSelector = Annotated[Labels, Meta(description="Labels of the nodes on which pods run.")]
+Tolerations = Annotated[tuple[Toleration, ...], Meta(description="Taints that pods tolerate.")]
+AffinityOfPods = Annotated[Affinity, Meta(description="Where else pods want to run.")]
+ExtraEnv = Annotated[tuple[EnvironmentVariable, ...], Meta(description="More environment variables.")]
+ExtraVolumes = Annotated[tuple[Mapping[str, Any], ...], Meta(description="More volumes of the pods.")]
+ExtraVolumeMounts = Annotated[tuple[Mount, ...], Meta(description="Where they are mounted.")]
 ResourcesOfPods = Annotated[Resources, Meta(description="Of each pod.")]
 
 
@@ -140,12 +157,8 @@ class SharderValues(Values):
             "this version."
         ),
     ] = f"kubeshard:{__version__}"
-    image_pull_policy: Annotated[
-        Literal["Always", "IfNotPresent", "Never"], Meta(description="When nodes pull the image.")
-    ] = "IfNotPresent"
-    image_pull_secrets: Annotated[
-        tuple[NamedSecret, ...], Meta(description="Secrets with the credentials of its registry.")
-    ] = ()
+    image_pull_policy: PullPolicy = "IfNotPresent"
+    image_pull_secrets: PullSecrets = ()
     replicas: Replicas = 2
     namespace: Annotated[DnsLabel, Meta(description="Where the sharder runs.")] = SYSTEM_NAMESPACE
     create_namespace: CreateNamespace = True
@@ -214,18 +227,12 @@ class SharderValues(Values):
     common_labels: Annotated[Labels, Meta(description="Labels of all objects, and of the pods.")] = field(
         default_factory=dict
     )
-    pod_labels: Annotated[Labels, Meta(description="More labels of the pods.")] = field(default_factory=dict)
-    pod_annotations: Annotated[Annotations, Meta(description="More annotations of the pods.")] = field(
-        default_factory=dict
-    )
-    priority_class_name: Annotated[str, Meta(description="The pods' PriorityClass.")] = ""
-    node_selector: Annotated[Labels, Meta(description="Labels of the nodes on which pods run.")] = field(
-        default_factory=dict
-    )
-    tolerations: Annotated[tuple[Toleration, ...], Meta(description="Taints that pods tolerate.")] = ()
-    affinity: Annotated[Affinity, Meta(description="Where else pods want to run.")] = field(
-        default_factory=Affinity
-    )
+    pod_labels: PodLabels = field(default_factory=dict)
+    pod_annotations: PodAnnotations = field(default_factory=dict)
+    priority_class_name: PriorityClassName = ""
+    node_selector: NodeSelector = field(default_factory=dict)
+    tolerations: Tolerations = ()
+    affinity: AffinityOfPods = field(default_factory=Affinity)
     topology_spread_constraints: Annotated[
         tuple[SpreadConstraint, ...],
         Meta(description="How pods are spread; by default over nodes and zones, where possible."),
@@ -254,13 +261,9 @@ class SharderValues(Values):
         default_factory=Ports
     )
     extra_args: Annotated[tuple[str, ...], Meta(description="More arguments of `kubeshard sharder`.")] = ()
-    extra_env: Annotated[
-        tuple[EnvironmentVariable, ...], Meta(description="More environment variables.")
-    ] = ()
-    extra_volumes: Annotated[
-        tuple[Mapping[str, Any], ...], Meta(description="More volumes of the pods.")
-    ] = ()
-    extra_volume_mounts: Annotated[tuple[Mount, ...], Meta(description="Where they are mounted.")] = ()
+    extra_env: ExtraEnv = ()
+    extra_volumes: ExtraVolumes = ()
+    extra_volume_mounts: ExtraVolumeMounts = ()
     extra_objects: Annotated[
         tuple[Mapping[str, Any], ...], Meta(description="More objects, installed with the others.")
     ] = ()
@@ -274,6 +277,23 @@ class OperatorRing(Off):
     sharder_namespace: DnsLabel = SYSTEM_NAMESPACE
     sharder_name: DnsLabel = "sharder"
     policies: bool = False
+
+
+class Maintainer(Values):
+    name: str
+    email: str
+
+
+class About(Values):
+    """`description` is a sentence; `url` the project's home; `provider` who publishes it."""
+
+    version: Annotated[str, Meta(pattern=SEMANTIC_VERSION)] = "0.1.0"
+    display_name: str = ""
+    description: str = ""
+    url: str = ""
+    provider: str = ""
+    maintainers: tuple[Maintainer, ...] = ()
+    keywords: tuple[str, ...] = ()
 
 
 class OperatorValues(Values):
@@ -305,6 +325,38 @@ class OperatorValues(Values):
     dashboards: Annotated[
         Dashboards, Meta(description="ConfigMaps with dashboards, for the sidecar of Grafana's chart.")
     ] = field(default_factory=Dashboards)
+    watch_namespaces: Annotated[
+        tuple[DnsLabel, ...],
+        Meta(
+            description="The only namespaces whose objects it reads and reconciles, and in which it has rights. "
+            "Default: all."
+        ),
+    ] = ()
+    crds: Annotated[
+        Definitions,
+        Meta(
+            description="Whether to install the CustomResourceDefinitions, and whether Helm keeps them, and so all "
+            "their objects, when it uninstalls."
+        ),
+    ] = field(default_factory=Definitions)
+    service_account: Annotated[
+        ServiceAccount,
+        Meta(description="The account of the pods. Default: its name. Without `create`, it has to exist."),
+    ] = field(default_factory=ServiceAccount)
+    image_pull_policy: PullPolicy = "IfNotPresent"
+    image_pull_secrets: PullSecrets = ()
+    pod_labels: PodLabels = field(default_factory=dict)
+    pod_annotations: PodAnnotations = field(default_factory=dict)
+    priority_class_name: PriorityClassName = ""
+    node_selector: NodeSelector = field(default_factory=dict)
+    tolerations: Tolerations = ()
+    affinity: AffinityOfPods = field(default_factory=Affinity)
+    extra_env: ExtraEnv = ()
+    extra_volumes: ExtraVolumes = ()
+    extra_volume_mounts: ExtraVolumeMounts = ()
+    about: Annotated[
+        About, Meta(description="What a Helm chart or an OLM bundle says about the operator.")
+    ] = field(default_factory=About)
 
 
 def chosen(type_: type[V], file: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> V:
