@@ -86,7 +86,7 @@ class Index(Generic[T]):
             self._changed(value)
 
     def move(self, old: T, new: T, part: str) -> None:
-        files, values = self.parts[part], self._told_values(new)
+        files, values = self.parts[part], self._checked_values(new)
         self._drop(old, files, kept=values or ())
         for value in self._put(new, values, files):
             self._changed(value)
@@ -96,7 +96,7 @@ class Index(Generic[T]):
 
     def file(self, obj: T, files: Files[T]) -> tuple[str, ...]:
         """Indexes a new object without notifying anybody. Returns the values."""
-        return self._put(obj, self._told_values(obj), files)
+        return self._put(obj, self._checked_values(obj), files)
 
     def exchange(
         self, fresh: Mapping[str, Files[T]], kept: Collection[str], *, changed: bool
@@ -134,7 +134,7 @@ class Index(Generic[T]):
             files.by_value.setdefault(value, {})[obj.key] = obj
         return values
 
-    def _told_values(self, obj: T) -> tuple[str, ...] | None:
+    def _checked_values(self, obj: T) -> tuple[str, ...] | None:
         """The values, or None after reporting the failure."""
         try:
             return self._values(obj)

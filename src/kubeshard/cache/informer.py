@@ -303,9 +303,9 @@ class Informer(InformerStats, Generic[T]):
         registrations = self._handlers.present
         deltas = self.store.exchange(replacement)
         self._progressed()
-        return self._told(registrations, deltas, replacement)
+        return self._call_handlers(registrations, deltas, replacement)
 
-    async def _told(
+    async def _call_handlers(
         self, registrations: Registrations[T], deltas: Iterator[Delta[T]], replacement: Replacement[T]
     ) -> None:
         unreadable = tuple(replacement.snapshot.undecodable.values())

@@ -215,7 +215,7 @@ class Staging(Generic[T]):
         self._unread = set(parts)
         self._heard: dict[Key, _Heard[T]] = {}
         self._closed = False
-        self._told = asyncio.Event()
+        self._opened = asyncio.Event()
         self._complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Set when all parts have been listed."""
         if not self._unread:
@@ -276,7 +276,7 @@ class Staging(Generic[T]):
         self._receiver.unreadable(error)
 
     async def _later(self, change: Replace[T] | Apply[T] | Remove[T] | Advance, part: str) -> None:
-        await self._told.wait()
+        await self._opened.wait()
         if isinstance(change, Replace):
             await self._receiver.replace(change, part)
         elif (room := self._receiver.apply(change, part)) is not None:
@@ -303,7 +303,7 @@ class Staging(Generic[T]):
 
     def open(self) -> None:
         """Called when the difference has been reported: passes waiting changes to the receiver."""
-        self._told.set()
+        self._opened.set()
 
     def _has(self, entry: T | UndecodableObject, *, known_before: bool) -> bool:
         certain = known_before or self._scope.judged_by_metadata

@@ -109,13 +109,13 @@ class _Memory(Generic[T]):
     """The part of what was reported that is needed to detect changes."""
 
     def __init__(self) -> None:
-        self._told: dict[Key, tuple[str, str]] = {}
+        self._reported: dict[Key, tuple[str, str]] = {}
         """UID and version."""
 
     def events_of(self, change: Replace[T] | Apply[T] | Remove[T] | Advance) -> Iterator[WatcherEvent[T]]:
         match change:
             case Replace(entries, version, rewound):
-                for key in [key for key in self._told if key not in entries]:
+                for key in [key for key in self._reported if key not in entries]:
                     yield self._vanished(key)
                 for entry in entries.values():
                     yield from self._seen(entry, even_if_equal=rewound)
@@ -124,24 +124,24 @@ class _Memory(Generic[T]):
                 yield from self._seen(entry, even_if_equal=True)
             case Remove(entry):
                 assert entry.key is not None
-                told = self._told.pop(entry.key, None)
-                if told is not None:
+                reported = self._reported.pop(entry.key, None)
+                if reported is not None:
                     yield _event("DELETED", entry)
 
     def _seen(self, entry: T | UndecodableObject, *, even_if_equal: bool) -> Iterator[WatcherEvent[T]]:
         key, meta = entry.key, entry.metadata
         assert key is not None
-        before, now = self._told.get(key), (meta.uid, meta.resource_version)
+        before, now = self._reported.get(key), (meta.uid, meta.resource_version)
         if before == now and not even_if_equal:
             return
         if before and before[0] != meta.uid:
             yield self._vanished(key)
             before = None
-        self._told[key] = now
+        self._reported[key] = now
         yield _event("MODIFIED" if before else "ADDED", entry)
 
     def _vanished(self, key: Key) -> Vanished:
-        return Vanished(key, self._told.pop(key)[0])
+        return Vanished(key, self._reported.pop(key)[0])
 
 
 def _event(type_: ChangeType, entry: T | UndecodableObject) -> Changed[T] | Failed:

@@ -18,10 +18,6 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import ReconcileFn, ReconcilerWrapper, Result
 
 
-class Span(Protocol):
-    def set_attribute(self, key: str, value: Any, /) -> Any: ...
-
-
 class Tracer(Protocol):
     """`opentelemetry.trace.Tracer` is one."""
 

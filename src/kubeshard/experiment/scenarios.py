@@ -47,14 +47,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     disturbance: Disturbance = "none"
     disturbed_every: float = 300.0
 
-    @property
-    def changes_per_second(self) -> float:
-        """The rate of writes at the end, when there are the most objects."""
-        objects = self.existing + (self.create - self.delete) * self.duration * self.creating
-        changes = objects / self.change_every if self.change_every else 0.0
-        changing = min(changes, self.changes_at_most)
-        return changing + (self.create + self.delete if self.creating == 1 else 0.0)
-
 
 def scaled(scenario: Scenario, scale: float, duration: float | None) -> Scenario:
     """The scenario with its rates and its number of existing objects times `scale`. Another duration changes the time

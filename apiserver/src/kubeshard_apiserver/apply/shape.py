@@ -61,7 +61,6 @@ STRING, BOOLEAN, NUMERIC, ANY_SCALAR = (
     Shape("scalar", scalar=scalar) for scalar in ("string", "boolean", "numeric", "any scalar")
 )
 _OF_TYPE = {"string": STRING, "boolean": BOOLEAN, "integer": NUMERIC, "number": NUMERIC}
-GRANULAR = Shape("map", items=SCALAR)
 
 
 def is_granular_map(shape: Shape) -> bool:

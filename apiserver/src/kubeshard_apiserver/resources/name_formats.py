@@ -29,7 +29,6 @@ _WILDCARD = re.compile(r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*
 _HEADER = re.compile(r"[-A-Za-z0-9]+")
 _PERCENT = re.compile(r"[0-9]+%")
 _LONGEST_NODE_ID = 256
-LARGEST_INT32 = 2**31 - 1
 
 
 def wrong(path: str, text: str, rule: Rule) -> list[FieldError]:

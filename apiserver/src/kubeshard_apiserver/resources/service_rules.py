@@ -31,7 +31,6 @@ from kubeshard_apiserver.status import (
 
 NONE = "None"
 """The cluster IP of a headless Service."""
-PROTOCOLS = ("SCTP", "TCP", "UDP")
 _FAMILIES = ("IPv4", "IPv6")
 _TRAFFIC_POLICIES = ("Cluster", "Local")
 _RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
