@@ -58,6 +58,7 @@ class Model:
         """(priority, key): the place of a key that is ready, or that was raised from there."""
         self.served: dict[int, int] = {}
         self.delayed: dict[int, tuple[float, int, str, int]] = {}
+        self.only_retries: set[int] = set()
         self.bursts: dict[int, tuple[float, int, float, Known]] = {}
         self.retry_due: dict[int, float] = {}
         self.failures: dict[int, int] = {}
@@ -98,15 +99,23 @@ class Model:
         known.note(reason, now)
         self.bursts[key] = (first, number, min(now + QUIET, first + LONGEST), known)
 
-    def schedule(self, key: int, due: float, priority: int, reason: str) -> None:
+    def schedule(self, key: int, due: float, priority: int, reason: str, *, retry: bool = False) -> None:
         if self.closed:
             return
         waiting = self.delayed.get(key)
+        if not retry:
+            self.only_retries.discard(key)
+        elif waiting is None:
+            self.only_retries.add(key)
         if waiting is not None and waiting[0] <= due:
             self.delayed[key] = (*waiting[:3], max(priority, waiting[3]))
         else:
             priority = max(priority, waiting[3]) if waiting else priority
             self.delayed[key] = (due, self.next(), reason, priority)
+
+    def reset_backoff(self, key: int) -> None:
+        self.failures.pop(key, None)
+        self.retry_due.pop(key, None)
 
     def priority(self, key: int) -> int:
         known = self.held.get(key) or self.pending.get(key)
@@ -116,6 +125,7 @@ class Model:
         due = sorted((at, number, key) for key, (at, number, _, _) in self.delayed.items() if at <= now)
         for _, _, key in due:
             _, _, reason, priority = self.delayed.pop(key)
+            self.only_retries.discard(key)
             self.add(key, priority, reason, now)
         self.settle_bursts(now, now)
 
@@ -171,6 +181,7 @@ class Model:
         if not self.closed:
             self.settle_bursts(float("inf"), now)
             self.delayed.clear()
+            self.only_retries.clear()
         self.closed = True
 
 
@@ -264,7 +275,7 @@ class Family(RuleBasedStateMachine):
             if model.retry_due.get(key, self.now) <= self.now:
                 model.failures[key] = model.failures.get(key, 0) + 1
                 model.retry_due[key] = self.now + (1 if model.failures[key] <= 2 else 4)
-            model.schedule(key, model.retry_due[key], model.priority(key), reason)
+            model.schedule(key, model.retry_due[key], model.priority(key), reason, retry=True)
             assert self.queue.retries(key) == model.failures[key]
 
         self.in_loop(step)
@@ -272,8 +283,16 @@ class Family(RuleBasedStateMachine):
     @rule(key=KEYS)
     def forget(self, key: int) -> None:
         self.queue.forget(key)
-        self.model.failures.pop(key, None)
-        self.model.retry_due.pop(key, None)
+        self.model.reset_backoff(key)
+        if key in self.model.only_retries:
+            self.model.only_retries.discard(key)
+            del self.model.delayed[key]
+        assert self.queue.retries(key) == 0
+
+    @rule(key=KEYS)
+    def reset_backoff(self, key: int) -> None:
+        self.queue.reset_backoff(key)
+        self.model.reset_backoff(key)
         assert self.queue.retries(key) == 0
 
     # Workers

@@ -194,15 +194,42 @@ async def test_rate_limited_adds_wait_as_the_limiter_says_until_forgotten() -> N
 
 
 @virtual_time
-async def test_a_retry_that_is_pending_when_its_key_is_forgotten_still_comes() -> None:
-    """The delay may be one that somebody else asked for as well."""
-    queue, clock = new_queue(limiter=FastSlow(5, 100, fast_tries=1)), VirtualClock()
+async def test_a_retry_does_not_outlive_the_success_of_its_key() -> None:
+    queue, clock = new_queue(limiter=FastSlow(5, 100, fast_tries=2)), VirtualClock()
+    queue.add_rate_limited("a", Reason("retry"))
     queue.add_rate_limited("a", Reason("retry"))
     queue.add("a", "changed")
     assert await take(queue) == "a"
     queue.forget("a")
-    assert (await take(queue), clock.monotonic()) == ("a", 5)
     assert queue.delayed == 0
+    await asyncio.sleep(10)
+    assert len(queue) == 0
+    queue.add_rate_limited("a", Reason("retry"))
+    assert (await take(queue), clock.monotonic()) == ("a", 15)
+
+
+@virtual_time
+@pytest.mark.parametrize("first", ["retry", "source"])
+@pytest.mark.parametrize("after", [3, 8])
+async def test_a_delay_that_something_else_has_asked_for_outlives_the_success(first: str, after: int) -> None:
+    queue, clock = new_queue(limiter=FastSlow(5, 100, fast_tries=1)), VirtualClock()
+    if first == "retry":
+        queue.add_rate_limited("a")
+        queue.add_after("a", after, "source")
+    else:
+        queue.add_after("a", after, "source")
+        queue.add_rate_limited("a")
+    queue.forget("a")
+    assert (await take(queue), clock.monotonic()) == ("a", min(after, 5))
+
+
+@virtual_time
+async def test_a_retry_that_is_pending_when_the_backoff_is_reset_still_comes() -> None:
+    queue, clock = new_queue(limiter=FastSlow(5, 100, fast_tries=1)), VirtualClock()
+    queue.add_rate_limited("a")
+    queue.reset_backoff("a")
+    assert queue.retries("a") == 0
+    assert (await take(queue), clock.monotonic()) == ("a", 5)
 
 
 @virtual_time

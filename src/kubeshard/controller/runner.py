@@ -196,7 +196,7 @@ class ControllerRunner:
     def _renewed(self, key: Key) -> None:
         if self.cluster:
             key = self._here(key)
-        self.queue.forget(key)
+        self.queue.reset_backoff(key)
         self._workers.patience.forget(key)
 
     def _here(self, key: Key) -> Key:

@@ -109,12 +109,19 @@ class WorkQueue(Generic[K]):
         now = self._clock.monotonic()
         due = self._retries.due(key, now)
         if due > now:
-            self._add_at(key, due, reason, priority)
+            self._add_at(key, due, reason, priority, retry=True)
         else:
             self.add_after(key, 0, reason, priority=priority)
 
     def forget(self, key: K) -> None:
-        """Resets the key's retries. Does not remove it from the queue, nor its delay."""
+        """The key needs no retry any more: resets its retries, and drops the one that is pending, unless something else
+        has asked for a delayed run as well. Does not remove the key from the queue.
+        """
+        self._retries.forget(key)
+        self._delays.drop_retry(key)
+
+    def reset_backoff(self, key: K) -> None:
+        """The next failure of the key counts as the first one. A retry that is pending still comes."""
         self._retries.forget(key)
 
     def retries(self, key: K) -> int:
@@ -226,11 +233,15 @@ class WorkQueue(Generic[K]):
             failing=len(self._retries),
         )
 
-    def _add_at(self, key: K, due: float, reason: Reason | str, priority: int | None) -> None:
+    def _add_at(
+        self, key: K, due: float, reason: Reason | str, priority: int | None, *, retry: bool = False
+    ) -> None:
         if self._core.closed:
             return
         self._metrics.retried()
-        self._delays.schedule(key, due, reason, self.priority(key) if priority is None else priority)
+        if priority is None:
+            priority = self.priority(key)
+        self._delays.schedule(key, due, reason, priority, retry=retry)
         self._set_timer()
 
     async def _take(self) -> K:

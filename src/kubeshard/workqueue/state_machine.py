@@ -144,28 +144,35 @@ class QueueCore(Generic[K]):
 
 class Delays(Generic[K]):
     """Keys by the time at which they are due, on the caller's clock. `reason` is that of the earliest delay,
-    `priority` is the highest of all.
+    `priority` is the highest of all. `retry`: nobody but a failure asked for it.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[K, tuple[float, Reason | str, int]] = {}
-        """Time, reason and priority of each key."""
+        self._waiting: dict[K, tuple[float, Reason | str, int, bool]] = {}
+        """Time, reason and priority of each key, and whether all of its delays are retries."""
         self._heap: list[tuple[float, int, K]] = []
         """Every (time, key) of `_waiting`, and outdated pairs of keys that were moved earlier."""
         self._order = count()
 
-    def schedule(self, key: K, due: float, reason: Reason | str = "", priority: int = NORMAL) -> None:
+    def schedule(
+        self, key: K, due: float, reason: Reason | str = "", priority: int = NORMAL, *, retry: bool = False
+    ) -> None:
         known = self._waiting.get(key)
         if known is not None:
+            priority, retry = max(priority, known[2]), retry and known[3]
             if known[0] <= due:
-                if priority > known[2]:
-                    self._waiting[key] = (known[0], known[1], priority)
+                self._waiting[key] = (known[0], known[1], priority, retry)
                 return
-            priority = max(priority, known[2])
-        self._waiting[key] = (due, reason, priority)
+        self._waiting[key] = (due, reason, priority, retry)
         heapq.heappush(self._heap, (due, next(self._order), key))
         if len(self._heap) > 64 + 2 * len(self._waiting):
             self._compact()
+
+    def drop_retry(self, key: K) -> None:
+        """Drops the delay of the key if it is a retry's only."""
+        known = self._waiting.get(key)
+        if known is not None and known[3]:
+            del self._waiting[key]
 
     def next_due(self) -> float | None:
         """The earliest time at which `pop_due` returns something."""
@@ -178,14 +185,14 @@ class Delays(Generic[K]):
         due: list[tuple[K, Reason | str, int]] = []
         while (first := self.next_due()) is not None and first <= now:
             key = heapq.heappop(self._heap)[2]
-            _, reason, priority = self._waiting.pop(key)
+            _, reason, priority, _ = self._waiting.pop(key)
             due.append((key, reason, priority))
         return due
 
     def earliest(self, limit: int) -> list[tuple[float, K, Reason | str]]:
         """Up to `limit` of the keys that are due first: time, key and reason."""
         first = heapq.nsmallest(limit, self._waiting.items(), key=_due)
-        return [(due, key, reason) for key, (due, reason, _) in first]
+        return [(due, key, reason) for key, (due, reason, _, _) in first]
 
     def clear(self) -> None:
         self._waiting.clear()
@@ -203,5 +210,5 @@ class Delays(Generic[K]):
         heapq.heapify(self._heap)
 
 
-def _due(entry: tuple[K, tuple[float, Reason | str, int]]) -> float:
+def _due(entry: tuple[K, tuple[float, Reason | str, int, bool]]) -> float:
     return entry[1][0]
