@@ -704,6 +704,22 @@ async def test_nothing_begins_while_a_gate_is_closed() -> None:
 
 
 @virtual_time
+async def test_a_key_waits_for_a_closed_gate_in_the_queue_and_not_in_a_worker() -> None:
+    seen, gate = Seen(), Gate()
+    async with Bench(seen, gates=[gate], workers=2).running() as bench:
+        gate.close()  # the workers wait for keys
+        queue = bench.runner.queue
+        await bench.put(site("a"))
+        await asyncio.sleep(40)
+        await bench.put(site("b"))
+        await settle()
+        assert (queue.longest_running(), queue.unfinished_work(), len(queue)) == (0, 0, 2)
+        gate.open()
+        await settle()
+        assert seen.runs == [(40, A), (40, B)]
+
+
+@virtual_time
 async def test_drain_lets_runs_end_begins_no_other_and_ignores_triggers() -> None:
     seen = Seen(lambda: asyncio.sleep(10))
     async with Bench(seen).running(site("a"), site("b")) as bench:

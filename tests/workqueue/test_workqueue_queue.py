@@ -48,6 +48,45 @@ async def test_a_key_is_never_handed_to_two_workers() -> None:
 
 
 @virtual_time
+async def test_a_key_that_is_held_back_waits_for_whoever_may_take_it_first() -> None:
+    queue, free = new_queue(), asyncio.Event()
+
+    async def work() -> str:
+        async with queue.get(lambda: None if free.is_set() else free.wait()) as key:
+            return key
+
+    woken, other = asyncio.create_task(work()), asyncio.create_task(work())
+    await settle()
+    queue.add("a", "first", priority=LOW)
+    await asyncio.sleep(5)
+    queue.add("b")
+    woken.cancel()  # another worker is woken for its key
+    await settle()
+    assert (len(queue), queue.longest_running()) == (2, 0)
+    free.set()
+    assert await other == "b"
+    async with queue.get() as key:
+        assert (key, queue.reasons(key), queue.priority(key)) == ("a", ("first",), LOW)
+
+
+@virtual_time
+async def test_a_worker_that_is_held_back_ends_with_the_queue() -> None:
+    queue, free = new_queue(), asyncio.Event()
+
+    async def work() -> None:
+        async with queue.get(lambda: None if free.is_set() else free.wait()):
+            raise AssertionError("nothing is left")
+
+    queue.add("a")
+    worker = asyncio.create_task(work())
+    await settle()
+    queue.shut_down(discard=True)
+    free.set()
+    with pytest.raises(ShutDown):
+        await worker
+
+
+@virtual_time
 async def test_an_add_during_processing_is_processed_again_after_done() -> None:
     queue = new_queue()
     queue.add("a")

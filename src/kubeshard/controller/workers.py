@@ -212,11 +212,13 @@ class Workers:
         me = asyncio.current_task()
         assert me is not None
         pace = Pace(self._clock, sharers=self.controller.workers)
+
+        def closed() -> Awaitable[None] | None:
+            return next((gate.passed() for gate in gates if not gate.is_open), None)
+
         while True:
             try:
-                async with self._queue.get() as key:
-                    while gates and (closed := next((gate for gate in gates if not gate.is_open), None)):
-                        await closed.passed()
+                async with self._queue.get(closed if gates else None) as key:
                     if not self._draining:
                         self._settle(key, await self._run(key))
                 if me in self._replaced or me.cancelling():  # a run may swallow our cancellation

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from types import TracebackType
@@ -30,6 +30,9 @@ from kubeshard.workqueue.order import NORMAL, K, Order
 from kubeshard.workqueue.reasons import Cause, Causes, Reason, Wanted, as_reason
 from kubeshard.workqueue.state_machine import Delays, QueueCore
 from kubeshard.workqueue.views import DelayedKey, QueueView, WaitingKey
+
+Hold = Callable[[], Awaitable[object] | None]
+"""What a worker must wait for before it takes a key; None if nothing."""
 
 
 class ShutDown(Exception):
@@ -146,12 +149,13 @@ class WorkQueue(Generic[K]):
         """`why` as phrases."""
         return tuple(str(cause) for cause in self.why(key))
 
-    def get(self) -> Turn[K]:
-        """`async with queue.get() as key`: waits for a key, which is this worker's until the block ends.
+    def get(self, hold: Hold | None = None) -> Turn[K]:
+        """`async with queue.get() as key`: waits for a key, which is this worker's until the block ends. `hold` is
+        called before a key is taken, which stays in the queue until what it returns is done.
 
         Raises ShutDown when the queue is shut down and nothing is left. Cancelling a waiting worker loses no key.
         """
-        return Turn(self)
+        return Turn(self, hold)
 
     def is_busy(self, key: K) -> bool:
         """Whether a worker has the key."""
@@ -244,7 +248,27 @@ class WorkQueue(Generic[K]):
         self._delays.schedule(key, due, reason, priority, retry=retry)
         self._set_timer()
 
-    async def _take(self) -> K:
+    async def _take(self, hold: Hold | None) -> K:
+        core = self._core
+        if not core.levels.ready:
+            await self._until_ready()
+        while hold is not None and (held := hold()) is not None:
+            try:
+                await held
+            except BaseException:
+                self._wake()  # for the key that another worker may take
+                raise
+            await self._until_ready()
+        key = core.take()
+        run = core.taken[key]
+        if self._settling is not None and (settled := self._settling.drop(key)) is not None:
+            run.take_over(settled)
+        self._metrics.waited(run.started - run.since)
+        if run.given:
+            self._causes.count(run)
+        return key
+
+    async def _until_ready(self) -> None:
         core = self._core
         while not core.levels.ready:
             if core.closed:
@@ -261,14 +285,6 @@ class WorkQueue(Generic[K]):
                     # Woken and cancelled in the same iteration of the loop: leave the key to another worker.
                     self._wake()
                 raise
-        key = core.take()
-        run = core.taken[key]
-        if self._settling is not None and (settled := self._settling.drop(key)) is not None:
-            run.take_over(settled)
-        self._metrics.waited(run.started - run.since)
-        if run.given:
-            self._causes.count(run)
-        return key
 
     def _done(self, key: K) -> None:
         core = self._core
@@ -331,13 +347,14 @@ class WorkQueue(Generic[K]):
 class Turn(Generic[K]):
     """A worker's block with one key: entered when it gets the key; leaving it marks the key as done."""
 
-    __slots__ = ("_key", "_queue")
+    __slots__ = ("_hold", "_key", "_queue")
 
-    def __init__(self, queue: WorkQueue[K]) -> None:
+    def __init__(self, queue: WorkQueue[K], hold: Hold | None) -> None:
         self._queue = queue
+        self._hold = hold
 
     async def __aenter__(self) -> K:
-        self._key = await self._queue._take()
+        self._key = await self._queue._take(self._hold)
         return self._key
 
     async def __aexit__(
