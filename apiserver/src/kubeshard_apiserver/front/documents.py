@@ -49,12 +49,33 @@ def partial(obj: Object, version: str = "v1") -> Object:
     }
 
 
-def partial_list(page: Page, version: str) -> dict[str, Any]:
+class _RawMetadata(msgspec.Struct):
+    """An object of which only the metadata matters, and not even what is in it."""
+
+    metadata: msgspec.Raw
+
+
+_raw_metadata = msgspec.json.Decoder(_RawMetadata).decode
+
+
+def raw_partial(text: bytes, version: str) -> dict[str, Any]:
+    """Like `partial`, from the object's JSON, for an answer in JSON: neither decodes nor encodes the metadata."""
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": _raw_metadata(text).metadata,
+    }
+
+
+def partial_list(page: Page, version: str, *, encoded: bool = False) -> dict[str, Any]:
+    """Returns the document of a list of metadata. With `encoded`, metadata may already be encoded as JSON."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": _list_metadata(page),
-        "items": [partial(obj, version) for obj in page.items],
+        "items": [raw_partial(text, version) for text in page.items.texts()]
+        if encoded
+        else [partial(obj, version) for obj in page.items],
     }
 
 

@@ -166,7 +166,7 @@ def list_reply(resource: Resource, page: Page, format_: Format) -> Reply:
     if format_.tables:
         document = format_.tables.of_page(page)
     elif format_.metadata_only:
-        document = partial_list(page, format_.version)
+        document = partial_list(page, format_.version, encoded=format_.media_type == JSON)
     else:
         document = list_document(resource, page, encoded=format_.media_type == JSON)
     return document_reply(200, document, format_)

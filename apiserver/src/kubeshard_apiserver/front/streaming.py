@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import msgspec
 
 from kubeshard.core.errors import ApiError
-from kubeshard_apiserver.front.documents import partial
-from kubeshard_apiserver.front.replies import PROTOBUF, Format
+from kubeshard_apiserver.front.documents import partial, raw_partial
+from kubeshard_apiserver.front.replies import JSON, PROTOBUF, Format
 from kubeshard_apiserver.objects import Object
 from kubeshard_apiserver.schema.protobuf_writing import encode_event
 from kubeshard_apiserver.status import as_status
@@ -111,6 +111,11 @@ class EventLines:
 
 
 def _line(event: WatchEvent, format_: Format) -> bytes:
+    if event.data and event.type != "ERROR" and format_.metadata_only and format_.media_type == JSON:
+        return (
+            msgspec.json.encode({"type": event.type, "object": raw_partial(event.data, format_.version)})
+            + b"\n"
+        )
     obj = event.object
     if event.type != "ERROR":
         if format_.tables:
