@@ -19,7 +19,7 @@ from kubeshard.experiment.scenarios import SCENARIOS, scaled
 if TYPE_CHECKING:
     from kubeshard.manifests.value_types import Values
 
-FORMS = ["helm", "kustomize"]
+FORMS = ["helm", "kustomize", "olm"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -194,8 +194,8 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
     "--format",
     "form",
     type=click.Choice(FORMS),
-    help="Write files instead of printing: a Helm chart, of which the values are the defaults, or a "
-    "kustomization.",
+    help="Write files instead of printing: a Helm chart, of which the values are the defaults, a kustomization, "
+    "or a bundle for the Operator Lifecycle Manager.",
 )
 @click.option(
     "--folder",
@@ -220,6 +220,7 @@ def operator(
     They follow from what its Manager declares. MODULE[:MANAGER] is the argument of `kubeshard run` in the image.
     """
     from kubeshard.manifests.operator import LONGEST_OPERATOR, operator_objects
+    from kubeshard.manifests.operator_bundle import operator_bundle
     from kubeshard.manifests.operator_files import operator_chart, operator_kustomization
     from kubeshard.manifests.values import OperatorValues, chosen
 
@@ -234,7 +235,7 @@ def operator(
             raise ConfigurationError("--folder: add --format, which says what to write there")
         _print(operator_objects(manager, target, name, values, own), output)
         return
-    make = operator_chart if form == "helm" else operator_kustomization
+    make = {"helm": operator_chart, "kustomize": operator_kustomization, "olm": operator_bundle}[form]
     written = _write(make(manager, target, name, values, own), folder or Path(form))
     click.echo(f"wrote {written}", err=True)
 

@@ -110,6 +110,11 @@ _CALLED_WITHIN = 20.0
     is_flag=True,
     help="The URL has a certificate that every host trusts, as behind a tunnel that ends TLS.",
 )
+@click.option(
+    "--no-webhook-registration",
+    is_flag=True,
+    help="Only serve the webhooks, with the certificate of --webhook-cert-dir: somebody else registers them.",
+)
 @cluster_options
 @log_options
 @version_option
@@ -125,6 +130,7 @@ def run(
     webhook_url: str | None,
     webhook_cert_dir: Path | None,
     webhook_public_ca: bool,
+    no_webhook_registration: bool,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -151,10 +157,18 @@ def run(
             namespaces=namespaces_of(namespaces) if namespaces else None,
         )
     )
-    if webhook_url:
+    if no_webhook_registration:
+        if webhook_cert_dir is None or webhook_url:
+            raise ConfigurationError(
+                "--no-webhook-registration needs a --webhook-cert-dir, and excludes --webhook-url"
+            )
+        manager.only_serve_webhooks(_certificates(webhook_cert_dir, public=False)["certificates"])
+    elif webhook_url:
         manager.call_webhooks_at(webhook_url, **_certificates(webhook_cert_dir, webhook_public_ca))
     elif webhook_cert_dir or webhook_public_ca:
-        raise ConfigurationError("--webhook-cert-dir and --webhook-public-ca belong to a --webhook-url")
+        raise ConfigurationError(
+            "--webhook-cert-dir and --webhook-public-ca belong to a --webhook-url or --no-webhook-registration"
+        )
     elif embedded and manager.has_webhooks:
         manager.call_webhooks_at("https://127.0.0.1", temporary=False)
     deployed = account(as_deployed, "--as-deployed") if as_deployed else None

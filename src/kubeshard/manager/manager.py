@@ -128,6 +128,15 @@ class Manager(ArgumentHints):
         except ValueError as error:
             raise ConfigurationError(str(error)) from None
 
+    def only_serve_webhooks(self, certificates: Any) -> None:
+        """Serves the webhooks with these certificates, and leaves their registration to others, before the manager
+        runs. Raises ConfigurationError without webhooks.
+        """
+        if not self._called():
+            raise ConfigurationError("webhooks: the manager has none: add servers=[Webhooks(...)]")
+        for server in self._called():
+            server.only_serve(certificates)
+
     @property
     def has_webhooks(self) -> bool:
         """Whether it serves webhooks that register themselves."""

@@ -82,6 +82,14 @@ class Called(Protocol):
         """Has the API server call this process at `url` (`kubeshard.webhook.Webhooks.call_at`)."""
         ...
 
+    def only_serve(self, certificates: Any) -> None:
+        """Registers nothing, and serves with these certificates."""
+        ...
+
+    def manifests(self, ca_bundle: str = "", *, namespace: str | None = None) -> list[dict[str, Any]]:
+        """The webhook configurations that it registers."""
+        ...
+
     async def registered(self) -> None:
         """Returns once the API server knows where to call."""
         ...

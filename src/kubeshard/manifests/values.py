@@ -285,7 +285,7 @@ class Maintainer(Values):
 
 
 class About(Values):
-    """`description` is a sentence; `url` the project's home; `provider` who publishes it."""
+    """`description` is a sentence; `url` the project's home; `provider` who publishes it; `channel` OLM's."""
 
     version: Annotated[str, Meta(pattern=SEMANTIC_VERSION)] = "0.1.0"
     display_name: str = ""
@@ -294,6 +294,7 @@ class About(Values):
     provider: str = ""
     maintainers: tuple[Maintainer, ...] = ()
     keywords: tuple[str, ...] = ()
+    channel: DnsLabel = "stable"
 
 
 class OperatorValues(Values):

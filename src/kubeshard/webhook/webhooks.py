@@ -119,6 +119,7 @@ class Webhooks:
         self._annotations = dict(annotations or {})
         self._register = register
         self._temporary = False
+        self._names_are_known = True
         self._ca_bundle: str | None = None
         self._registered_once = asyncio.Event()
         self._registry = registry
@@ -161,6 +162,12 @@ class Webhooks:
         self._url, self._given, self._ca_bundle = _checked(url), certificates, ca_bundle
         self._temporary = temporary
         self._register = self._register or temporary
+
+    def only_serve(self, certificates: CertificateSource) -> None:
+        """Serves with these certificates, for whatever names they are, and registers nothing; before it runs. For
+        somebody else who does both, such as the Operator Lifecycle Manager.
+        """
+        self._given, self._register, self._names_are_known = certificates, False, False
 
     async def registered(self) -> None:
         """Returns once the API server knows where to call."""
@@ -235,7 +242,7 @@ class Webhooks:
             certificates,
             host=host,
             port=port,
-            server_name=self._names(namespace)[0],
+            server_name=self._names(namespace)[0] if self._names_are_known else "",
             client_authority=self._client_authority,
             registry=self._registry,
         )
