@@ -291,11 +291,11 @@ class Workers:
         last_try: bool,
         written: set[tuple[str, str, str]],
     ) -> object:
-        with self._writes.recording(key, written) as writes, activities:
-            if not self._primary.has_synced:
-                self._inputs.check()
-            elif writes and self._inputs.complete():
+        with activities, self._writes.recording(key, written) as writes:
+            if writes and self._primary.has_synced and self._inputs.complete():
                 await writes.settled(self._cluster.cache, self._form)
+            elif not self._primary.has_synced:
+                self._inputs.check()
             obj: KubeObject | None
             try:
                 obj, undecodable = self._primary.store.get(key), None

@@ -171,16 +171,17 @@ class ShardLeases(Reconciler[Lease]):
         """Leases whose label could not be written: the state that was announced, and the seconds until the next try."""
 
     async def reconcile(self, ctx: Context, obj: Lease, /) -> Result | None:
-        return await self._tend(ctx, obj.key)
+        return await self._tend(ctx, ctx.key)
 
     async def gone(self, ctx: Context, key: Key, /) -> Result | None:
         return await self._tend(ctx, key)
 
     async def _tend(self, ctx: Context, key: Key) -> Result | None:
         shard = self._shard(key)
-        if shard is None or shard.deleted or self._rings.get(shard.ring) is None:
+        ring = None if shard is None else self._rings.get(shard.ring)
+        if shard is None or shard.deleted or ring is None:
             self._unlabelled.pop(key, None)
-        if shard is None or self._rings.get(shard.ring) is None:
+        if shard is None or ring is None:
             return None
         if shard.deleted:
             return await self._settle_tombstone(ctx, shard)
@@ -246,9 +247,11 @@ class ShardLeases(Reconciler[Lease]):
 
     def _announce(self, ctx: Context, shard: Shard, before: ShardState) -> None:
         """Says once that the state has changed."""
-        if before.available != shard.state.available:
+        available = shard.state.available
+        changed = before.available != available
+        if changed:
             ctx.log.info(
-                "Shard is available" if shard.state.available else "Shard is not available",
+                "Shard is available" if available else "Shard is not available",
                 ring=shard.ring,
                 state=str(shard.state),
             )
@@ -265,7 +268,7 @@ class ShardLeases(Reconciler[Lease]):
             patience = f"its objects stay with it for another {shard.times.to_uncertain:.0f} s"
             note = f"{shard.key} has not renewed its Lease in time; {patience}"
             ctx.event(shard.lease, "Warning", "ShardExpired", note, action="Observe")
-        if before.available != shard.state.available and shard.valid and shard.allowed is not False:
+        if changed and shard.valid and shard.allowed is not False:
             self._tell_membership(ctx, shard)
 
     def _tell_membership(self, ctx: Context, shard: Shard) -> None:

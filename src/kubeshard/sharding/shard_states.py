@@ -212,8 +212,9 @@ class ShardStates:
         self._heard = now
         key, version = lease.key, lease.metadata.resource_version
         old = self._records.get(key)
-        rewound = old is not None and old.newer_than(version) and old.seen_before(asked)
-        if old is not None and old.newer_or_same(version) and not rewound:
+        newer = -1 if old is None else old.compared_to(version)
+        rewound = old is not None and newer > 0 and old.seen_before(asked)
+        if newer >= 0 and not rewound:
             return None  # seen before, or a late echo of the deleted object
         self.rewinds += rewound
         ring = lease.metadata.label(RING_LABEL)
@@ -240,7 +241,7 @@ class ShardStates:
         old = self._records.get(key)
         if old is None or old.deleted:
             return None
-        rewound = old.newer_than(resource_version)
+        rewound = old.compared_to(resource_version) > 0
         if rewound and not old.seen_before(asked):
             return None
         self.rewinds += rewound
@@ -499,11 +500,9 @@ class _Record:
 
     # Versions of all Leases are ordered, so this also works for a Lease re-created under the same name.
 
-    def newer_than(self, resource_version: str) -> bool:
-        return bool(resource_version) and compare(self.lease.metadata.resource_version, resource_version) > 0
-
-    def newer_or_same(self, resource_version: str) -> bool:
-        return bool(resource_version) and compare(self.lease.metadata.resource_version, resource_version) >= 0
+    def compared_to(self, resource_version: str) -> int:
+        """Greater than 0 if it is newer than that version, 0 if it is the same. An unknown version is newer."""
+        return compare(self.lease.metadata.resource_version, resource_version) if resource_version else -1
 
     def seen_before(self, asked: float | None) -> bool:
         """Whether a consistent read sent then returns this version or a later one, unless history was rewritten."""
