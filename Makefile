@@ -82,6 +82,7 @@ chaos: $(STAMP) kube ## Break sharders, shards, API servers, etcd and the networ
 types: $(STAMP) kube ## Read the types of the built-in kinds from a real kube-apiserver
 	$(BIN)/python tools/learn_types.py
 	$(BIN)/python tools/learn_field_numbers.py
+	$(BIN)/python tools/learn_kinds.py
 
 lint: $(STAMP) ## Check style, types and the import contract
 	$(BIN)/ruff format --check .

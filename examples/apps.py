@@ -9,13 +9,12 @@ uses the Secret that it names and follows its changes. Its DNS name is released 
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
 from kubeshard import (
     Condition,
-    ConfigMap,
     Context,
     Controller,
     Finalizer,
@@ -30,8 +29,23 @@ from kubeshard import (
     metadata_only,
     related,
 )
-from kubeshard.core import Secret
 from kubeshard.crd import Column, CustomResource
+from kubeshard.kinds import (
+    ConfigMap,
+    ConfigMapEnvSource,
+    Container,
+    Deployment,
+    DeploymentSpec,
+    EnvFromSource,
+    LabelSelector,
+    PodSpec,
+    PodTemplateSpec,
+    Secret,
+    SecretEnvSource,
+    Service,
+    ServicePort,
+    ServiceSpec,
+)
 
 DNS: dict[str, str] = {}  # stands in for a service outside the cluster: host names by App
 
@@ -55,15 +69,6 @@ class App(KubeObject, group="examples.kubeshard.dev", version="v1"):
     status: AppStatus = field(default_factory=AppStatus)
 
 
-class Deployment(KubeObject, group="apps", version="v1"):
-    spec: Mapping[str, Any] | None = None
-    status: Mapping[str, Any] | None = None
-
-
-class Service(KubeObject, version="v1"):
-    spec: Mapping[str, Any] | None = None
-
-
 async def reconcile(ctx: Context, app: App) -> None:
     DNS[str(app.key)] = app.spec.host
     secret = await ctx.get(SECRET, app.spec.secret) if app.spec.secret else None
@@ -76,15 +81,17 @@ async def reconcile(ctx: Context, app: App) -> None:
     settings = ConfigMap(metadata=meta, data=app.spec.settings or {})
     version = secret.metadata.resource_version if secret else ""
     digest = sha256(repr((sorted((settings.data or {}).items()), version)).encode()).hexdigest()[:16]
-    sources = [{"configMapRef": {"name": meta.name}}]
-    sources += [{"secretRef": {"name": secret.metadata.name}}] if secret else []
-    pod = {
-        "metadata": {"labels": labels, "annotations": {"examples.kubeshard.dev/settings": digest}},
-        "spec": {"containers": [{"name": "app", "image": app.spec.image, "envFrom": sources}]},
-    }
-    spec = {"replicas": app.spec.replicas, "selector": {"matchLabels": labels}, "template": pod}
+    sources = [EnvFromSource(config_map_ref=ConfigMapEnvSource(name=meta.name))]
+    if secret:
+        sources.append(EnvFromSource(secret_ref=SecretEnvSource(name=secret.metadata.name)))
+    container = Container(name="app", image=app.spec.image, env_from=tuple(sources))
+    pod_meta = ObjectMeta(labels=labels, annotations={"examples.kubeshard.dev/settings": digest})
+    pod = PodTemplateSpec(metadata=pod_meta, spec=PodSpec(containers=(container,)))
+    selector = LabelSelector(match_labels=labels)
+    spec = DeploymentSpec(replicas=app.spec.replicas, selector=selector, template=pod)
     deployment = Deployment(metadata=meta, spec=spec)
-    service = Service(metadata=meta, spec={"selector": labels, "ports": [{"port": 80}]})
+    ports = ServiceSpec(selector=labels, ports=(ServicePort(port=80),))
+    service = Service(metadata=meta, spec=ports)
     applied = await ctx.apply(settings, deployment, service)
     state = is_ready(applied.get(deployment))
     ready = Condition(type="Ready", status=str(bool(state)), reason=state.state, message=state.message)

@@ -8,11 +8,9 @@ follow a Theme.
     kubeshard run examples/storefronts.py
 """
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator
 
 from kubeshard import (
-    ConfigMap,
     Context,
     Controller,
     Generator,
@@ -28,6 +26,21 @@ from kubeshard import (
     safe_name,
 )
 from kubeshard.controller import Applied
+from kubeshard.kinds import (
+    ConfigMap,
+    ConfigMapVolumeSource,
+    Container,
+    Deployment,
+    DeploymentSpec,
+    LabelSelector,
+    PodSpec,
+    PodTemplateSpec,
+    Service,
+    ServicePort,
+    ServiceSpec,
+    Volume,
+    VolumeMount,
+)
 
 
 class ThemeSpec(Struct):
@@ -56,25 +69,6 @@ class Storefront(KubeObject, group="examples.kubeshard.dev", version="v1"):
     status: StorefrontStatus = field(default_factory=StorefrontStatus)
 
 
-class Deployment(KubeObject, group="apps", version="v1"):
-    spec: Mapping[str, Any] | None = None
-    status: Mapping[str, Any] | None = None
-
-
-class Port(Struct):
-    port: int
-    name: str | None = None
-
-
-class ServiceSpec(Struct):
-    selector: Mapping[str, str] | None = None
-    ports: tuple[Port, ...] | None = None
-
-
-class Service(KubeObject, version="v1"):
-    spec: ServiceSpec | None = None
-
-
 async def generate(ctx: Context, shop: Storefront) -> AsyncIterator[KubeObject]:
     name, namespace = shop.metadata.name, shop.metadata.namespace
     theme = await ctx.get(Theme, shop.spec.theme) if shop.spec.theme else None
@@ -83,7 +77,9 @@ async def generate(ctx: Context, shop: Storefront) -> AsyncIterator[KubeObject]:
         meta = ObjectMeta(name=safe_name(name, page), namespace=namespace)
         yield ConfigMap(metadata=meta, data={"index.html": f'<h1 style="color: {color}">{page}</h1>\n'})
     meta = ObjectMeta(name=name, namespace=namespace)
-    yield Service(metadata=meta, spec=ServiceSpec(selector=labels(shop), ports=(Port(port=80, name="http"),)))
+    yield Service(
+        metadata=meta, spec=ServiceSpec(selector=labels(shop), ports=(ServicePort(port=80, name="http"),))
+    )
     yield deployment(shop, meta)
     if shop.spec.directory is not None:
         there = ObjectMeta(name=safe_name("storefront", namespace, name), namespace=shop.spec.directory)
@@ -95,14 +91,18 @@ def labels(shop: Storefront) -> dict[str, str]:
 
 
 def deployment(shop: Storefront, meta: ObjectMeta) -> Deployment:
-    volumes = [
-        {"name": f"page-{number}", "configMap": {"name": safe_name(shop.metadata.name, page)}}
+    volumes = tuple(
+        Volume(
+            name=f"page-{number}", config_map=ConfigMapVolumeSource(name=safe_name(shop.metadata.name, page))
+        )
         for number, page in enumerate(shop.spec.pages)
-    ]
-    mounts = [{"name": each["name"], "mountPath": f"/pages/{each['name']}"} for each in volumes]
-    container = {"name": "web", "image": "nginx:1.27", "volumeMounts": mounts}
-    pod = {"metadata": {"labels": labels(shop)}, "spec": {"containers": [container], "volumes": volumes}}
-    return Deployment(metadata=meta, spec={"selector": {"matchLabels": labels(shop)}, "template": pod})
+    )
+    mounts = tuple(VolumeMount(name=each.name, mount_path=f"/pages/{each.name}") for each in volumes)
+    container = Container(name="web", image="nginx:1.27", volume_mounts=mounts)
+    pod = PodSpec(containers=(container,), volumes=volumes)
+    template = PodTemplateSpec(metadata=ObjectMeta(labels=labels(shop)), spec=pod)
+    selector = LabelSelector(match_labels=labels(shop))
+    return Deployment(metadata=meta, spec=DeploymentSpec(selector=selector, template=template))
 
 
 async def then(ctx: Context, shop: Storefront, applied: Applied) -> None:

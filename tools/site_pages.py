@@ -56,6 +56,9 @@ PACKAGES = (
 )
 """The other public packages (docs/public-interface.md)."""
 
+LISTED = "kinds"
+"""The public package of which the site has only a list: what its classes mean is documented by Kubernetes."""
+
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 _FENCE = re.compile(r"(^```.*?^```)", re.M | re.S)
 
@@ -89,6 +92,7 @@ def reference() -> dict[str, str]:
     for page, (title, packages) in TOPICS.items():
         names = [f"kubeshard.{name}" for name in _face(packages)]
         pages[f"reference/{page}.md"] = _page(title, names)
+    pages[f"reference/{LISTED}.md"] = _list(f"kubeshard.{LISTED}")
     for package in PACKAGES:
         path = f"kubeshard.{package}"
         further = [f"{path}.{name}" for name in _further(path)]
@@ -114,6 +118,26 @@ def _further(package: str) -> Iterator[str]:
         described_elsewhere = hasattr(kubeshard, name) and getattr(kubeshard, name) is thing
         if not described_elsewhere and not hasattr(kubeshard.errors, name):
             yield name
+
+
+def _list(package: str) -> str:
+    """A page that names the classes of every module."""
+    homes: dict[str, list[type]] = {}
+    for name in import_module(package).__all__:
+        class_ = getattr(import_module(package), name)
+        homes.setdefault(class_.__module__, []).append(class_)
+    rows = [
+        f"| `{module}` | {_names(classes, of_kinds=True)} | {_names(classes, of_kinds=False)} |"
+        for module, classes in sorted(homes.items())
+    ]
+    head = f"# {package}\n\n::: {package}\n    options:\n      members: false\n      show_root_heading: false\n\n"
+    return head + "\n".join(["| module | kinds | what they are made of |", "|---|---|---|", *rows]) + "\n"
+
+
+def _names(classes: Sequence[type], *, of_kinds: bool) -> str:
+    return ", ".join(
+        f"`{each.__name__}`" for each in classes if issubclass(each, kubeshard.KubeObject) == of_kinds
+    )
 
 
 def _page(title: str, paths: Sequence[str], *, whole: bool = False) -> str:

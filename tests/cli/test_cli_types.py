@@ -37,14 +37,37 @@ def test_a_long_list_of_fields_is_broken_into_lines() -> None:
     assert all(len(line) <= 110 for line in comment)
 
 
-def test_of_several_definitions_one_is_named(tmp_path: Path) -> None:
+def two_definitions(folder: Path) -> str:
     other = yaml.safe_load((GOLDEN / "vault_crd.yaml").read_text())
     other["spec"]["names"]["kind"] = "Safe"
-    file = tmp_path / "both.yaml"
+    file = folder / "both.yaml"
     file.write_text(f"{yaml.safe_dump(other)}---\n{(GOLDEN / 'vault_crd.yaml').read_text()}")
+    return str(file)
+
+
+def test_of_several_definitions_one_is_named(tmp_path: Path) -> None:
+    file = two_definitions(tmp_path)
     assert "class Safe(KubeObject" in printed(f"{file}:Safe", "--version", "v1beta1")
     with pytest.raises(ConfigurationError, match=r"it has Safe, Vault: choose one, as in \S+both\.yaml:Safe"):
         printed(str(file))
+
+
+def test_several_kinds_become_one_module(tmp_path: Path) -> None:
+    file = two_definitions(tmp_path)
+    source = printed(f"{file}:Safe", FILE)
+    assert "# Written by: kubeshard types both.yaml:Safe vault_crd.yaml\n" in source
+    assert "class Safe(KubeObject" in source
+    assert "class Vault(KubeObject" in source
+
+
+def test_fields_are_chosen_for_all_kinds_or_for_one(tmp_path: Path) -> None:
+    file = two_definitions(tmp_path)
+    source = printed(f"{file}:Safe", FILE, "--fields", "spec.port,Vault:spec.weight")
+    safe, vault = source.partition("class VaultSpec")[::2]
+    assert ("    port:" in safe, "    weight:" in safe) == (True, False)
+    assert ("    port:" in vault, "    weight:" in vault) == (True, True)
+    with pytest.raises(ConfigurationError, match="--fields names Door, which is not one of the kinds: Vault"):
+        printed(FILE, "--fields", "Door:spec.port")
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,26 @@ def test_null_is_the_default_at_any_depth() -> None:
     assert spec == Spec(rules=(Rule(), Rule(verbs=("get",))), either=Rule(), named={"x": Rule()})
 
 
+class Needed(Struct):
+    rules: tuple[Rule, ...]
+    named: Mapping[str, Rule]
+
+
+class Group(KubeObject, group="example.com", version="v1"):
+    needed: Needed
+
+
+def test_null_in_a_required_list_or_map_is_an_empty_one() -> None:
+    body = b'{"kind":"Group","metadata":{"name":"a"},"needed":{"rules":null,"named":null}}'
+    assert decode(form_of(Group), body).needed == Needed(rules=(), named={})
+
+
+@pytest.mark.parametrize("needed", [b"null", b'{"rules":null}', b'{"rules":[null],"named":null}'])
+def test_null_stands_for_nothing_else_that_is_required(needed: bytes) -> None:
+    with pytest.raises(UndecodableObject):
+        decode(form_of(Group), b'{"kind":"Group","metadata":{"name":"a"},"needed":%b}' % needed)
+
+
 @pytest.mark.regression
 def test_null_stays_where_it_means_something() -> None:
     assert read('{"rules":null,"nullable":null,"free":{"a":null,"b":{"c":null}}}') == Spec(

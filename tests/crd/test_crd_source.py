@@ -17,8 +17,8 @@ from kubeshard import KubeObject
 from kubeshard.core import Kind, decode
 from kubeshard.core.objects import form_of
 from kubeshard.crd import definition
-from kubeshard.crd.manifests import definitions_in, described, kind_in, referred
-from kubeshard.crd.source import UnknownField, source_of, wanted_fields
+from kubeshard.crd.manifests import definitions_in, described, kind_in, schemas_in
+from kubeshard.crd.source import Described, UnknownField, source_of, wanted_fields
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
 
@@ -31,18 +31,38 @@ ROLLOUT = Kind("apps", "v1", "Rollout", "rollouts")
 
 def of_vault(*fields: str, version: str = "") -> str:
     kind, schema = kind_in(VAULT, version)
-    return source_of(kind, schema, wanted_fields(fields), command="kubeshard types vault_crd.yaml")
-
-
-def of_rollout(*fields: str) -> str:
     return source_of(
-        ROLLOUT,
-        described(OPENAPI, ROLLOUT),
-        wanted_fields(fields),
-        resolve=lambda name: referred(OPENAPI, name),
+        [Described(kind, schema, wanted_fields(fields))], command="kubeshard types vault_crd.yaml"
     )
 
 
+def of_rollout(*fields: str) -> str:
+    rollout = Described(ROLLOUT, described(OPENAPI, ROLLOUT), wanted_fields(fields))
+    return source_of([rollout], schemas_in(OPENAPI))
+
+
+CHART = Kind("apps", "v1", "Chart", "charts")
+
+
+def of_both(*fields: str) -> str:
+    """A Rollout, and a Chart, which has a Template, too."""
+    template = {"$ref": "#/components/schemas/io.example.api.core.v1.Template"}
+    chart = {
+        "properties": {
+            "spec": {"properties": {"template": template}},
+            "tasks": {"items": TASK, "type": "array"},
+        }
+    }
+    return source_of(
+        [
+            Described(ROLLOUT, described(OPENAPI, ROLLOUT), wanted_fields(fields)),
+            Described(CHART, chart),
+        ],
+        schemas_in(OPENAPI),
+    )
+
+
+TASK = {"$ref": "#/components/schemas/io.example.api.core.v1.Task"}
 WRITTEN = {
     "vault.py": of_vault(),
     "vault_parts.py": of_vault("spec.doors.name", "spec.shelves", "status.openedAt"),
@@ -108,6 +128,62 @@ def test_only_the_fields_that_are_asked_for_are_declared_for_all_uses_of_a_class
     )
 
 
+def test_several_kinds_share_the_classes_of_what_both_refer_to() -> None:
+    source = of_both()
+    assert source.startswith('"""Rollout of apps/v1 and Chart of apps/v1, as far as they are used here."""\n')
+    assert source.count("class Task(") == source.count("class Template(") == 1
+    module = loaded(source)
+    assert module.Chart.KIND == CHART
+    chart = decode(form_of(module.Chart), b'{"metadata":{"name":"a"},"tasks":[{"name":"t"}]}')
+    rollout = decode(
+        form_of(module.Rollout), b'{"metadata":{"name":"a"},"spec":{"template":{},"first":{"name":"t"}}}'
+    )
+    assert chart.tasks == (rollout.spec.first,)
+
+
+def test_a_shared_class_has_what_every_kind_wants_of_it() -> None:
+    module = loaded(of_both("spec.first.port"))
+    assert module.Task.__struct_fields__ == ("name", "image", "port", "limits")
+    assert module.RolloutSpec.__struct_fields__ == ("first",)
+
+
+def test_two_kinds_of_one_name_are_refused() -> None:
+    other = Described(ROLLOUT._replace(group="example.com"), {})
+    with pytest.raises(
+        ValueError, match=r"Rollout\.v1\.apps and Rollout\.v1\.example\.com have the same name"
+    ):
+        source_of([Described(ROLLOUT, {}), other])
+
+
+def test_a_reference_to_what_is_not_there_is_refused() -> None:
+    with pytest.raises(UnknownField, match=r"refers to io\.example\.api\.core\.v1\.Task, which is not there"):
+        source_of([Described(ROLLOUT, {"properties": {"spec": TASK}})])
+
+
+def test_a_spec_that_cannot_be_empty_is_required_where_the_server_always_writes_one() -> None:
+    module = loaded(of_rollout())
+    with pytest.raises(TypeError, match="spec"):
+        module.Rollout()
+    rollout = module.Rollout(spec=module.RolloutSpec(template=module.Template()))
+    assert rollout.status == module.RolloutStatus()
+
+
+def test_what_the_writer_of_a_status_always_writes_is_zero_until_then() -> None:
+    status = {
+        "required": ["replicas", "ready", "phase", "hosts"],
+        "properties": {
+            "replicas": {"type": "integer"},
+            "ready": {"type": "boolean"},
+            "phase": {"type": "string"},
+            "hosts": {"type": "array", "items": {"type": "string"}},
+            "since": {"type": "string"},
+        },
+    }
+    module = loaded(source_of([Described(CHART, {"properties": {"status": status}})]))
+    said = module.ChartStatus(replicas=0, ready=False, phase="", hosts=(), since=None)
+    assert decode(form_of(module.Chart), b'{"metadata":{"name":"a"}}').status == said
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
@@ -144,7 +220,7 @@ def shape(schema: Any) -> Any:
 )
 def test_from_a_definition_to_classes_and_back_the_fields_stay(manifest: dict[str, Any]) -> None:
     kind, schema = kind_in(manifest)
-    cls: type[KubeObject] = vars(loaded(source_of(kind, schema)))[kind.kind]
+    cls: type[KubeObject] = vars(loaded(source_of([Described(kind, schema)])))[kind.kind]
     again, back = kind_in(definition(cls))
     assert again == kind == ControllerRing.KIND
     assert shape(back) == shape(schema)

@@ -403,11 +403,11 @@ async def test_apps_run_with_their_secret_and_leave_the_dns_whatever_happens_to_
         return test
 
     def digest(deployment: Any) -> str:
-        text: str = deployment.spec["template"]["metadata"]["annotations"]["examples.kubeshard.dev/settings"]
+        text: str = deployment.spec.template.metadata.annotations["examples.kubeshard.dev/settings"]
         return text
 
     def rolled_out(deployment: Any) -> dict[str, Any]:
-        replicas = deployment.spec["replicas"]
+        replicas = deployment.spec.replicas
         conditions = [
             {"type": kind, "status": "True", "reason": reason, "message": ""}
             for kind, reason in (("Available", "Up"), ("Progressing", "NewReplicaSetAvailable"))
@@ -444,7 +444,7 @@ async def test_apps_run_with_their_secret_and_leave_the_dns_whatever_happens_to_
             (it.App, "web", {"metadata": {"annotations": {"a": "b"}}}),
         ):
             await place.change(it.App, "web", {"spec": {"replicas": 2}})
-        await place.sees(it.Deployment, "web", lambda it: it.spec["replicas"] == 2)
+        await place.sees(it.Deployment, "web", lambda it: it.spec.replicas == 2)
         await place.sees(ConfigMap, "web", lambda it: it.data["A"] == "2")
         assert it.DNS[key] == "www.example.com"
         await place.delete(it.App, "web")

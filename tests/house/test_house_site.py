@@ -16,7 +16,7 @@ from source_tree import ROOT
 import kubeshard
 
 sys.path.insert(0, str(ROOT / "tools"))
-from site_pages import PACKAGES, reference
+from site_pages import LISTED, PACKAGES, reference
 
 PAGES = reference()
 DESCRIBED = set(re.findall(r"^(?:::: |## `)([\w.]+)", "\n".join(PAGES.values()), re.M))
@@ -33,7 +33,12 @@ def test_every_public_package_has_a_page() -> None:
     listed = re.findall(
         r"^\| `kubeshard\.(\w+)` \|", (ROOT / "docs" / "public-interface.md").read_text(), re.M
     )
-    assert sorted(listed) == sorted(PACKAGES)
+    assert sorted(listed) == sorted((*PACKAGES, LISTED))
+
+
+def test_the_list_of_the_kinds_has_every_name() -> None:
+    page = PAGES[f"reference/{LISTED}.md"]
+    assert set(import_module(f"kubeshard.{LISTED}").__all__) <= set(re.findall(r"`(\w+)`", page))
 
 
 def test_every_public_name_of_a_package_is_described_once() -> None:

@@ -21,6 +21,7 @@ from kubeshard import (
     Context,
     Controller,
     Daemon,
+    Ensured,
     EveryKind,
     Finalizer,
     Generator,
@@ -29,6 +30,7 @@ from kubeshard import (
     KubeObject,
     LeaderElection,
     Manager,
+    ObjectMeta,
     Plan,
     Reconciler,
     Result,
@@ -42,6 +44,7 @@ from kubeshard import (
     errors,
     field,
     is_ready,
+    kinds,
     metadata_only,
     related,
     run,
@@ -441,3 +444,23 @@ async def informs(cache: Cache, client: Client) -> None:
     assert_type(await wait_for(client, Theme, gone, name="dark", timeout=60), Theme | None)
     readiness = is_ready(App())
     assert_type(readiness.state, Literal["Current", "InProgress", "Failed", "Terminating", "NotFound"])
+
+
+# Built-in kinds.
+
+
+async def runs_a_job(ctx: Context, site: Site, client: Client) -> None:
+    container = kinds.Container(name="main", image="app:1", args=("--once",))
+    pod = kinds.PodTemplateSpec(spec=kinds.PodSpec(containers=(container,), restart_policy="Never"))
+    meta = ObjectMeta(name="once", namespace="a")
+    job, outcome = await ensure(ctx, kinds.Job(metadata=meta, spec=kinds.JobSpec(template=pod)), owner=site)
+    assert_type((job, outcome), tuple[kinds.Job, Ensured])
+    assert_type(job.spec.template.spec, kinds.PodSpec | None)
+    assert_type(job.status.succeeded, int | None)
+    assert_type(await ctx.get(kinds.Secret, "keys"), kinds.Secret | None)
+    async for pod_object in client.list(kinds.Pod, ALL):
+        assert_type(pod_object.status.phase, str | None)
+    assert_type(kinds.Deployment.KIND.plural, str)
+
+
+Controller(name="jobs", reconciler=spreads, primary=Site, owns=[kinds.Job, kinds.Secret])

@@ -16,7 +16,7 @@ from right import Anything, OldSite, Site, Sites, Theme, reconcile, sites_of, th
 from kubeshard import BlockingReconciler, ConfigMap, Context, Controller, Index, Key, Reconciler, Result, Watch
 from kubeshard import ALL, ensure, run, when
 from kubeshard import Client, Condition, Daemon, EveryKind, Finalizer, Generator, KubeObject, Manager, Sharding
-from kubeshard import is_ready, related, safe_name, until, wait_for
+from kubeshard import ObjectMeta, is_ready, kinds, related, safe_name, until, wait_for
 from kubeshard.cache import Added, Cache, Delta, Updated
 from kubeshard.client import Bookmark, Changed, WatchEvent
 from kubeshard.crd import Column, CustomResource, Rule
@@ -260,3 +260,11 @@ async def waits(cache: Cache, client: Client) -> None:
     until.ready & True  # mistake: a condition, not a value
     is_ready(Site)  # mistake: the class, not an object
     safe_name(["web", "config"])  # mistake: parts one by one
+
+
+# Built-in kinds.
+
+kinds.Deployment(metadata=ObjectMeta(name="a"))  # mistake: a Deployment has a spec
+kinds.Container(name="a", imagePullPolicy="Always")  # mistake: image_pull_policy
+kinds.ContainerPort(container_port="http")  # mistake: a number
+kinds.Deploymnet  # mistake: no such kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,62 +17,101 @@ if TYPE_CHECKING:
     from kubeshard.client.client import Client
     from kubeshard.core.kinds import Kind
     from kubeshard.crd.schema import Schema
+    from kubeshard.crd.source import Described
 
 
 @click.command(
     "types",
     cls=Command,
-    short_help="Write classes for a kind, from a definition or a cluster.",
+    short_help="Write classes for kinds, from definitions or a cluster.",
     environment=CLUSTER_VARIABLE,
     examples=(
         "kubeshard types crds/certificates.yaml --fields spec.secretName,status.conditions > certificates.py",
-        "kubeshard types Deployment.apps --fields spec.replicas,spec.template.spec.containers.image",
+        "kubeshard types Gateway.gateway.networking.k8s.io HTTPRoute.gateway.networking.k8s.io > gateways.py",
     ),
 )
-@click.argument("target", metavar="FILE[:KIND]|KIND[.GROUP]")
+@click.argument("targets", metavar="(FILE[:KIND]|KIND[.GROUP])...", nargs=-1, required=True)
 @click.option(
     "--fields",
     metavar="PATHS",
     multiple=True,
-    help="Only these fields and everything below them, as in spec.replicas,status; may be repeated (default: all).",
+    help="Only these fields and everything below them, as in spec.replicas,status; with several kinds, KIND:PATH is "
+    "for one of them; may be repeated (default: all).",
 )
 @click.option(
     "--version",
     metavar="VERSION",
     default="",
-    help="Version of the kind (default: the stored one, or the one the server prefers).",
+    help="Version of the kinds (default: the stored one, or the one the server prefers).",
 )
 @cluster_options
 def types_command(
-    target: str, fields: tuple[str, ...], version: str, kubeconfig: str | None, context: str | None
+    targets: tuple[str, ...],
+    fields: tuple[str, ...],
+    version: str,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> None:
-    """Write Python source of classes for a kind.
+    """Write Python source of classes for kinds, as one module.
 
-    The kind comes from a CustomResourceDefinition in a FILE, or is one that a cluster serves, including built-in kinds.
-    Paths pass through lists and maps: spec.template.spec.containers.image is the image of each container.
+    A kind comes from a CustomResourceDefinition in a FILE, or is one that a cluster serves. What several kinds have in
+    common becomes one class. Paths pass through lists and maps: spec.template.spec.containers.image is the image of
+    each container. The kinds of Kubernetes itself are in kubeshard.kinds, whole.
     """
-    from kubeshard.crd.source import source_of, wanted_fields
+    from kubeshard.crd.source import source_of
 
     paths = [path.strip() for group in fields for path in group.split(",") if path.strip()]
-    file, _, name = target.partition(":")
+    files = [_is_file(target) for target in targets]
     try:
-        if file.endswith((".yaml", ".yml", ".json")):
-            kind, schema = _of_file(Path(file), name, version)
-            resolve = None
-        else:
-            kind, schema, resolve = asyncio.run(_of_cluster(target, version, kubeconfig, context))
-        words = [f"--fields {','.join(paths)}"] if paths else []
-        command = " ".join(["kubeshard types", Path(file).name + (f":{name}" if name else ""), *words])
-        text = source_of(kind, schema, wanted_fields(paths), resolve=resolve, command=command)
+        served = [target for target, is_file in zip(targets, files, strict=True) if not is_file]
+        found, schemas = (
+            asyncio.run(_of_cluster(served, version, kubeconfig, context)) if served else ([], {})
+        )
+        rest = iter(found)
+        kinds = [
+            _of_file(target, version) if is_file else next(rest)
+            for target, is_file in zip(targets, files, strict=True)
+        ]
+        text = source_of(_with_fields(kinds, paths), schemas, command=_command(targets, paths))
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
     click.echo(text, nl=False)
 
 
-def _of_file(path: Path, name: str, version: str) -> tuple[Kind, Schema]:
+def _is_file(target: str) -> bool:
+    return target.partition(":")[0].endswith((".yaml", ".yml", ".json"))
+
+
+def _with_fields(kinds: Sequence[tuple[Kind, Schema]], paths: Sequence[str]) -> list[Described]:
+    """The kinds with the paths for each of them. A path without a kind is for all."""
+    from kubeshard.crd.source import Described, UnknownField, wanted_fields
+
+    named = [kind.kind for kind, _ in kinds]
+    said = [
+        (name, below) if colon else ("", name)
+        for name, colon, below in (path.partition(":") for path in paths)
+    ]
+    if missing := [name for name, _ in said if name and name not in named]:
+        raise UnknownField(f"--fields names {missing[0]}, which is not one of the kinds: {', '.join(named)}")
+    return [
+        Described(kind, schema, wanted_fields(path for name, path in said if name in ("", kind.kind)))
+        for kind, schema in kinds
+    ]
+
+
+def _command(targets: Sequence[str], paths: Sequence[str]) -> str:
+    """The command line, without folders and the cluster."""
+    said = [
+        str(Path(file).name) + colon + name for file, colon, name in (each.partition(":") for each in targets)
+    ]
+    return " ".join(["kubeshard types", *said, *([f"--fields {','.join(paths)}"] if paths else [])])
+
+
+def _of_file(target: str, version: str) -> tuple[Kind, Schema]:
     from kubeshard.crd.manifests import definitions_in, kind_in
 
-    found = definitions_in(read_documents(path))
+    path, _, name = target.partition(":")
+    found = definitions_in(read_documents(Path(path)))
     kinds = [definition["spec"]["names"]["kind"] for definition in found]
     chosen = [definition for definition, kind in zip(found, kinds, strict=True) if name in ("", kind)]
     if len(chosen) != 1:
@@ -81,25 +121,40 @@ def _of_file(path: Path, name: str, version: str) -> tuple[Kind, Schema]:
 
 
 async def _of_cluster(
-    target: str, version: str, kubeconfig: str | None, context: str | None
-) -> tuple[Kind, Schema, Any]:
-    import msgspec
-
+    targets: Sequence[str], version: str, kubeconfig: str | None, context: str | None
+) -> tuple[list[tuple[Kind, Schema]], dict[str, Schema]]:
+    """The kinds, each with a reference to its schema, and the schemas by name."""
     from kubeshard.client.connecting import connected
-    from kubeshard.core.errors import NotFound, UnexpectedResponse
-    from kubeshard.crd.manifests import described, referred
+    from kubeshard.crd.manifests import described, schemas_in
     from kubeshard.runtime.world import REAL_WORLD
 
+    kinds: list[tuple[Kind, Schema]] = []
+    schemas: dict[str, Schema] = {}
     async with connected(kubeconfig, context, world=REAL_WORLD, patient=False) as client:
-        kind = await _served(client, target, version)
-        place = f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
-        try:
-            document = msgspec.json.decode((await client.raw("GET", f"/openapi/v3/{place}")).body)
-        except (NotFound, UnexpectedResponse) as error:  # 404 without a Status
-            raise ConfigurationError(
-                f"the cluster does not describe {kind.api_version}, or not yet: try again, or give a FILE"
-            ) from error
-    return kind, described(document, kind), lambda name: referred(document, name)
+        for target in targets:
+            kind = await _served(client, target, version)
+            document = await _document(client, kind)
+            kinds.append((kind, described(document, kind)))
+            schemas |= schemas_in(document)
+    return kinds, schemas
+
+
+async def _document(client: Client, kind: Kind) -> Mapping[str, Any]:
+    """The OpenAPI document of a kind's group and version."""
+    import msgspec
+
+    from kubeshard.core.errors import NotFound, UnexpectedResponse
+
+    place = f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
+    try:
+        document: Mapping[str, Any] = msgspec.json.decode(
+            (await client.raw("GET", f"/openapi/v3/{place}")).body
+        )
+    except (NotFound, UnexpectedResponse) as error:  # 404 without a Status
+        raise ConfigurationError(
+            f"the cluster does not describe {kind.api_version}, or not yet: try again, or give a FILE"
+        ) from error
+    return document
 
 
 async def _served(client: Client, target: str, version: str) -> Kind:

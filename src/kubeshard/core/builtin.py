@@ -1,6 +1,4 @@
-"""The built-in kinds that kubeshard itself reads and writes. Controllers declare their own classes, with
-the fields they use.
-"""
+"""The built-in kinds that kubeshard itself reads and writes, with all their fields. `kubeshard.kinds` has the rest."""
 
 from __future__ import annotations
 
@@ -28,18 +26,33 @@ class Lease(KubeObject, group="coordination.k8s.io", version="v1", complete=True
     spec: LeaseSpec = field(default_factory=LeaseSpec)
 
 
+class NamespaceCondition(Struct):
+    type: str
+    status: str
+    reason: str | None = None
+    message: str | None = None
+    last_transition_time: str | None = None
+
+
+class NamespaceSpec(Struct):
+    finalizers: tuple[str, ...] | None = None
+
+
 class NamespaceStatus(Struct, omit_defaults=True):
     phase: str = ""
+    conditions: tuple[NamespaceCondition, ...] | None = None
 
 
 class Namespace(KubeObject, version="v1", namespaced=False):
+    spec: NamespaceSpec = field(default_factory=NamespaceSpec)
     status: NamespaceStatus = field(default_factory=NamespaceStatus)
 
 
 class Secret(KubeObject, version="v1", complete=True, omit_defaults=True):
-    """Values of `data` are base64."""
+    """Values of `data` are base64. Those of `string_data` are plain; the server never returns them."""
 
     data: Mapping[str, str] | None = None
+    string_data: Mapping[str, str] | None = None
     type: str = ""
     immutable: bool | None = None
 

@@ -7,8 +7,8 @@ code raises, so that one bad object never hides the others. Not guaranteed: that
 to the same bytes (undeclared fields are dropped; see `KubeObject`).
 
 Go writes a nil slice or map without `omitempty` as null (`rules: null` of a ClusterRole) and reads null as the
-zero value. So a null member of an object means the default of the field, unless the field's type
-includes None.
+zero value. So a null member of an object means the default of the field, or an empty list or map if the field is
+required, unless the field's type includes None.
 """
 
 from __future__ import annotations
@@ -171,8 +171,9 @@ def _type_meta(type_: type[KubeObject]) -> bytes:
 
 
 def without_nulls(type_: type[Any], data: bytes | bytearray | memoryview | msgspec.Raw) -> bytes:
-    """The declared members of the JSON without nulls for fields that have a default and a type without None;
-    nulls in fields of any type, in lists and in maps stay. Raises DecodeError if that is not possible.
+    """The declared members of the JSON without nulls for fields that have a default and a type without None, and with
+    empty lists and maps for required ones; nulls in fields of any type, in lists and in maps stay. Raises DecodeError
+    if that is not possible.
 
     Slow (it looks at every member in Python): only for objects that failed to decode.
     """
@@ -194,7 +195,7 @@ def _pruned(value: Any, type_: Any) -> Any:
                 value = _pruned(value, member)
         case inspect.StructType() if isinstance(value, dict):
             return {
-                field.encode_name: _pruned(value[field.encode_name], field.type)
+                field.encode_name: _pruned(_unless_null(value[field.encode_name], field), field.type)
                 for field in type_.fields
                 if field.encode_name in value
                 and (value[field.encode_name] is not None or field.required or _knows_null(field.type))
@@ -203,6 +204,19 @@ def _pruned(value: Any, type_: Any) -> Any:
             return {key: _pruned(member, type_.value_type) for key, member in value.items()}
         case inspect.CollectionType() if isinstance(value, list):
             return [_pruned(item, type_.item_type) for item in value]
+    return value
+
+
+def _unless_null(value: Any, field: Any) -> Any:
+    """The value, or what null means in a required list or map."""
+    from msgspec import inspect
+
+    if value is None and field.required:
+        match field.type:
+            case inspect.CollectionType():
+                return []
+            case inspect.DictType():
+                return {}
     return value
 
 

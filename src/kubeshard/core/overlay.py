@@ -6,6 +6,7 @@
 | None that is not the default | removed |
 | a struct | its fields, each by these rules |
 | a map whose members are declared as `Any` | the desired members, each by these rules; None removes |
+| the labels and annotations of an `ObjectMeta`, for example of a pod template | the desired ones; others stay |
 | another map | exactly the desired one; members that are in both by these rules |
 | a list | exactly the desired one; items that are in both by these rules |
 | a quantity of the same amount | kept |
@@ -27,6 +28,8 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 
 import msgspec
 from msgspec import UNSET
+
+from kubeshard.core.objects import ObjectMeta
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -89,7 +92,9 @@ class _Field(NamedTuple):
     an object that is already as desired costs about as much as a comparison.
     """
     any_member: bool
-    """Whether values of the map, or of maps within it, are declared as `Any`."""
+    """Whether the map may have members of others: its values, or those of maps within it, are declared as `Any`, or it
+    is part of an `ObjectMeta`.
+    """
     quantity: bool
 
 
@@ -105,7 +110,7 @@ def _fields(type_: type[msgspec.Struct], without: tuple[str, ...]) -> tuple[_Fie
             field.name,
             _unsaid(field) if omits else UNSET,
             field.name in hints and _is_exact(hints[field.name]),
-            _has_any(hints.get(field.name)),
+            issubclass(type_, ObjectMeta) or _has_any(hints.get(field.name)),
             field.encode_name in QUANTITIES,
         )
         for field in msgspec.structs.fields(type_)

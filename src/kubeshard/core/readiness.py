@@ -369,17 +369,24 @@ RULES: Mapping[GroupKind, Rule] = {
     ),
     **{
         GroupKind(group, kind): Rule(_always, ())
-        for group, kind in (
-            ("", "ConfigMap"),
-            ("", "Secret"),
-            ("", "ServiceAccount"),
-            ("batch", "CronJob"),
-            ("coordination.k8s.io", "Lease"),
-            ("policy", "PodDisruptionBudget"),
-            ("rbac.authorization.k8s.io", "ClusterRole"),
-            ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
-            ("rbac.authorization.k8s.io", "Role"),
-            ("rbac.authorization.k8s.io", "RoleBinding"),
-        )
+        for group, kinds in {
+            "": "ConfigMap Endpoints Event LimitRange PersistentVolume PodTemplate ResourceQuota Secret ServiceAccount",
+            "admissionregistration.k8s.io": "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding "
+            "MutatingWebhookConfiguration ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration",
+            "apps": "ControllerRevision",
+            "batch": "CronJob",
+            "coordination.k8s.io": "Lease",
+            "discovery.k8s.io": "EndpointSlice",
+            "events.k8s.io": "Event",
+            "networking.k8s.io": "IPAddress Ingress IngressClass NetworkPolicy",
+            "node.k8s.io": "RuntimeClass",
+            "policy": "PodDisruptionBudget",
+            "rbac.authorization.k8s.io": "ClusterRole ClusterRoleBinding Role RoleBinding",
+            "resource.k8s.io": "DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice",
+            "scheduling.k8s.io": "PriorityClass",
+            "storage.k8s.io": "CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment "
+            "VolumeAttributesClass",
+        }.items()
+        for kind in kinds.split()
     },
 }

@@ -59,23 +59,16 @@ def kind_in(definition: Manifest, version: str = "") -> tuple[Kind, Schema]:
 
 
 def described(document: Mapping[str, Any], kind: Kind) -> Schema:
-    """Finds the schema of a kind in the OpenAPI v3 document of its group and version. Raises ValueError."""
+    """A reference to the schema of a kind in the OpenAPI v3 document of its group and version. Raises ValueError."""
     wanted = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    for schema in _schemas(document).values():
+    for name, schema in schemas_in(document).items():
         if wanted in schema.get("x-kubernetes-group-version-kind", ()):
-            return schema
+            return {"$ref": f"#/components/schemas/{name}"}
     raise ValueError(f"the API server does not describe {kind}")
 
 
-def referred(document: Mapping[str, Any], name: str) -> Schema:
-    """The schema that a `$ref` in such a document points to. Raises ValueError."""
-    try:
-        return _schemas(document)[name]
-    except KeyError:
-        raise ValueError(f"the API server does not describe {name}") from None
-
-
-def _schemas(document: Mapping[str, Any]) -> Mapping[str, Schema]:
+def schemas_in(document: Mapping[str, Any]) -> Mapping[str, Schema]:
+    """The schemas of such a document, by the names that references in it use."""
     schemas: Mapping[str, Schema] = (document.get("components") or {}).get("schemas") or {}
     return schemas
 

@@ -1,4 +1,4 @@
-"""Python source of classes for a kind, from its schema in a CustomResourceDefinition or an API server's OpenAPI.
+"""Python source of classes for kinds, from their schemas in CustomResourceDefinitions or an API server's OpenAPI.
 
 | schema | Python |
 |---|---|
@@ -9,9 +9,12 @@
 | anything without a schema, and schemas that contain themselves | `Any` |
 | `ObjectMeta`, `Condition`, `LabelSelector` | kubeshard's classes |
 | not required | `| None = None`: absent until somebody sets it, so the server or others can decide |
+| the spec of a kind | an empty one if that is possible; required if the server always writes one that is not empty |
+| the status of a kind | an empty one; what its writer always writes is 0, empty or false until then, as in Go |
 
 Guaranteed: the source compiles, passes strict type checks, and decodes what the server stores. Bounds and rules are
-left to the server and are not repeated. Source is generated for the requested fields and everything below them.
+left to the server and are not repeated. Source is generated for the requested fields and everything below them. The
+kinds of one module share the classes of definitions that both refer to.
 """
 
 from __future__ import annotations
@@ -19,14 +22,17 @@ from __future__ import annotations
 import keyword
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kubeshard.core.kinds import Kind, default_plural
 from kubeshard.crd.schema import Schema
 
-Resolve = Callable[[str], Schema]
-"""Returns the schema that a `$ref` points to."""
+Definitions = Mapping[str, Schema]
+"""The schemas that a `$ref` points to, by name."""
+
+_NONE: Definitions = {}
 
 Tree = Mapping[str, "Wanted"]
 Wanted = Tree | None
@@ -49,6 +55,7 @@ _BY_NAME = {
     "ObjectMeta": "ObjectMeta",
     "Condition": "Condition",
     "LabelSelector": "LabelSelector",
+    "LabelSelectorRequirement": "LabelSelectorRequirement",
     "Quantity": "str",
     "Time": "str",
     "MicroTime": "str",
@@ -58,9 +65,14 @@ _BY_NAME = {
 }
 """Classes for apimachinery's definitions."""
 
-_FACE = ("KubeObject", "ObjectMeta", "Struct", "field")
-_CORE = ("Condition", "LabelSelector")
-_TAKEN = frozenset({*_FACE, *_CORE, "Any", "Mapping"})
+Imports = Mapping[str, Sequence[str]]
+"""Which modules kubeshard's own names are imported from."""
+
+AS_USERS: Imports = {
+    "kubeshard": ("KubeObject", "ObjectMeta", "Struct", "field"),
+    "kubeshard.core": ("Condition", "LabelSelector", "LabelSelectorRequirement"),
+}
+_TAKEN = frozenset({"Any", "Mapping", *(name for names in AS_USERS.values() for name in names)})
 
 
 class UnknownField(ValueError):
@@ -87,44 +99,91 @@ def _both(one: Wanted, other: Wanted) -> Wanted:
     }
 
 
-def source_of(
-    kind: Kind, schema: Schema, wanted: Wanted = None, *, resolve: Resolve | None = None, command: str = ""
-) -> str:
-    """The source of a module with the kind's classes. Raises UnknownField."""
-    writer = _Writer(kind, resolve or _no_references)
-    writer.collect(schema, wanted, kind.kind)
-    writer.root(schema, wanted)
-    return writer.module(command)
+class Described(NamedTuple):
+    """A kind, its schema or a reference to it, and what is wanted of it."""
+
+    kind: Kind
+    schema: Schema
+    wanted: Wanted = None
 
 
-def _no_references(name: str) -> Schema:
-    raise UnknownField(f"the schema refers to {name}, which is not there")
+def source_of(described: Sequence[Described], definitions: Definitions = _NONE, *, command: str = "") -> str:
+    """The source of a module with the classes of these kinds. Raises UnknownField, and ValueError for two kinds with
+    the same name.
+    """
+    module = ModuleWriter(definitions)
+    module.write(described)
+    names = [f"{each.kind.kind} of {each.kind.api_version}" for each in described]
+    head = f"{_listed(names)}, as far as {'it is' if len(names) == 1 else 'they are'} used here."
+    return module.text(head, command)
+
+
+def reference(schema: Schema) -> str:
+    """The name of the definition that a schema refers to, or `""`."""
+    if len(all_of := schema.get("allOf", ())) == 1 and "$ref" in all_of[0]:
+        schema = all_of[0]
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def _nowhere(name: str) -> str:
+    return ""
 
 
 @dataclass
-class _Writer:
-    kind: Kind
-    resolve: Resolve
-    wanted: dict[str, Wanted] = field(default_factory=dict)
-    """What all uses of a definition want of it together, by definition."""
-    names: dict[str | int, str] = field(default_factory=dict)
-    """Names of classes, by definition, or by the identity of an inline schema."""
+class ModuleWriter:
+    """Writes one module. `elsewhere` returns the module that has the class of a definition, or `""`."""
+
+    definitions: Definitions
+    elsewhere: Callable[[str], str] = _nowhere
+    imports: Imports = field(default_factory=lambda: AS_USERS)
     classes: dict[str, str] = field(default_factory=dict)
     """Source by class name; what a class uses comes before it."""
+    _wanted: dict[str, Wanted] = field(default_factory=dict)
+    """What all uses of a definition want of it together, by definition."""
+    _kinds: dict[str | int, Kind] = field(default_factory=dict)
+    """The kinds, by definition, or by the identity of an inline schema."""
+    _names: dict[str | int, str] = field(default_factory=dict)
+    """Names of classes, likewise."""
+    _statuses: set[str | int] = field(default_factory=set)
+    """The definitions of the kinds' statuses, likewise."""
+    _constructible: set[str] = field(default_factory=set)
+    """Names of classes whose fields all have defaults."""
+    _imported: dict[str, set[str]] = field(default_factory=dict)
+    """Names of classes that are elsewhere, by module."""
+
+    def write(self, described: Sequence[Described]) -> None:
+        """Writes the classes of kinds, once."""
+        for kind, schema, wanted in described:
+            inner, ref = self._resolved(schema)
+            if (
+                other := next((each for each in self._kinds.values() if each.kind == kind.kind), kind)
+            ) != kind:
+                raise ValueError(f"{other} and {kind} have the same name: write them into two modules")
+            self._kinds[ref or id(inner)] = kind
+            self._names[ref or id(inner)] = kind.kind
+            self._collect(schema, wanted, kind.kind)
+        for kind, schema, wanted in described:
+            self._hint(schema, wanted, "", kind.kind, ())
+
+    def refer(self, name: str) -> None:
+        """Writes the class of a definition, unless it is there."""
+        schema = {"$ref": name}
+        self._collect(schema, None, name)
+        self._hint(schema, None, "", "", ())
 
     # Collecting what is wanted of definitions that several fields share
 
-    def collect(self, schema: Schema, wanted: Wanted, where: str) -> None:
+    def _collect(self, schema: Schema, wanted: Wanted, where: str) -> None:
         schema, ref = self._resolved(schema)
         if ref:
-            if _of_apimachinery(ref):
+            if _of_apimachinery(ref) or self.elsewhere(ref):
                 return
-            together = _both(self.wanted[ref], wanted) if ref in self.wanted else wanted
-            if ref in self.wanted and together == self.wanted[ref]:
+            together = _both(self._wanted[ref], wanted) if ref in self._wanted else wanted
+            if ref in self._wanted and together == self._wanted[ref]:
                 return
-            self.wanted[ref] = wanted = together
+            self._wanted[ref] = wanted = together
         for name, inner, below in self._chosen(schema, wanted, where):
-            self.collect(_innermost(inner), below, f"{where}.{name}")
+            self._collect(_innermost(inner), below, f"{where}.{name}")
 
     def _chosen(self, schema: Schema, wanted: Wanted, where: str) -> Iterator[tuple[str, Schema, Wanted]]:
         properties: Mapping[str, Schema] = schema.get("properties", {})
@@ -139,48 +198,22 @@ class _Writer:
 
     def _resolved(self, schema: Schema) -> tuple[Schema, str]:
         """The schema behind a reference, and its name."""
-        if len(all_of := schema.get("allOf", ())) == 1 and "$ref" in all_of[0]:
-            schema = all_of[0]
-        if "$ref" not in schema:
-            return schema, ""
-        ref = str(schema["$ref"]).rpartition("/")[2]
-        return self.resolve(ref), ref
+        ref = reference(schema)
+        if ref and ref not in self.definitions:
+            raise UnknownField(f"the schema refers to {ref}, which is not there")
+        return (self.definitions[ref], ref) if ref else (schema, "")
 
     # Generating the source
 
-    def root(self, schema: Schema, wanted: Wanted) -> None:
-        kind = self.kind
-        says = [f'group="{kind.group}"'] if kind.group else []
-        says.append(f'version="{kind.version}"')
-        if kind.plural != default_plural(kind.kind):
-            says.append(f'plural="{kind.plural}"')
-        if not kind.namespaced:
-            says.append("namespaced=False")
-        schema, ref = self._resolved(schema)
-        if ref:
-            wanted = self.wanted[ref]
-        self._class(kind.kind, f"KubeObject, {', '.join(says)}", schema, wanted, (kind.kind,))
-
-    def _class(self, name: str, bases: str, schema: Schema, wanted: Wanted, inside: tuple[str, ...]) -> None:
-        required = frozenset(schema.get("required", ()))
-        is_kind = bases != "Struct"
-        chosen = [each for each in self._chosen(schema, wanted, name) if not is_kind or each[0] not in _META]
-        lines: list[str] = []
-        # Fields are keyword-only. Required ones come first, as readers expect.
-        for key, inner, below in sorted(chosen, key=lambda each: each[0] not in required):
-            hint = self._hint(inner, below, key, name, inside)
-            made = is_kind and key == "spec" and hint in self.classes and _constructible(self.classes[hint])
-            lines.append(_declared(key, hint, of_kind=is_kind, required=key in required, made=made))
-            if _told(inner) != _told(self._resolved(inner)[0]) or hint not in self.classes:
-                lines += _docstring(_told(inner))
-        doc = _docstring(_told(schema))
-        body = [*doc, *([""] if doc and lines else []), *lines] or ["    pass"]
-        self.classes[name] = "\n".join([f"class {name}({bases}):", *body])
-
     def _hint(self, schema: Schema, wanted: Wanted, key: str, parent: str, inside: tuple[str, ...]) -> str:
-        schema, ref = self._resolved(schema)
+        ref = reference(schema)
+        if module := self.elsewhere(ref) if ref else "":
+            name = _camel(ref.rpartition(".")[2])
+            self._imported.setdefault(module, set()).add(name)
+            return name
         if known := _of_apimachinery(ref):
             return known
+        schema, ref = self._resolved(schema)
         if schema.get("x-kubernetes-int-or-string"):
             return "int | str"
         if "properties" in schema:
@@ -205,62 +238,131 @@ class _Writer:
         if not ref and wanted is None and (known := _KNOWN.get(frozenset(schema["properties"]))):
             return known
         if ref:
-            wanted = self.wanted[ref]
+            wanted = self._wanted[ref]
         name = self._name(schema, ref, key, parent)
         if name in inside:
             return "Any"
         if name not in self.classes:
-            self._class(name, "Struct", schema, wanted, (*inside, name))
+            self.classes[name] = self._class(name, schema, wanted, ref or id(schema), (*inside, name))
         return name
 
     def _name(self, schema: Schema, ref: str, key: str, parent: str) -> str:
         identity = ref or id(schema)
-        if identity not in self.names:
+        if identity not in self._names:
             name = _camel(ref.rpartition(".")[2] if ref else key)
-            if not ref and parent == self.kind.kind:
+            if not ref and any(parent == kind.kind for kind in self._kinds.values()):
                 name = parent + name  # BackupSpec
-            taken = {*self.names.values(), *_TAKEN, self.kind.kind}
+            taken = {*self._names.values(), *_TAKEN}
             while name in taken:
                 name = f"{parent}{name}"
-            self.names[identity] = name
-        return self.names[identity]
+            self._names[identity] = name
+        return self._names[identity]
 
-    def module(self, command: str) -> str:
+    def _class(
+        self, name: str, schema: Schema, wanted: Wanted, identity: str | int, inside: tuple[str, ...]
+    ) -> str:
+        kind = self._kinds.get(identity)
+        required = frozenset(schema.get("required", ()))
+        fields: list[tuple[bool, list[str]]] = []
+        for key, inner, below in self._chosen(schema, wanted, name):
+            if kind and key in _META:
+                continue
+            behind, ref = self._resolved(inner)
+            if kind and key == "status":
+                self._statuses.add(ref or id(behind))
+            hint = self._hint(inner, below, key, name, inside)
+            default = self._default(inner, hint, key, required, identity)
+            lines = [_declared(key, hint, default, of_kind=kind is not None)]
+            if _told(inner) != _told(behind) or hint not in self.classes:
+                lines += _docstring(_told(inner))
+            fields.append((default is not None, lines))
+        if all(has_default for has_default, _ in fields):
+            self._constructible.add(name)
+        # Fields are keyword-only. Required ones come first, as readers expect.
+        lines = [line for _, lines in sorted(fields, key=lambda each: each[0]) for line in lines]
+        doc = _docstring(_told(schema))
+        body = [*doc, *([""] if doc and lines else []), *lines] or ["    pass"]
+        return "\n".join([*_head(name, kind), *body])
+
+    def _default(
+        self, schema: Schema, hint: str, key: str, required: frozenset[str], owner: str | int
+    ) -> str | None:
+        """The default of a field, or None for a required one."""
+        if owner in self._kinds and key in ("spec", "status") and hint in self.classes:
+            if not (key == "spec" and key in required) and hint in self._constructible:
+                return f"default_factory={hint}"
+            if key == "spec" and schema.get("default") == {}:
+                return None
+        if key not in required:
+            return "None"
+        return _zero(hint) if owner in self._statuses else None
+
+    def text(self, docstring: str, command: str = "") -> str:
+        """The source of the module."""
         classes = "\n\n\n".join(self.classes.values())
         used = set(re.findall(r"\b[A-Za-z]\w*", re.sub(r'"""(?:[^"\\]|\\.|"(?!""))*"""', "", classes)))
-        imports = ["from __future__ import annotations"]
-        standard = [
-            f"from {module} import {name}"
-            for module, name in (("collections.abc", "Mapping"), ("typing", "Any"))
-            if name in used
-        ]
-        ours = [
-            f"from {module} import {', '.join(names)}"
-            for module, known in (("kubeshard", _FACE), ("kubeshard.core", _CORE))
-            if (names := [name for name in known if name in used])
-        ]
-        head = [f'"""{self.kind.kind} of {self.kind.api_version}, as far as it is used here."""']
+        standard = {"collections.abc": ("Mapping",), "typing": ("Any",)}
+        ours = {module: sorted(names) for module, names in self._imported.items()}
+        head = _docstring(docstring, indentation="")
         if command:
             head += ["", *_commented(f"Written by: {command}")]
-        blocks = ["\n".join(head), *("\n".join(block) for block in (imports, standard, ours) if block)]
-        return "\n\n".join(blocks) + f"\n\n\n{classes}\n"
+        blocks = [
+            "\n".join(head),
+            "from __future__ import annotations",
+            _imports(standard, used),
+            _imports({**self.imports, **ours}, used),
+        ]
+        return "\n\n".join(filter(None, blocks)) + f"\n\n\n{classes}\n"
 
 
-def _declared(key: str, hint: str, *, of_kind: bool, required: bool, made: bool) -> str:
+def _head(name: str, kind: Kind | None) -> list[str]:
+    if kind is None:
+        return [f"class {name}(Struct):"]
+    says = [f'group="{kind.group}"'] if kind.group else []
+    says.append(f'version="{kind.version}"')
+    if kind.plural != default_plural(kind.kind):
+        says.append(f'plural="{kind.plural}"')
+    if not kind.namespaced:
+        says.append("namespaced=False")
+    bases = f"KubeObject, {', '.join(says)}"
+    line = f"class {name}({bases}):"
+    return [line] if len(line) <= _WIDTH else [f"class {name}(", f"    {bases}", "):"]
+
+
+def _imports(modules: Imports, used: set[str]) -> str:
+    lines = []
+    for module, names in sorted(modules.items()):
+        chosen = [name for name in names if name in used]
+        line = f"from {module} import {', '.join(chosen)}"
+        if len(line) > _WIDTH:
+            line = "\n".join([f"from {module} import (", *(f"    {name}," for name in chosen), ")"])
+        if chosen:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _declared(key: str, hint: str, default: str | None, *, of_kind: bool) -> str:
     name = _snake(key, of_kind=of_kind)
-    renamed = f'name="{key}"' if _wire(name) != key else ""
-    if required:
-        return f"    {name}: {hint}" + (f" = field({renamed})" if renamed else "")
-    if made:
-        return f"    {name}: {hint} = field(default_factory={hint})"
-    optional = hint if hint == "Any" else f"{hint} | None"
-    return f"    {name}: {optional} = " + (f"field(default=None, {renamed})" if renamed else "None")
+    says = [f'name="{key}"'] if _wire(name) != key else []
+    if default == "None" and hint != "Any":
+        hint = f"{hint} | None"
+    if default is not None and "=" in default:
+        says.insert(0, default)
+    elif default is not None and says:
+        says.insert(0, f"default={default}")
+    if not says:
+        return f"    {name}: {hint}" + (f" = {default}" if default is not None else "")
+    line = f"    {name}: {hint} = field({', '.join(says)})"
+    if len(line) > _WIDTH:
+        line = "\n".join([f"    {name}: {hint} = field(", f"        {', '.join(says)}", "    )"])
+    return line
 
 
-def _constructible(source: str) -> bool:
-    """Whether every field of a class has a default."""
-    fields = re.findall(r"^    \w+: (.*)$", source, re.M)
-    return all("= None" in line or "default" in line for line in fields)
+def _zero(hint: str) -> str | None:
+    """What a field without `omitempty` says in Go before anything is written."""
+    if hint.startswith("tuple["):
+        return "()"
+    return {"str": '""', "int": "0", "float": "0.0", "bool": "False"}.get(hint)
 
 
 def _of_apimachinery(ref: str) -> str:
@@ -285,17 +387,20 @@ def _told(schema: Schema) -> str:
     return sentence.replace("\\", "\\\\").replace('"""', "'''")
 
 
-def _docstring(text: str) -> list[str]:
+def _docstring(text: str, indentation: str = "    ") -> list[str]:
     if not text:
         return []
     if text.endswith('"'):
         text += " "
-    if len(text) + 10 <= _WIDTH:
-        return [f'    """{text}"""']
-    lines = textwrap.wrap(
-        text, _WIDTH - 4, initial_indent='"""', break_long_words=False, break_on_hyphens=False
-    )
-    return [*(f"    {line}" for line in lines), '    """']
+    room = _WIDTH - len(indentation)
+    if len(text) + 6 <= room:
+        return [f'{indentation}"""{text}"""']
+    lines = textwrap.wrap(text, room, initial_indent='"""', break_long_words=False, break_on_hyphens=False)
+    if len(lines) == 1:  # there is room for the text, but not for the quotes at its end
+        lines = textwrap.wrap(
+            text, room - 3, initial_indent='"""', break_long_words=False, break_on_hyphens=False
+        )
+    return [*(f"{indentation}{line}" for line in lines), f'{indentation}"""']
 
 
 def _commented(text: str) -> list[str]:
@@ -330,6 +435,11 @@ def _wire(name: str) -> str:
 
 def _camel(key: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in re.split(r"\W|_", key)) or "Value"
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _singular(key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kubeshard import KubeObject, ObjectMeta, Struct
+from kubeshard import KubeObject, ObjectMeta, Struct, field
 
 
 class Task(Struct):
@@ -45,6 +45,6 @@ class RolloutStatus(Struct):
 class Rollout(KubeObject, group="apps", version="v1"):
     """Rollout runs Tasks."""
 
-    spec: RolloutSpec | None = None
-    status: RolloutStatus | None = None
+    spec: RolloutSpec
+    status: RolloutStatus = field(default_factory=RolloutStatus)
     """What is known."""

@@ -29,4 +29,4 @@ class RolloutSpec(Struct):
 class Rollout(KubeObject, group="apps", version="v1"):
     """Rollout runs Tasks."""
 
-    spec: RolloutSpec | None = None
+    spec: RolloutSpec

@@ -51,4 +51,4 @@ class Vault(KubeObject, group="storage.example.com", version="v1", namespaced=Fa
     """A vault keeps things."""
 
     spec: VaultSpec
-    status: VaultStatus | None = None
+    status: VaultStatus = field(default_factory=VaultStatus)

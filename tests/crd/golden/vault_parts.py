@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kubeshard import KubeObject, Struct
+from kubeshard import KubeObject, Struct, field
 
 
 class Door(Struct):
@@ -33,4 +33,4 @@ class Vault(KubeObject, group="storage.example.com", version="v1", namespaced=Fa
     """A vault keeps things."""
 
     spec: VaultSpec
-    status: VaultStatus | None = None
+    status: VaultStatus = field(default_factory=VaultStatus)
