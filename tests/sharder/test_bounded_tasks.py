@@ -17,6 +17,7 @@ from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder import retries
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
+from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.moves import Job, Mover, MoveResult, Still
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
@@ -157,7 +158,12 @@ class Refusals:
         self._client = self.api.client(self.clock)
         self.retries = Retries(self.clock, SeededRng(1))
         self._mover = Mover(
-            self._client, dead=_never_asked, retry=self.retries.add, clock=self.clock, rng=SeededRng(1)
+            self._client,
+            ResourceKinds(self._client),
+            dead=_never_asked,
+            retry=self.retries.add,
+            clock=self.clock,
+            rng=SeededRng(1),
         )
         self.api.put(SECRETS, "foo")
         sync = self.small.sync("secrets")

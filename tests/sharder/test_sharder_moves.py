@@ -15,6 +15,7 @@ from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.moves import TAKEN, Job, Mover, MoveResult, Still
 from kubeshard.sharder.object_locks import Known
 from kubeshard.sharding.api import RingGroupResource, RingResource
@@ -46,7 +47,12 @@ class World:
         self.failures: list[tuple[str, type[Exception]]] = []
         self.client = self.api.client(VirtualClock())
         self.mover = Mover(
-            self.client, dead=self._is_dead, retry=self.add, clock=VirtualClock(), rng=SeededRng(1)
+            self.client,
+            ResourceKinds(self.client),
+            dead=self._is_dead,
+            retry=self.add,
+            clock=VirtualClock(),
+            rng=SeededRng(1),
         )
 
     def add(self, job: Job, error: Exception) -> None:
@@ -157,7 +163,14 @@ async def test_a_sharder_that_leads_no_longer_leaves_the_job_to_others() -> None
     world.api.put(SECRETS, "foo")
     job = await world.job()
     client = world.client.fenced(LeaderFence())
-    mover = Mover(client, dead=world._is_dead, retry=world.add, clock=VirtualClock(), rng=SeededRng(1))
+    mover = Mover(
+        client,
+        ResourceKinds(client),
+        dead=world._is_dead,
+        retry=world.add,
+        clock=VirtualClock(),
+        rng=SeededRng(1),
+    )
     before = len(world.api.requests)
     assert await mover.carry_out(job) is MoveResult.WAITING
     assert (len(world.api.requests), world.failures) == (before, [])
@@ -429,7 +442,7 @@ async def test_the_rate_limit_is_kept_before_the_proof_and_not_behind_it() -> No
         events.append((request.method, clock.monotonic()))
         return None
 
-    mover = Mover(limited, dead=dead, retry=world.add, clock=clock, rng=SeededRng(1))
+    mover = Mover(limited, ResourceKinds(limited), dead=dead, retry=world.add, clock=clock, rng=SeededRng(1))
     for name in ("foo", "bar"):
         world.api.put(SECRETS, name, labels={SHARD: "gone"})
     jobs = [await world.job("foo"), await world.job("bar")]
@@ -485,7 +498,14 @@ async def test_a_namespace_that_changed_while_the_proof_was_awaited_keeps_its_ob
         world.small.namespaces["default"] = {"space": "other"}
         return lambda: True
 
-    mover = Mover(world.client, dead=proof, retry=world.add, clock=VirtualClock(), rng=SeededRng(1))
+    mover = Mover(
+        world.client,
+        ResourceKinds(world.client),
+        dead=proof,
+        retry=world.add,
+        clock=VirtualClock(),
+        rng=SeededRng(1),
+    )
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     assert await mover.carry_out(await world.job()) is MoveResult.NOTHING
     assert world.api.writes() == []

@@ -18,10 +18,12 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
+from kubeshard.sharder.waiting import ASSIGNMENT_DELAY
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -56,9 +58,23 @@ class World:
         self.small = SmallRing(*shards, resources=resources, selector=selector, clock=clock)
         self.ring, self.registry = self.small.ring, self.small.registry
         self.report = self.ring.report
-        mover = Mover(client, dead=self._is_dead, retry=lambda *_: None, clock=clock, rng=SeededRng(1))
+        mover = Mover(
+            client,
+            ResourceKinds(client),
+            dead=self._is_dead,
+            retry=lambda *_: None,
+            clock=clock,
+            rng=SeededRng(1),
+        )
+        late = LateAssignment(mover, concurrent_moves=10)
         self.resync = Scanner(
-            client, ResourceKinds(client), mover, Permissions(client, clock), concurrent_moves=10, clock=clock
+            client,
+            ResourceKinds(client),
+            mover,
+            late,
+            Permissions(client, clock),
+            concurrent_moves=10,
+            clock=clock,
         )
 
     async def run(self, scope: ScanScope = ScanScope.ALL) -> ScanResult:
@@ -82,7 +98,13 @@ class World:
         return f"{SECRETS}/{name}"
 
     def config_map(self, name: str, owner: str, **labels: str) -> str:
-        reference = {"apiVersion": "v1", "kind": "Secret", "name": owner, "uid": "u", "controller": True}
+        reference = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "name": owner,
+            "uid": f"uid-{owner}",
+            "controller": True,
+        }
         self.api.put(CONFIG_MAPS, name, labels=labels, ownerReferences=[reference])
         return f"{CONFIG_MAPS}/{name}"
 
@@ -151,6 +173,58 @@ async def test_a_shard_that_joins_during_a_pass_takes_no_controlled_object_from_
     assert HashRing(["shard-0", "shard-1", "shard-2"]).owner(FOO) == "shard-1"
     outcome = await w.run()
     assert (w.api.labels(child)[SHARD], outcome.waiting) == (owner, 1)
+
+
+@virtual_time
+async def test_a_controlled_object_stays_with_its_owner_that_another_sharder_has_moved() -> None:
+    """The other one knew that the owner's shard had died. This one has not heard of it."""
+    w = World("shard-0", "shard-1", "shard-2")
+    secret = w.secret("foo", **{SHARD: "shard-1"})
+    child = w.config_map("sum", "foo", **{SHARD: "shard-1"})
+    await w.run()
+    w.api.relabel(secret, **{SHARD: "shard-2"})
+    w.api.relabel(child, **{SHARD: "shard-2"})
+    assert await w.scan("configmaps") == ScanResult(waiting=1)
+    assert w.api.labels(child) == {SHARD: "shard-2"}
+
+    w.api.relabel(secret, **{SHARD: None})  # released, and nobody's yet
+    assert await w.scan("configmaps") == ScanResult(waiting=1)
+    assert w.api.labels(child) == {SHARD: "shard-2"}
+
+    w.api.relabel(secret, **{SHARD: "shard-1"})
+    assert await w.scan("configmaps") == ScanResult()
+    assert w.api.labels(child) == {SHARD: "shard-1"}
+
+
+@virtual_time
+async def test_a_controlled_object_whose_owner_is_gone_or_another_one_follows_the_ring() -> None:
+    w = World("shard-0", "shard-1", "shard-2")
+    of_none = w.config_map("sum", "foo", **{SHARD: "shard-2"})
+    await w.run()
+    assert w.api.labels(of_none) == {SHARD: "shard-1"}
+
+    w.api.relabel(of_none, **{SHARD: "shard-2"})
+    w.api.put(SECRETS, "foo", uid="recreated", labels={SHARD: "shard-2"})
+    assert await w.scan("configmaps") == ScanResult()
+    assert w.api.labels(of_none) == {SHARD: "shard-1"}
+
+
+@virtual_time
+async def test_an_object_that_a_scan_finds_without_a_shard_waits_as_long_as_one_that_the_watch_shows() -> (
+    None
+):
+    """A user may have taken it from its shard a moment ago, which takes it back."""
+    w = World("shard-0", "shard-1", "shard-2")
+    async with asyncio.TaskGroup() as tasks:
+        w.small.sync("secrets", tasks=tasks)
+        secret = w.secret("foo")
+        w.api.objects[secret]["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+        await w.scan("secrets")
+        await asyncio.sleep(ASSIGNMENT_DELAY - 0.1)
+        assert w.api.labels(secret) == {}
+        await asyncio.sleep(0.2)
+        assert w.api.labels(secret) == {SHARD: "shard-1"}
+        w.small.sync("secrets").close()
 
 
 @virtual_time

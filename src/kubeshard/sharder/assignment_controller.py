@@ -122,14 +122,15 @@ def assignments(
     proofs = DeadShardProofs(leases or client, observer, clock)
     mover = Mover(
         client,
+        kinds,
         dead=proofs.proven,
         retry=retries.add,
         late=WebhookProbe(client).late if webhook else None,
         clock=clock,
         rng=rng,
     )
-    scanner = Scanner(client, kinds, mover, permissions, concurrent_moves=at_once, clock=clock)
     late = LateAssignment(mover, concurrent_moves=at_once)
+    scanner = Scanner(client, kinds, mover, late, permissions, concurrent_moves=at_once, clock=clock)
     namespaces = NamespaceScans(client, kinds, late, concurrent_moves=at_once)
     unassigned = UnassignedWatches(
         client, kinds, late, namespaces, permissions, rings, concurrent_moves=at_once, clock=clock

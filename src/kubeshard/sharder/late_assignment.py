@@ -35,7 +35,9 @@ class LateAssignment:
             await tasks.start(self._carry_out(sync, job))
 
     def delays(self, sync: ResourceSync, kind: Kind, meta: ObjectMeta) -> bool:
-        """The object has just changed. Returns whether its shard may still want it back: then it is assigned later."""
+        """The object has just changed, or was found without a shard. Returns whether its shard may still want it back:
+        then it is assigned later.
+        """
         key = Key(meta.namespace, meta.name)
         job = _job(sync, kind, meta) if sync.entry.main else None
         if job is None or not sync.delayed.waits(key, meta):

@@ -8,6 +8,8 @@ and the patch: this module backs off from a server that throttles, and then deci
 
 Objects are taken from a dead shard only with a proof of its death that was started after the object was read.
 `docs/design/taking-from-the-dead.md` explains why such a patch cannot take an object from a shard that works again.
+A controlled object leaves a live shard only if its owner, as it was read after the decision, is where the object goes:
+another sharder, which knows better which shards live, may have given the owner to a third one (`live_reads`).
 
 A movement is counted only when the response names the target; a failure of one object (deleted, changed, rejected)
 does not affect others. After a conflict: read again, decide again, at most 5 times, from the 4th on guarded by a
@@ -32,7 +34,6 @@ from kubeshard.client.retry import RetryPolicy
 from kubeshard.core.errors import (
     ApiError,
     Conflict,
-    Forbidden,
     NotFound,
     NotOurs,
     PatchTestFailed,
@@ -40,12 +41,13 @@ from kubeshard.core.errors import (
     Unauthorized,
 )
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
-from kubeshard.core.objects import Key, ObjectMeta, PartialObject, metadata_only
+from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, add, pointer, remove, test
-from kubeshard.core.selectors import FieldSelector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
+from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.live_reads import OwnerReads, read_metadata
 from kubeshard.sharder.object_locks import Known, ObjectLocks
 from kubeshard.sharder.resource_sync import AnyOwner, RingSync
 from kubeshard.sharding.names import DRAIN_VALUE
@@ -122,6 +124,7 @@ class Mover:
     def __init__(
         self,
         client: Client,
+        kinds: ResourceKinds,
         *,
         dead: Callable[[str, str, float], Awaitable[Still | None]],
         retry: Callable[[Job, Exception], None],
@@ -132,6 +135,7 @@ class Mover:
         self._client = client
         self._writes = client.impatient().with_timeout(PATCH_TIMEOUT)
         self._dead = dead
+        self._owners = OwnerReads(client, kinds)
         self._retry = retry
         self._late = late
         self._clock = clock
@@ -179,20 +183,7 @@ class Mover:
         return self._decided(job._replace(read=known.read), known.meta)
 
     async def _read(self, job: Job) -> Known:
-        return Known((await self._get(job)).metadata, self._clock.monotonic())
-
-    async def _get(self, job: Job) -> PartialObject:
-        """The current object. Read by a list if get is forbidden: the reference's sharder may list objects, but not
-        get them.
-        """
-        form, name, namespace = metadata_only(job.kind), job.meta.name, job.meta.namespace
-        try:
-            return await self._client.get(form, name, namespace)
-        except Forbidden:
-            selector = FieldSelector.equals("metadata.name", name)
-            async for obj in self._client.list(form, namespace, field_selector=selector):
-                return obj
-        raise NotFound(f"{job.entry.resource} {job.key} is gone", code=404, reason="NotFound")
+        return Known(await read_metadata(self._client, job.kind, job.key), self._clock.monotonic())
 
     def _decided(self, job: Job, meta: ObjectMeta) -> Job | None:
         """The job for this state of the object and the current ring; None if the ring no longer has its
@@ -296,13 +287,14 @@ class Mover:
             return MoveResult.NOTHING
         await self._writes.turn()
         still: Still | None = None
-        # A controlled object may be moved from a live shard; only taking by force needs a proof of death.
         if source and source not in view.available:
             assert job.read is not None
             still = await self._dead(job.sync.ring.name, source, job.read)
             if still is None:
                 job.sync.refused(job.entry.resource, job.decision)
                 return MoveResult.WAITING
+        elif source and not job.sync.ring.strict and not await self._follows(job, view):
+            return MoveResult.WAITING
         if job.sync.ring.strict:
             shard = await self._move_as_the_reference(job, view, still)
         elif by_version:
@@ -324,6 +316,11 @@ class Mover:
             if self._late is not None:
                 self._late(job)
         return MoveResult.MOVED
+
+    async def _follows(self, job: Job, view: RingView) -> bool:
+        """Whether a controlled object may leave its live shard: its owner is where the object goes, or is gone."""
+        shard = await self._owners.shard(job.entry.owners, job.meta, view.shard_label)
+        return shard is None or shard == job.decision.target
 
     async def _move_as_the_reference(self, job: Job, view: RingView, still: Still | None) -> str:
         labels: Mapping[str, Any] = {view.shard_label: None, view.drain_label: None}

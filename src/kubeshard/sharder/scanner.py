@@ -3,6 +3,7 @@
 Guaranteed: objects are streamed page by page and never kept; every decision uses the ring as it
 is at that moment; a controlled object that would leave a live shard waits while its owner's drain is pending, or
 unknown (`resource_sync`), so a main resource that cannot be read blocks the objects that it controls, and nothing else.
+A main object without a shard that is not new waits a moment, as one that the watch shows (`late_assignment`).
 While a drain is pending, the resources that its object may control are scanned again even if nothing waits: the
 shard may create a child until it releases the object. A scan ends after `STALLED` seconds without progress. A resource
 that cannot be found or read is reported, and does not affect others. Never lists at resourceVersion 0.
@@ -37,6 +38,7 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
 from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Job, Mover, MoveResult
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.reports import DRAIN_STUCK_AFTER
@@ -113,6 +115,7 @@ class Scanner:
         client: Client,
         kinds: ResourceKinds,
         mover: Mover,
+        late: LateAssignment,
         permissions: Permissions,
         *,
         concurrent_moves: int,
@@ -121,6 +124,7 @@ class Scanner:
         self._client = client
         self._kinds = kinds
         self._mover = mover
+        self._late = late
         self._permissions = permissions
         self._concurrent_moves = concurrent_moves
         self._clock = clock
@@ -232,7 +236,9 @@ class Scanner:
                 reading.read = read_at
             if self._is_urgent(scan, reading, decision, current):
                 scan.leaves_some = True
-            elif obj.key in sync.delayed:
+            elif obj.key in sync.delayed or (
+                decision.action is Action.ASSIGN and self._late.delays(sync, kind, meta)
+            ):
                 scan.unassigned.add(obj.key, self._clock.monotonic())
             elif decision.action in _CARRY_OUT:
                 job = Job(sync.of, entry, kind, meta, decision, draining, read_at, current)
@@ -284,6 +290,8 @@ class Scanner:
 
     async def _carry_out(self, job: Job, scan: _Scan) -> None:
         outcome = await self._mover.carry_out(job)
+        if outcome is MoveResult.WAITING and not job.entry.main:
+            scan.waiting += 1  # its owner is not there yet
         if (
             outcome in (MoveResult.FAILED, MoveResult.WAITING)
             and job.decision.source not in job.sync.ring.available

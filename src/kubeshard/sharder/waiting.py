@@ -184,9 +184,8 @@ class DelayedAssignments(Generic[J]):
     the second case the shard takes it back (`kubeshard.shard.taking_back`), which takes it a fraction of a second. So
     an object that is not new is assigned only after a pause.
 
-    Not guaranteed: the pause for objects beyond `MANY`, which the caller assigns at once, for objects that a scan finds
-    before the watch shows them, and, if this machine's clock is behind the API server's, for objects that are hardly
-    older than the difference.
+    Not guaranteed: the pause for objects beyond `MANY`, which the caller assigns at once, and, if this machine's clock
+    is behind the API server's, for objects that are hardly older than the difference.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -1,0 +1,56 @@
+"""Reads of single objects, where what a list or a watch has shown may be too old.
+
+RBAC: get or list on every main and controlled resource of the ring: the reference's sharder may list objects, but not
+get them.
+"""
+
+from __future__ import annotations
+
+from kubeshard.client.client import Client
+from kubeshard.core.errors import Forbidden, NotFound
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
+from kubeshard.core.objects import Key, ObjectMeta, metadata_only
+from kubeshard.core.owners import controller_of, group_kind_of
+from kubeshard.core.selectors import FieldSelector
+from kubeshard.sharder.kinds import ResourceKinds
+
+
+async def read_metadata(client: Client, kind: Kind, key: Key) -> ObjectMeta:
+    """The current object. Raises ApiError (NotFound)."""
+    form = metadata_only(kind)
+    try:
+        return (await client.get(form, key.name, key.namespace)).metadata
+    except Forbidden:
+        selector = FieldSelector.equals("metadata.name", key.name)
+        async for obj in client.list(form, key.namespace, field_selector=selector):
+            return obj.metadata
+    raise NotFound(f"{kind.group_resource} {key} is gone", code=404, reason="NotFound")
+
+
+class OwnerReads:
+    """Where the owners of controlled objects are."""
+
+    def __init__(self, client: Client, kinds: ResourceKinds) -> None:
+        self._client = client
+        self._kinds = kinds
+
+    async def shard(self, owners: frozenset[GroupResource], meta: ObjectMeta, label: str) -> str | None:
+        """The shard of the object's owner, which is of one of these resources, according to the label; "" if it has
+        none. None if the owner is gone, or is of another resource. Raises ApiError.
+        """
+        reference = controller_of(meta)
+        if reference is None or (kind := await self._kind(owners, group_kind_of(reference))) is None:
+            return None
+        key = Key(meta.namespace if kind.namespaced else "", reference.name)
+        try:
+            owner = await read_metadata(self._client, kind, key)
+        except NotFound:
+            return None
+        return owner.label(label) if owner.uid == reference.uid else None
+
+    async def _kind(self, owners: frozenset[GroupResource], wanted: GroupKind) -> Kind | None:
+        for resource in sorted(owners):
+            kind = await self._kinds.kind(resource)
+            if kind.group_kind == wanted:
+                return kind
+        return None
