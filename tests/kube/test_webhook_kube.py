@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from kubeshard.cache import Added
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, GroupKind, GroupResource, MergePatch, ObjectMeta, OwnerReference, Secret
+from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.owners import controller_reference
 from kubeshard.core.selectors import LabelSelector
@@ -70,6 +71,9 @@ class View:
 
     def fresh(self, now: float) -> bool:
         return True
+
+    def named(self, ring: str, shard: str) -> list[Lease]:
+        return []
 
 
 def owner(namespace: str, name: str, *shards: str) -> str:

@@ -16,6 +16,7 @@ from kubeshard.shard.identity import Incarnation, ShardIdentity
 from kubeshard.shard.shard_lease import RETURNING_ANNOTATION, ShardClaim, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.names import (
+    CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
     PROOFS_ANNOTATION,
@@ -72,7 +73,7 @@ def lease(
 class Shard:
     """A lease state machine with a shard's claim."""
 
-    def __init__(self, takeover: Takeover = Takeover.AT_ONCE, **host: Callable[..., Any]) -> None:
+    def __init__(self, takeover: Takeover = Takeover.AT_ONCE, **host: Any) -> None:
         self.claim = ShardClaim(ME, LeaseTiming(), takeover, **host)
         self.machine = LeaseStateMachine(self.claim, lambda low, high: (low + high) / 2)
 
@@ -160,6 +161,59 @@ def test_a_lease_is_taken_when_nobody_else_can_act_under_the_name(
             lease_transitions=transitions,
         ),
     )
+
+
+STRICT_TABLE = [
+    # holder, incarnation on the lease, who confirmed, seconds of waiting (None: until somebody confirms)
+    ("", RIVAL, "", 0),
+    (ME.name, MINE, "", 0),
+    (ME.name, "", "", 0),
+    (ME.name, PREDECESSOR, "", 9),
+    (ME.name, RIVAL, "", None),
+    (ME.name, RIVAL, "3/operator", None),
+    (SHARDER_IDENTITY, RIVAL, "", None),
+    (SHARDER_IDENTITY, "", "", None),
+    (SHARDER_IDENTITY, RIVAL, "2/operator", None),
+    (SHARDER_IDENTITY, RIVAL, "3/operator", 0),
+    (SHARDER_IDENTITY, RIVAL, "3/kubelet", 0),
+    (SHARDER_IDENTITY, PREDECESSOR, "", 0),
+]
+
+
+@pytest.mark.parametrize(("holder", "incarnation", "confirmed", "wait"), STRICT_TABLE)
+def test_with_strict_handover_a_process_that_may_act_is_waited_for_until_somebody_confirms_its_end(
+    holder: str, incarnation: str, confirmed: str, wait: float | None
+) -> None:
+    shard, record = Shard(strict_handover=True), lease(holder, incarnation)
+    if confirmed:
+        record = confirmed_by(record, confirmed)
+    if wait is not None:
+        assert shard.write(50.0, lambda _: record)[0] == 50.0 + wait
+        return
+    a_day_later = 86_400.0
+    taken = confirmed_by(lease(SHARDER_IDENTITY, incarnation), "3/operator")
+    now, _ = shard.write(50.0, lambda now: record if now < a_day_later else taken)
+    assert a_day_later <= now < a_day_later + 5
+    assert CONFIRMED_ANNOTATION not in (shard.claim.renewed_lease(taken, WALL).metadata.annotations or {})
+
+
+def test_with_strict_handover_a_deletion_of_the_lease_confirms_nothing() -> None:
+    shard, a_day_later = Shard(strict_handover=True), 86_400.0
+    confirmed = confirmed_by(lease(SHARDER_IDENTITY, ""), "3/operator")
+
+    def record(now: float) -> Lease | None:
+        if now < 60:
+            return lease(ME.name, RIVAL)
+        return None if now < a_day_later else confirmed
+
+    now, action = shard.write(50.0, record)
+    assert isinstance(action, Replace)
+    assert a_day_later <= now < a_day_later + 5
+
+
+def confirmed_by(record: Lease, said: str) -> Lease:
+    annotations = {**(record.metadata.annotations or {}), CONFIRMED_ANNOTATION: said}
+    return replace(record, metadata=replace(record.metadata, annotations=annotations))
 
 
 @pytest.mark.parametrize(

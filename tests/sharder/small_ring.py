@@ -9,7 +9,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from kubeshard.cache import Added, Deleted, Updated
-from kubeshard.core.builtin import Namespace
+from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector
@@ -39,6 +39,8 @@ class SmallRing:
     ) -> None:
         self.shards = shards
         self.is_fresh = True
+        self.leases: dict[str, list[Lease]] = {}
+        """By shard, for rings with strict hand-over."""
         self.kinds: Mapping[GroupResource, frozenset[GroupKind]] = {}
         self.learned = 0
         self.namespaces: dict[str, Mapping[str, str]] = {"default": {"space": "default"}}
@@ -137,6 +139,9 @@ class SmallRing:
 
     def fresh(self, now: float) -> bool:
         return self.is_fresh
+
+    def named(self, ring: str, shard: str) -> list[Lease]:
+        return self.leases.get(shard, [])
 
     def owner_kinds(self, resources: RingResources) -> Mapping[GroupResource, frozenset[GroupKind]]:
         return self.kinds

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from kubeshard.cache import Added, Deleted
+from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import apply_json_patch
@@ -54,6 +55,7 @@ class View:
         )
         self.shards: tuple[str, ...] = shards or ("a", "b", "c")
         self.is_fresh = fresh
+        self.leases: dict[str, list[Lease]] = {}
         self.kinds: Mapping[GroupResource, frozenset[GroupKind]] = {
             CONFIG_MAPS: frozenset({GroupKind("webhosting.timebertt.dev", "Website")})
         }
@@ -66,6 +68,9 @@ class View:
 
     def fresh(self, now: float) -> bool:
         return self.is_fresh
+
+    def named(self, ring: str, shard: str) -> list[Lease]:
+        return self.leases.get(shard, [])
 
     def rings(self, registry: CollectorRegistry | None = None, *, strict: bool = False) -> Rings:
         rings = Rings(

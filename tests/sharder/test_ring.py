@@ -22,7 +22,7 @@ from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder.moves import Job
-from kubeshard.sharder.reports import CLEANED_UP
+from kubeshard.sharder.reports import CLEANED_UP, Objects
 from kubeshard.sharder.resource_sync import AnyOwner
 from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanScope
@@ -209,7 +209,7 @@ class Busy:
         self.ring.metrics.moved(self.sync.entry.resource)
         self.ring.metrics.left_unassigned("key")
         self.ring.report.resolved(self.sync.entry.resource, "not served")
-        self.ring.report.drains({"a": 3})
+        self.ring.report.waiting({"a": Objects.of(["x"])}, None, {})
 
 
 @pytest.mark.regression

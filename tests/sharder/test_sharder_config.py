@@ -22,7 +22,7 @@ from kubeshard.sharder.config import (
     WebhookConfig,
     load_sharder_config,
 )
-from kubeshard.sharder.reports import RingReport, findings, with_findings
+from kubeshard.sharder.reports import Objects, RingReport, findings, with_findings
 from kubeshard.sharder.webhook_config import (
     MutatingWebhookConfiguration,
     in_sync,
@@ -370,7 +370,9 @@ def test_every_mistake_has_its_condition() -> None:
     report.permitted(secrets, "watch", False)
     report.permitted(secrets, "patch", False)
     report.selector("bad operator")
-    report.drains({"a": 3, "gone": 2})
+    things = Objects.of(f"secrets n/{number}" for number in range(5))
+    report.waiting({"a": things, "gone": things}, things, {"b": Objects.of(["secrets n/x"])})
+    report.strict_handover("'soon' is not a duration")
     report.webhook(reached=False)
     states = ShardStates()
     for namespace, name in (("n1", "a"), ("n2", "a"), ("n1", "x" * 64)):
@@ -394,8 +396,14 @@ def test_every_mistake_has_its_condition() -> None:
         "ShardsAccepted",
         "WebhookReached",
         "DrainStuck",
+        "AssignmentStuck",
+        "ConfirmationAwaited",
+        "StrictHandoverAccepted",
     }
-    assert "3 objects" in found["DrainStuck"]
+    assert found["DrainStuck"].startswith("5 objects")
+    assert "a (secrets n/0, secrets n/1, secrets n/2 and 2 more)" in found["DrainStuck"]
+    assert "gone" not in found["DrainStuck"]
+    assert "b (secrets n/x)" in found["ConfirmationAwaited"]
     assert 'resources: ["secrets"], verbs: [patch, watch]' in found["Permitted"]
 
 
@@ -419,7 +427,7 @@ def test_listeners_hear_of_news_only() -> None:
     report = RingReport(lambda: heard.append("news"))
     for _ in range(3):
         report.permitted(GroupResource("", "secrets"), "watch", False)
-        report.drains({"a": 1})
+        report.waiting({"a": Objects.of(["x"])}, None, {})
     assert heard == ["news", "news"]
     report.permitted(GroupResource("", "secrets"), "watch", True)
     assert len(heard) == 3

@@ -21,6 +21,7 @@ from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
+from kubeshard.sharder.reports import Objects
 from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharder.waiting import ASSIGNMENT_DELAY
@@ -316,7 +317,7 @@ async def test_a_drain_that_nobody_acknowledges_is_reported_after_a_minute() -> 
     assert w.report.stuck_drains == {}
     await asyncio.sleep(61.0)
     await w.run()
-    assert w.report.stuck_drains == {"shard-0": 1}
+    assert w.report.stuck_drains == {"shard-0": Objects(1, ("secrets default/foo",))}
     age = w.registry.get_sample_value("controller_sharding_oldest_drain_seconds", {"controllerring": "ring"})
     assert age == pytest.approx(61.0, abs=0.1)
 

@@ -8,6 +8,7 @@
 | `NoShardAvailable` | the ring has no available shard |
 | `Unassigned` | it has no shard although some are available |
 | `ShardGone` | its shard is not available |
+| `NotConfirmed` | its shard is not available, and the ring waits for a confirmation that it has ended |
 | `DrainPending` | its shard was asked to release it |
 | `ToBeDrained` | its shard will be asked to release it |
 | `WaitsForOwner` | it is controlled, and its owner has to move first |
@@ -204,6 +205,12 @@ def _why(
         return "Unassigned", f"it has no shard, and {target} should get it", remedy
     if source not in ring.view.available:
         gone = state_of(ring, source)
+        if source in ring.unconfirmed or (ring.strict_handover and gone == "gone"):
+            return (
+                "NotConfirmed",
+                f"its shard {source} is {gone}, and {target} gets it when it is confirmed that {source} has ended",
+                f"if you know that it has: `kubectl shard release {source}`",
+            )
         if gone == "gone" and not blocked:
             remedy = (
                 "if its Lease was deleted a short time ago: nothing, the sharder gives it up after twice the Lease's"

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.client.client import Client
 from kubeshard.client.discovery import KindNotServed
+from kubeshard.core.builtin import Lease
 from kubeshard.core.errors import ApiError
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta
@@ -40,6 +41,10 @@ class SeenRing:
     left_out: tuple[str, ...] = ()
     """System namespaces that its selector selects without being confirmed."""
     members: tuple[Member, ...] = field(default=())
+    strict_handover: bool = False
+    """Whether it asks for confirmations that dead shards have ended."""
+    unconfirmed: frozenset[str] = frozenset()
+    """Shards with a Lease that is not held, and not confirmed."""
 
     @property
     def name(self) -> str:
@@ -119,6 +124,12 @@ async def see(client: Client, cluster: ClusterSnapshot, name: str) -> SeenRing:
         problems=tuple(problems),
         left_out=ring.report.unconfirmed_namespaces,
         members=tuple(cluster.members(name)),
+        strict_handover=ring.confirmations is not None,
+        unconfirmed=frozenset(
+            member.name
+            for member in cluster.members(name)
+            if not (member.held or ring.has_ended(member.name))
+        ),
     )
 
 
@@ -133,3 +144,6 @@ class _Members:
 
     def fresh(self, now: float) -> bool:
         return True
+
+    def named(self, ring: str, shard: str) -> list[Lease]:
+        return self._cluster.states.named(ring, shard)

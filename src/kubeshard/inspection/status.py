@@ -32,7 +32,9 @@ from kubeshard.inspection.counts import Counts, Some, count
 from kubeshard.inspection.drains import oldest_drain
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharder.reports import (
+    ASSIGNMENT_STUCK,
     CLEANED_UP,
+    CONFIRMATION_AWAITED,
     CONFLICT,
     DRAIN_STUCK,
     DRAIN_STUCK_AFTER,
@@ -162,7 +164,7 @@ Severity = Literal["error", "warning"]
 EXAMINE = "kubectl shard doctor"
 """Finds out why."""
 
-_WRONG_WHEN_TRUE = frozenset({CONFLICT, DRAIN_STUCK})
+_WRONG_WHEN_TRUE = frozenset({CONFLICT, DRAIN_STUCK, ASSIGNMENT_STUCK, CONFIRMATION_AWAITED})
 
 _EDIT = "edit the ring"
 _INSTALL = "install its definition, or remove the resource from the ring"
@@ -260,6 +262,8 @@ def _conditions(ring: SeenRing) -> Iterator[Trouble]:
         PERMITTED: do.grant,
         DRAIN_STUCK: f"kubectl shard status {ring.name}",
         CLEANED_UP: f"kubectl shard status {ring.name}",
+        CONFIRMATION_AWAITED: f"kubectl shard status {ring.name}",
+        ASSIGNMENT_STUCK: do.log,
         WEBHOOK_REACHED: EXAMINE,
         SHARDS_ACCEPTED: do.leases,
         READY: do.log,

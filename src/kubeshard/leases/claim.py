@@ -25,6 +25,10 @@ class TakeoverDelay:
     seconds: float = 0.0
     reason: str = ""
     """What is being waited for, or why waiting is useless; human-readable."""
+    confirmed: bool | None = None
+    """False: somebody has to confirm that the former holder has ended, so an infinite delay may end. True: that is
+    confirmed, of whoever held the Lease before, also if it was deleted meanwhile. None: nobody asks for it.
+    """
 
 
 class Claim:

@@ -358,6 +358,8 @@ class LeaseStateMachine:
             self._seen_spec, self._seen_at = lease.spec, now
         somebody_elses = lease.spec.holder_identity and not self.claim.ours(lease)
         self._takeover_delay = self.claim.takeover_delay(lease) if somebody_elses else TakeoverDelay()
+        if self._takeover_delay.confirmed:
+            self._gone_until = -math.inf
         self._wait_out(now)
 
     def _miss(self, now: float) -> None:
@@ -379,7 +381,7 @@ class LeaseStateMachine:
             until, self.reason = self._gone_until, "the Lease was deleted, and its holder may still act"
         if now >= until:
             self.state = State.SEEKING
-        elif math.isinf(until):
+        elif math.isinf(self._takeover_delay.seconds) and self._takeover_delay.confirmed is None:
             self.state = State.REFUSED
         else:
             self.state = State.WAITING

@@ -114,6 +114,12 @@ RINGS = table(
         "Shards that failed at about the same time, while their Leases are not taken over because of that.",
     ),
     (
+        "controller_sharding_objects_unconfirmed",
+        "gauge",
+        "controllerring",
+        "Objects that wait until it is confirmed that their dead shard has ended, with strict hand-over.",
+    ),
+    (
         "controller_sharding_controllerring_metadata_generation",
         "gauge",
         "controllerring uid",

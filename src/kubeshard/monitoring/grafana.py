@@ -43,6 +43,7 @@ SHARDER = (
             "Shards declared dead": "controller_sharding_takeovers_total",
             "Shards evicted": "controller_sharding_evictions_total",
             "Rings whose shards fail together": "controller_sharding_shards_failing_together",
+            "Objects of shards that are not confirmed to have ended": "controller_sharding_objects_unconfirmed",
             "Duration of a resync": "controller_sharding_resync_duration_seconds_bucket",
         },
     ),

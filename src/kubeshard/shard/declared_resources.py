@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kubeshard.client.client import Client
 from kubeshard.client.discovery import KindNotServed
@@ -95,22 +95,30 @@ def undeclared_resources(controllers: Iterable[Controller[Any]]) -> tuple[RingRe
     )
 
 
-async def find_resources(
+class FoundRing(NamedTuple):
+    """What the ring shards, and its ControllerRing, if it was read."""
+
+    resources: RingResources
+    resource: ControllerRing | None = None
+
+
+async def find_ring(
     client: Client,
     ring: str,
     controllers: Sequence[Controller[Any]],
     given: tuple[RingResource, ...] | None = None,
     *,
     shares_out: bool,
-) -> RingResources:
+) -> FoundRing:
     """Returns `given`, the resources of the ControllerRing, or the declared ones if there is none. If there are none at
     all, waits for the ControllerRing. `shares_out`: this process may be the ring's sharder. Raises ConfigurationError.
     """
-    declared = declared_resources(controllers) if given is None else ()
+    declared, read = declared_resources(controllers) if given is None else (), None
     if given is not None:
         found = given
     elif not declared:
-        found = await _waiting(ring, lambda: _read_ring(client, ring))
+        read = await _waiting(ring, lambda: _read_ring(client, ring))
+        found = read.spec.resources
     elif (read := await _waiting(ring, lambda: _read_ring_if_any(client, ring))) is None:
         found = declared
         if shares_out:
@@ -122,13 +130,13 @@ async def find_resources(
                 advice='create it, or correct the name; nothing is wrong if other instances have mode="both"',
             )
     else:
-        found = read
+        found = read.spec.resources
         for missing in check_agreement(ring, RingResources(declared), RingResources(found)):
             _log.warning("The ControllerRing differs from what controllers declare", problem=missing)
     resources = RingResources(found)
     for problem in resources.problems:
         _log.warning("ControllerRing has a mistake", ring=ring, problem=problem.message)
-    return resources
+    return FoundRing(resources, read)
 
 
 async def find_kinds(
@@ -158,16 +166,16 @@ def check_agreement(ring: str, declared: RingResources, given: RingResources) ->
     return tuple(missing)
 
 
-async def _read_ring(client: Client, ring: str) -> tuple[RingResource, ...]:
+async def _read_ring(client: Client, ring: str) -> ControllerRing:
     try:
-        return (await client.get(ControllerRing, ring)).spec.resources
+        return await client.get(ControllerRing, ring)
     except Forbidden as error:
         raise ConfigurationError(
             f"reading ControllerRing {ring!r} is forbidden: grant get on controllerrings, or pass resources"
         ) from error
 
 
-async def _read_ring_if_any(client: Client, ring: str) -> tuple[RingResource, ...] | None:
+async def _read_ring_if_any(client: Client, ring: str) -> ControllerRing | None:
     try:
         return await _read_ring(client, ring)
     except NotFound:

@@ -11,6 +11,14 @@
 | another sharder | | the record's duration; none with `Takeover.AT_ONCE` |
 | anybody else | | infinite: a mistake in the set-up |
 
+In a ring with strict hand-over (`kubeshard.sharding.confirmations`) a process that has not ended for certain is waited
+for until somebody confirms that it has, instead of for some time:
+
+| holder | incarnation | take-over delay |
+|---|---|---|
+| this shard's name | another process's, which is not known to have ended | until it is confirmed |
+| any sharder, and it is not confirmed | of a process that is not known to have ended | until it is confirmed |
+
 The main loop holds it for the time of an `async with` block:
 
     lease = ShardLease(identify("my-ring", world=client.world), client)
@@ -57,6 +65,7 @@ from kubeshard.runtime.world import World
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.shard.timing import LONGEST_LEASE, SHORTEST_LEASE, LeaseTiming
 from kubeshard.sharding.names import (
+    CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
     PROOFS_ANNOTATION,
@@ -65,6 +74,7 @@ from kubeshard.sharding.names import (
     SHARDER_IDENTITY,
     WATCHDOG_ANNOTATION,
 )
+from kubeshard.sharding.shard_states import is_confirmed
 
 RETURNING_ANNOTATION = "alpha.sharding.timebertt.dev/returning"
 """On a Lease that was acquired after the name had been given up, until its holder has reclaimed the objects with that
@@ -104,6 +114,7 @@ class ShardClaim(Claim):
         timing: LeaseTiming,
         takeover: Takeover,
         *,
+        strict_handover: bool = False,
         armed: bool = False,
         keep_on_stop: bool = False,
         ended: Callable[[str], bool] = lambda process: False,
@@ -116,6 +127,7 @@ class ShardClaim(Claim):
         """Whether others that saw it unused can no longer take an object from us. May be read from any thread."""
         self._shard = shard
         self._takeover = takeover
+        self._strict_handover = strict_handover
         self._armed = armed
         self._keep_on_stop = keep_on_stop
         self._in_flight = timing.last_write - timing.renew_deadline
@@ -135,9 +147,11 @@ class ShardClaim(Claim):
         written = lease.spec.lease_duration_seconds or self.timing.lease_duration
         duration = min(max(written, SHORTEST_LEASE), LONGEST_LEASE)
         if super().ours(lease):
-            rival, mine = _incarnation(lease), self._shard.incarnation
-            if mine.outlived(rival) or ((process := mine.neighbour(rival)) and self._ended(process)):
+            rival = _incarnation(lease)
+            if self._outlived(rival):
                 return TakeoverDelay(self._undelivered(lease, duration), _UNDELIVERED)
+            if self._strict_handover:
+                return self._unconfirmed(rival)
             return TakeoverDelay(
                 2 * duration,
                 f"another process ({rival.strip('/')}) may still act under this shard's name: waiting until it has not "
@@ -155,13 +169,29 @@ class ShardClaim(Claim):
             return TakeoverDelay(
                 duration, "a sharder has evicted this shard, whose former process may still act"
             )
+        confirmed = (self._strict_handover and is_confirmed(lease)) or None
+        if self._strict_handover and not confirmed and not self._outlived(_incarnation(lease)):
+            return self._unconfirmed(_incarnation(lease))
         proofs = lease.metadata.annotation(PROOFS_ANNOTATION)
         if proofs == number + REPORTED_SUFFIX and self._takeover is not Takeover.AFTER_RECORD:
-            return TakeoverDelay(self._in_flight, _UNDELIVERED)
+            return TakeoverDelay(self._in_flight, _UNDELIVERED, confirmed)
         proven = self._takeover is Takeover.WITH_PROOF and proofs == number
         if proven or self._takeover is Takeover.AT_ONCE:
-            return TakeoverDelay()
-        return TakeoverDelay(duration, "a sharder took the Lease")
+            return TakeoverDelay(confirmed=confirmed)
+        return TakeoverDelay(duration, "a sharder took the Lease", confirmed)
+
+    def _outlived(self, rival: str) -> bool:
+        """Whether the process that wrote this incarnation has ended, as far as this pod and this machine show."""
+        mine = self._shard.incarnation
+        return mine.outlived(rival) or bool((process := mine.neighbour(rival)) and self._ended(process))
+
+    def _unconfirmed(self, rival: str) -> TakeoverDelay:
+        return TakeoverDelay(
+            math.inf,
+            f"nobody has confirmed that the former process of this shard ({rival.strip('/') or 'unknown'}) has ended, "
+            f"which the ring's strict hand-over asks for: if it has, run `kubectl shard release {self.name}`",
+            confirmed=False,
+        )
 
     def _undelivered(self, lease: Lease, duration: float) -> float:
         """For how long something that a process sent before it ended may still take effect. None if it must have ended
@@ -211,6 +241,7 @@ class ShardClaim(Claim):
             annotations.pop(WATCHDOG_ANNOTATION, None)
         annotations.pop(PROOFS_ANNOTATION, None)
         annotations.pop(EVICTED_ANNOTATION, None)
+        annotations.pop(CONFIRMED_ANNOTATION, None)
         labels = {**(found.labels or {}), RING_LABEL: self._shard.ring}
         return replace(super().metadata(found, held=held), labels=labels, annotations=annotations)
 
@@ -254,7 +285,7 @@ class ShardLease:
     `client` is what the controllers write with: its connections are reset when the Lease is lost. The renewer has its
     own client, with the same configuration and in the same world. `keep_on_stop` leaves the Lease to the name even
     after a clean stop, until it expires: a restart under the same name is back at once and still has its objects.
-    `metrics` is called from the renewer's thread.
+    `strict_handover`: whether the ring asks for confirmations. `metrics` is called from the renewer's thread.
 
     RBAC: `get`, `create`, `update`, `watch` on `leases` in the shard's namespace.
     """
@@ -267,6 +298,7 @@ class ShardLease:
         timing: LeaseTiming | None = None,
         takeover: Takeover = Takeover.WITH_PROOF,
         keep_on_stop: bool = False,
+        strict_handover: bool = False,
         metrics: LeaseMetrics | None = None,
     ) -> None:
         self.shard = shard
@@ -274,6 +306,7 @@ class ShardLease:
         self._timing = timing or LeaseTiming()
         self._takeover = takeover
         self._keep_on_stop = keep_on_stop
+        self._strict_handover = strict_handover
         self._metrics = metrics or NoLeaseMetrics()
 
     @asynccontextmanager
@@ -300,6 +333,7 @@ class ShardLease:
             self.shard,
             self._timing,
             self._takeover,
+            strict_handover=self._strict_handover,
             armed=bool(watchdog.kind),
             keep_on_stop=self._keep_on_stop,
             ended=world.host.has_ended,

@@ -53,7 +53,7 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.declared_resources import (
     declared_resources,
     find_kinds,
-    find_resources,
+    find_ring,
     undeclared_resources,
 )
 from kubeshard.shard.drain import shard_predicate
@@ -63,7 +63,13 @@ from kubeshard.shard.prepared import Prepared
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
-from kubeshard.sharding.names import CONCURRENT_MOVES, MASS_FAILURE_GRACE, SHORTEST_DRAIN_TIMEOUT, SYNC_PERIOD
+from kubeshard.sharding.names import (
+    CONCURRENT_MOVES,
+    MASS_FAILURE_GRACE,
+    SHORTEST_DRAIN_TIMEOUT,
+    STRICT_HANDOVER_ANNOTATION,
+    SYNC_PERIOD,
+)
 
 Mode = Literal["shard", "sharder", "both"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -84,7 +90,9 @@ class Sharding:
     policies. `objects_in`: which of the manager's other clusters has the ring's objects; the Leases and the
     ControllerRing are always in the home cluster. `sync_period` (seconds), `concurrent_moves`, `mass_failure_grace` and
     `drain_timeout` (seconds): settings of the ring's sharder while this process is the sharder, as in the configuration
-    of a sharder service.
+    of a sharder service. `strict_handover`: others begin with this shard's objects only when it is confirmed that its
+    process has ended; True, or for how many seconds they wait at most. It is needed where no ControllerRing is read,
+    whose annotation says so otherwise (docs/design/strict-handover.md).
 
     Raises ConfigurationError for names that cannot work, here or in `prepare`.
     """
@@ -107,6 +115,7 @@ class Sharding:
         concurrent_moves: int = CONCURRENT_MOVES,
         mass_failure_grace: float = MASS_FAILURE_GRACE,
         drain_timeout: float = 0.0,
+        strict_handover: bool | float = False,
     ) -> None:
         check_ring_name(ring)
         if name is not None:
@@ -128,6 +137,8 @@ class Sharding:
             raise ConfigurationError(
                 f"drain_timeout: {drain_timeout}: give 0, or {SHORTEST_DRAIN_TIMEOUT:.0f} seconds or more"
             )
+        if strict_handover is not True and not 0 <= strict_handover < math.inf:
+            raise ConfigurationError(f"strict_handover: {strict_handover}: give True, or a number of seconds")
         self.ring = ring
         self.mode: Mode = mode
         self._name = name
@@ -143,6 +154,8 @@ class Sharding:
         self._concurrent_moves = concurrent_moves
         self._mass_failure_grace = mass_failure_grace
         self._drain_timeout = drain_timeout
+        seconds = f"{strict_handover:.0f}s" if strict_handover else ""
+        self._strict_handover = "true" if strict_handover is True else seconds
         self._prepared: Prepared | None = None
         self._held: HeldShardLease | None = None
 
@@ -167,9 +180,11 @@ class Sharding:
             pod_name_required=self._pod_name_required,
             world=client.world,
         )
-        resources = await find_resources(
+        resources, found = await find_ring(
             client, self.ring, controllers, self._given, shares_out=self.mode != "shard"
         )
+        if found is not None and (stated := found.metadata.annotation(STRICT_HANDOVER_ANNOTATION)):
+            self._strict_handover = stated
         kinds = await find_kinds(objects, self.ring, resources, controllers)
         metrics = ShardMetrics(
             shard,
@@ -324,6 +339,7 @@ class Sharding:
             timing=self._timing,
             takeover=self._takeover,
             keep_on_stop=self._keep_lease_on_stop,
+            strict_handover=self._strict_handover not in ("", "false"),
             metrics=prepared.metrics,
         )
         loop = asyncio.get_running_loop()
@@ -394,7 +410,8 @@ class Sharding:
         if not resources:
             return None
         spec = ControllerRingSpec(resources=resources, namespace_selector=self._namespace_selector)
-        return ControllerRing(metadata=ObjectMeta(name=self.ring), spec=spec)
+        annotations = {STRICT_HANDOVER_ANNOTATION: self._strict_handover} if self._strict_handover else None
+        return ControllerRing(metadata=ObjectMeta(name=self.ring, annotations=annotations), spec=spec)
 
     def _check(self) -> None:
         if self._held is None:

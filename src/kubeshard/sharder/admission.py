@@ -27,8 +27,8 @@ wrongly misplaces an object that it may write anyway, until the sharder's next s
 
 The shard label may be removed by the shard itself after a drain was requested, in an update that does
 nothing else (`acknowledges`), by a sharder (in a ring that is being cleaned up, also by a client that says so), and by
-anyone if the shard is not available in a fresh view of the Leases, or with strict parity, because the reference allows
-it.
+anyone if the shard is not available in a fresh view of the Leases and, in a ring with strict hand-over, confirmed to
+have ended; or with strict parity, because the reference allows it.
 
 Who the shard is, is told by the first row that applies:
 
@@ -240,7 +240,8 @@ class ShardAdmission:
             and _is_acknowledgement(request, view)
         ):
             return False
-        return shard in view.available or not self._rings.inputs.shards.fresh(self._clock.monotonic())
+        fresh = self._rings.inputs.shards.fresh(self._clock.monotonic())
+        return shard in view.available or not fresh or not ring.has_ended(shard)
 
     def _may_exchange(self, request: AdmissionRequest, ring: Ring, view: RingView, old: ObjectMeta) -> bool:
         """Whether this update may replace the label of the old object's shard by that of another one. An

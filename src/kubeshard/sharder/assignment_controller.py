@@ -119,7 +119,7 @@ def assignments(
     """
     clock, rng, at_once = client.world.clock, client.world.rng, config.concurrent_moves
     permissions, retries = Permissions(client, clock), Retries(clock, rng)
-    proofs = DeadShardProofs(leases or client, observer, clock)
+    proofs = DeadShardProofs(leases or client, observer, clock, rings.has_ended)
     mover = Mover(
         client,
         kinds,

@@ -45,12 +45,21 @@ _log = get_logger("kubeshard.sharder")
 
 
 class DeadShardProofs:
-    """Reads shards' Leases on demand, and takes everything observed since into account."""
+    """Reads shards' Leases on demand, and takes everything observed since into account. `confirmed` returns whether a
+    ring's shard has ended that is dead by its Leases (`sharding.confirmations`).
+    """
 
-    def __init__(self, client: Client, observer: LeaseObserver, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        observer: LeaseObserver,
+        clock: Clock,
+        confirmed: Callable[[str, str], bool] = lambda ring, shard: True,
+    ) -> None:
         self._client = client.impatient()
         self._observer = observer
         self._clock = clock
+        self._confirmed = confirmed
         self._rings: dict[str, _Reads] = {}
 
     async def proven(self, ring: str, shard: str, since: float) -> Callable[[], bool] | None:
@@ -115,8 +124,9 @@ class DeadShardProofs:
             raise Timeout(f"the leases of shard {shard} could not be read within {STANDS_FOR:g}s") from None
 
     def _dead(self, ring: str, shard: str, read: _Read) -> bool:
-        """Also uses the read itself: a states with newer versions, from before a restore, ignores it."""
-        return not read.held and not self._observer.states.may_live(ring, shard, self._clock.monotonic())
+        """Also uses the read itself: states with newer versions, from before a restore, ignore it."""
+        may_live = self._observer.states.may_live(ring, shard, self._clock.monotonic())
+        return not read.held and not may_live and self._confirmed(ring, shard)
 
 
 @dataclass(slots=True)

@@ -9,6 +9,8 @@
 | uncertain | reads the Lease again; still uncertain: takes it over (PUT) | the previous duration |
 | dead, and was evicted | notes that it is over | to_orphaned |
 | dead | | to_orphaned |
+| dead or orphaned, and its end is to be confirmed | confirms it, if the kubelet says so or it was waited for long \
+enough | `ASK_AGAIN`, `KEPT` once it is confirmed |
 | orphaned | deletes it, with UID and resourceVersion as preconditions | |
 | deleted while held | waits for twice its duration, then re-creates it as taken over | |
 
@@ -17,6 +19,9 @@ answers `CONFIRMED` seconds apart (`pod_reports`): a container that is restarted
 
 When many shards of a ring seem to die at once, all Leases are read again, and take-overs are held back for a while
 (`sharding.circuit_breaker`).
+
+In a ring with strict hand-over (`sharding.confirmations`) a dead shard keeps its objects until its end is confirmed.
+Its Lease, which says so, is not deleted before that, nor for a long time after it.
 
 A shard is evicted only if that is configured (`sharding.evictions`). Unlike one that has not renewed its Lease, it is
 alive: so it keeps its objects for twice the lease duration, in which it notices or its watchdog ends it, and every
@@ -58,7 +63,9 @@ from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.circuit_breaker import CircuitBreaker
+from kubeshard.sharding.confirmations import Confirmed, confirmation
 from kubeshard.sharding.names import (
+    CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
     INCARNATION_ANNOTATION,
     PROOFS_ANNOTATION,
@@ -68,7 +75,7 @@ from kubeshard.sharding.names import (
     STATE_LABEL,
     WATCHDOG_ANNOTATION,
 )
-from kubeshard.sharding.shard_states import Shard, ShardChange, ShardState
+from kubeshard.sharding.shard_states import Shard, ShardChange, ShardState, is_confirmed
 from kubeshard.workqueue.limits import ItemExponential
 
 NAME = "shardlease"
@@ -91,6 +98,12 @@ REPORTED = 5.0
 SPACED = 3.0
 """Seconds between two take-overs in a ring because of such answers: others that died with the first have missed a
 renewal by then, so that it is known how many they are.
+"""
+ASK_AGAIN = 5.0
+"""Seconds between two looks whether the end of a shard can be confirmed."""
+KEPT = 3600.0
+"""Seconds for which a Lease is kept in a ring with strict hand-over after it is garbage elsewhere: objects that could
+not be moved yet would wait without it.
 """
 KEYS_A_TURN = 100
 """Leases that are enqueued before other tasks get their turn."""
@@ -205,8 +218,10 @@ class ShardLeases(Reconciler[Lease]):
             case ShardState.DEAD:
                 if shard.evicted:
                     await self._settle_eviction(ctx, shard)
-                return shard.times.to_orphaned
+                return await self._confirm(ctx, shard) or shard.times.to_orphaned
             case _:
+                if wait := await self._confirm(ctx, shard):
+                    return wait
                 await self._collect(ctx, shard)
                 return math.inf
 
@@ -287,11 +302,12 @@ class ShardLeases(Reconciler[Lease]):
                 related=shard.lease,
             )
         elif shard.lease.spec.holder_identity:
-            note = f"{shard.key} did not renew its Lease, which was taken over; its objects move to the other shards"
+            then = "its objects move to the other shards"
+            if ring is not None and ring.confirmations is not None and not is_confirmed(shard.lease):
+                then = "its objects wait until it is confirmed that it has ended"
+            note = f"{shard.key} did not renew its Lease, which was taken over; {then}"
             if shard.evicted:
-                note = (
-                    f"{shard.key} was evicted, and cannot act any more; its objects move to the other shards"
-                )
+                note = f"{shard.key} was evicted, and cannot act any more; {then}"
             elif seconds := shard.lease.metadata.annotation(WATCHDOG_ANNOTATION):
                 note += f"; {ended_by_watchdog(seconds)}"
             ctx.event(about, "Warning", "ShardTakenOver", note, action="TakeOver", related=shard.lease)
@@ -425,6 +441,30 @@ class ShardLeases(Reconciler[Lease]):
         with suppress(NotFound):
             self._observer.observe(await ctx.client.patch(Lease, meta.name, meta.namespace, change))
 
+    async def _confirm(self, ctx: Context, shard: Shard) -> float:
+        """Confirms that a shard has ended whose Lease was taken, if its ring wants that and it can be said. Returns the
+        seconds until the next look; 0 if there is nothing to wait for.
+        """
+        ring, meta = self._rings.get(shard.ring), shard.lease.metadata
+        if ring is None or ring.confirmations is None:
+            return 0.0
+        if is_confirmed(shard.lease):
+            return max(0.0, shard.times.to_orphaned + KEPT) if shard.state is ShardState.ORPHANED else 0.0
+        if await self._pods.certify(ctx.client, shard.lease):
+            by = Confirmed.KUBELET
+        elif ring.confirmations.over(shard):
+            by = Confirmed.WAITED
+        else:
+            return ASK_AGAIN
+        annotations = {CONFIRMED_ANNOTATION: confirmation(shard.lease, by)}
+        change = MergePatch(
+            {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
+        )
+        with suppress(NotFound):
+            self._observer.observe(await ctx.client.patch(Lease, meta.name, meta.namespace, change))
+        ctx.log.info("Confirmed that a shard has ended", ring=shard.ring, by=by.value)
+        return ASK_AGAIN
+
     def _is_overdue(self, ring: Ring, shard: Shard) -> bool:
         others = len(set(ring.available) - {shard.name})
         meta, spec = shard.lease.metadata, shard.lease.spec
@@ -452,7 +492,14 @@ class ShardLeases(Reconciler[Lease]):
             return _after(HELD_BACK)
         meta = shard.lease.metadata
         labels = {RING_LABEL: shard.ring, STATE_LABEL: str(ShardState.DEAD)}
-        lease = self._taken(shard, ObjectMeta(name=meta.name, namespace=meta.namespace, labels=labels))
+        incarnation = {INCARNATION_ANNOTATION: meta.annotation(INCARNATION_ANNOTATION)}
+        new = ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            labels=labels,
+            annotations=incarnation if all(incarnation.values()) else None,
+        )
+        lease = self._taken(shard, new)
         try:
             self._observer.observe(await ctx.client.create(lease))
         except AlreadyExists:
@@ -491,6 +538,9 @@ class ShardLeases(Reconciler[Lease]):
             annotations[EVICTED_ANNOTATION] = number
         else:
             annotations[PROOFS_ANNOTATION] = number + REPORTED_SUFFIX if early else number
+        ring = self._rings.get(shard.ring)
+        if early and ring is not None and ring.confirmations is not None:
+            annotations[CONFIRMED_ANNOTATION] = f"{number}/{Confirmed.KUBELET.value}"
         return Lease(metadata=msgspec.structs.replace(metadata, annotations=annotations), spec=spec)
 
     def _shard(self, key: Key) -> Shard | None:

@@ -74,6 +74,7 @@ class SharderMetrics:
 
         self.webhook_unreached = make(Levels, "webhook_unreached")
         self.failing_together = make(Levels, "shards_failing_together")
+        self.unconfirmed = make(Levels, "objects_unconfirmed")
 
     def crashed(self, part: str) -> None:
         """A part that serves all rings crashed."""
@@ -147,6 +148,9 @@ class RingMetrics:
 
     def failing_together(self, count: int) -> None:
         self._set(self._metrics.failing_together, count)
+
+    def unconfirmed(self, count: int) -> None:
+        self._set(self._metrics.unconfirmed, count)
 
     def keep(self, resources: Collection[GroupResource]) -> None:
         """Sets the ring's resources: series of other resources are removed."""

@@ -285,6 +285,9 @@ class Mover:
         view, source = job.sync.ring.view, job.decision.source
         if view is None:
             return MoveResult.NOTHING
+        if source and source not in view.available and not job.sync.ring.has_ended(source):
+            job.sync.refused(job.entry.resource, job.decision)
+            return MoveResult.WAITING
         await self._writes.turn()
         still: Still | None = None
         if source and source not in view.available:

@@ -8,11 +8,16 @@ refused or not permitted, is not `Ready`; with strict parity, `Ready` has the re
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from kubeshard.core.conditions import Condition, shortened
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharding.api import READY
-from kubeshard.sharding.names import SHARD_NAMESPACES_ANNOTATION, SYSTEM_NAMESPACES_ANNOTATION
+from kubeshard.sharding.names import (
+    SHARD_NAMESPACES_ANNOTATION,
+    STRICT_HANDOVER_ANNOTATION,
+    SYSTEM_NAMESPACES_ANNOTATION,
+)
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import MAX_DURATION, Shard, duplicates
 
@@ -26,6 +31,9 @@ SHARDS_ACCEPTED = "ShardsAccepted"
 WEBHOOK_REACHED = "WebhookReached"
 DRAIN_STUCK = "DrainStuck"
 TAKEOVERS_PAUSED = "TakeoversPaused"
+ASSIGNMENT_STUCK = "AssignmentStuck"
+CONFIRMATION_AWAITED = "ConfirmationAwaited"
+STRICT_HANDOVER_ACCEPTED = "StrictHandoverAccepted"
 CLEANED_UP = "CleanedUp"
 
 OWN_CONDITIONS = frozenset(
@@ -40,6 +48,9 @@ OWN_CONDITIONS = frozenset(
         WEBHOOK_REACHED,
         DRAIN_STUCK,
         TAKEOVERS_PAUSED,
+        ASSIGNMENT_STUCK,
+        CONFIRMATION_AWAITED,
+        STRICT_HANDOVER_ACCEPTED,
         CLEANED_UP,
     }
 )
@@ -57,6 +68,27 @@ MAX_MESSAGE = 1024
 
 DRAIN_STUCK_AFTER = 60.0
 """Seconds after which a drain without acknowledgement needs attention."""
+ASSIGNMENT_STUCK_AFTER = 60.0
+"""The same for an object without a live shard."""
+MENTIONED = 3
+"""Objects of which a condition says the names; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Some objects: how many, and the first names."""
+
+    count: int
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Objects:
+        all_of_them = sorted(names)
+        return cls(len(all_of_them), tuple(all_of_them[:MENTIONED]))
+
+    def __str__(self) -> str:
+        more = self.count - len(self.names)
+        return ", ".join(self.names) + (f" and {more} more" if more else "")
 
 
 class RingReport:
@@ -71,8 +103,13 @@ class RingReport:
         self.selector_problem = ""
         self.unconfirmed_namespaces: tuple[str, ...] = ()
         """System namespaces that it selects, and does not get."""
-        self.stuck_drains: Mapping[str, int] = {}
-        """The number of objects by shard."""
+        self.stuck_drains: Mapping[str, Objects] = {}
+        """By shard."""
+        self.unassigned: Objects | None = None
+        """Objects that have had no live shard for too long."""
+        self.unconfirmed: Mapping[str, Objects] = {}
+        """By the shard that is dead, and not confirmed to have ended."""
+        self.strict_handover_problem = ""
         self.webhook_unreached = False
         self.failing_together = ""
         """Which shards fail at the same time, and what is done about it."""
@@ -120,9 +157,17 @@ class RingReport:
             self.unconfirmed_namespaces = unconfirmed
             self._changed()
 
-    def drains(self, stuck: Mapping[str, int]) -> None:
-        if self.stuck_drains != stuck:
-            self.stuck_drains = stuck
+    def strict_handover(self, problem: str = "") -> None:
+        if self.strict_handover_problem != problem:
+            self.strict_handover_problem = problem
+            self._changed()
+
+    def waiting(
+        self, drains: Mapping[str, Objects], unassigned: Objects | None, unconfirmed: Mapping[str, Objects]
+    ) -> None:
+        """Which objects wait, as of the last scans."""
+        if (self.stuck_drains, self.unassigned, self.unconfirmed) != (drains, unassigned, unconfirmed):
+            self.stuck_drains, self.unassigned, self.unconfirmed = drains, unassigned, unconfirmed
             self._changed()
 
     def webhook(self, *, reached: bool) -> None:
@@ -160,6 +205,9 @@ def findings(
         (SHARDS_ACCEPTED, "False", "ShardsRefused", "; ".join(shard_problems(shards, max_shards))),
         (WEBHOOK_REACHED, "False", "WebhookNotCalled", _UNREACHED if report.webhook_unreached else ""),
         (DRAIN_STUCK, "True", "DrainNotAcknowledged", _stuck(report, shards)),
+        (ASSIGNMENT_STUCK, "True", "ObjectsUnassigned", _unassigned(report)),
+        (CONFIRMATION_AWAITED, "True", "ShardsNotConfirmed", _unconfirmed(report)),
+        (STRICT_HANDOVER_ACCEPTED, "False", "InvalidDuration", _strict_handover(report)),
         (TAKEOVERS_PAUSED, "True", "ManyShardsFailed", report.failing_together),
         _clean_up(report),
     ]
@@ -268,8 +316,42 @@ def _stuck(report: RingReport, shards: list[Shard]) -> str:
     stuck = {name: count for name, count in report.stuck_drains.items() if name in alive}
     if not stuck:
         return ""
-    names = ", ".join(sorted(stuck)[:10]) + (", ..." if len(stuck) > 10 else "")
     return (
-        f"{sum(stuck.values())} objects carry the drain label for more than {DRAIN_STUCK_AFTER:.0f} s:"
-        f" their shards hold their Leases, but do not release them ({names})"
+        f"{_number(stuck)} carry the drain label for more than {DRAIN_STUCK_AFTER:.0f} s:"
+        f" their shards hold their Leases, but do not release them: {_by_shard(stuck)}"
     )
+
+
+def _unassigned(report: RingReport) -> str:
+    if (found := report.unassigned) is None:
+        return ""
+    return (
+        f"{_number({'': found})} have had no live shard for more than {ASSIGNMENT_STUCK_AFTER:.0f} s, and could not be "
+        f"given to one: {found}"
+    )
+
+
+def _unconfirmed(report: RingReport) -> str:
+    if not (found := report.unconfirmed):
+        return ""
+    return (
+        f"{_number(found)} wait until it is confirmed that their dead shards have ended: {_by_shard(found)}; if you "
+        "know that one has, run `kubectl shard release SHARD`"
+    )
+
+
+def _strict_handover(report: RingReport) -> str:
+    problem = report.strict_handover_problem
+    return (
+        f"annotation {STRICT_HANDOVER_ANNOTATION}: {problem}; objects wait without a limit" if problem else ""
+    )
+
+
+def _number(found: Mapping[str, Objects]) -> str:
+    count = sum(objects.count for objects in found.values())
+    return "1 object" if count == 1 else f"{count} objects"
+
+
+def _by_shard(found: Mapping[str, Objects]) -> str:
+    parts = [f"{shard} ({objects})" for shard, objects in sorted(found.items())]
+    return ", ".join(parts[:10]) + (f" and {len(parts) - 10} more shards" if len(parts) > 10 else "")

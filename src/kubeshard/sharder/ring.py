@@ -16,11 +16,12 @@ effect.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from kubeshard.core.builtin import Namespace
+from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
@@ -28,9 +29,15 @@ from kubeshard.sharder.metrics import SharderMetrics
 from kubeshard.sharder.reports import CLEANED_UP, RingReport
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.clean_up import CleanUp
+from kubeshard.sharding.confirmations import Confirmations, longest_wait
 from kubeshard.sharding.evictions import Evictions
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import CLEAN_UP_FINALIZER, MAX_RING_NAME, SYSTEM_NAMESPACES_ANNOTATION
+from kubeshard.sharding.names import (
+    CLEAN_UP_FINALIZER,
+    MAX_RING_NAME,
+    STRICT_HANDOVER_ANNOTATION,
+    SYSTEM_NAMESPACES_ANNOTATION,
+)
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_resources import RingResources, few_named_namespaces
 
@@ -48,6 +55,10 @@ class Shards(Protocol):
 
     def fresh(self, now: float) -> bool:
         """Whether the view of the Leases can be up to date."""
+        ...
+
+    def named(self, ring: str, shard: str) -> list[Lease]:
+        """The Leases of a shard, also those that were deleted while they were held."""
         ...
 
 
@@ -102,6 +113,8 @@ class Ring:
         self.evictions = Evictions(0.0 if inputs.strict else inputs.drain_timeout)
         self.clean_up: CleanUp | None = None
         """Not None while the ring is being deleted, and cleaned up."""
+        self.confirmations: Confirmations | None = None
+        """Not None if it asks for strict hand-over."""
         self._inputs = inputs
         self._hashring: HashRing | None = None
         self._members: tuple[str, ...] | None = None
@@ -120,6 +133,7 @@ class Ring:
         """The value of `learned` when the views were made."""
         self.metrics.keep(self.listed)
         self._begin_clean_up()
+        self._ask_for_confirmations()
 
     def __str__(self) -> str:
         return self.name
@@ -182,6 +196,15 @@ class Ring:
         selector = self._present_selector()
         return selector is not None and selector.matches(labels)
 
+    def has_ended(self, shard: str) -> bool:
+        """Whether objects may be taken from a shard that is not available: unless the ring asks for a confirmation, and
+        there is none.
+        """
+        if self.confirmations is None:
+            return True
+        leases = self._inputs.shards.named(self.name, shard)
+        return self.confirmations.has_ended(shard, leases, self.clock.monotonic())
+
     def has_webhook_in(self, namespace: str) -> bool:
         """Whether the webhook is called for the objects in it."""
         return namespace not in self._inputs.system_namespaces
@@ -237,11 +260,12 @@ class Ring:
 
     def update(self, resource: ControllerRing) -> bool:
         """Updates the ring. Returns whether something but its status has changed, or a clean-up has begun."""
-        before = self._unconfirmed(), self.resource.spec, self.releasing
+        before = self._unconfirmed(), self.resource.spec, self.releasing, self._longest()
         self.resource = resource
         # Not the generation: after a restore of etcd it may come again.
-        if before == (self._unconfirmed(), resource.spec, self.releasing):
+        if before == (self._unconfirmed(), resource.spec, self.releasing, self._longest()):
             return False
+        self._ask_for_confirmations()
         self._begin_clean_up()
         self.resources = RingResources(resource.spec.resources)
         self._views = self._few = None
@@ -265,6 +289,20 @@ class Ring:
             self.clean_up = None  # of a restore of etcd
         elif self.clean_up is None:
             self.clean_up = CleanUp(self.clock.monotonic())
+
+    def _longest(self) -> str:
+        return "" if self.strict else self.resource.metadata.annotation(STRICT_HANDOVER_ANNOTATION)
+
+    def _ask_for_confirmations(self) -> None:
+        try:
+            longest = longest_wait(self._longest())
+        except ValueError as error:
+            longest = math.inf
+            self.report.strict_handover(str(error))
+        else:
+            self.report.strict_handover()
+        if longest is None or self.confirmations is None or self.confirmations.longest != longest:
+            self.confirmations = None if longest is None else Confirmations(longest)
 
     # Views
 

@@ -37,6 +37,11 @@ class Rings:
     def get(self, name: str) -> Ring | None:
         return self._rings.get(name)
 
+    def has_ended(self, ring: str, shard: str) -> bool:
+        """See `Ring.has_ended`; whether a shard of a ring that does not exist has, concerns nobody."""
+        known = self._rings.get(ring)
+        return known is None or known.has_ended(shard)
+
     def __iter__(self) -> Iterator[Ring]:
         return iter(tuple(self._rings.values()))
 

@@ -23,8 +23,8 @@ RBAC: list, and what `moves` needs, on every main and controlled resource.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Container, Coroutine
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Container, Coroutine, Iterable
 from dataclasses import dataclass, field
 
 from kubeshard.client.client import Client
@@ -41,11 +41,11 @@ from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Job, Mover, MoveResult
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.reports import DRAIN_STUCK_AFTER
+from kubeshard.sharder.reports import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER, Objects
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
-from kubeshard.sharder.waiting import WaitingSnapshot
+from kubeshard.sharder.waiting import WaitingObjects, WaitingSnapshot
 from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.evictions import RECENT
 from kubeshard.sharding.names import RETURNING, shard_label
@@ -239,7 +239,7 @@ class Scanner:
             elif obj.key in sync.delayed or (
                 decision.action is Action.ASSIGN and self._late.delays(sync, kind, meta)
             ):
-                scan.unassigned.add(obj.key, self._clock.monotonic())
+                scan.unassigned.add(obj.key, self._clock.monotonic(), decision.source)
             elif decision.action in _CARRY_OUT:
                 job = Job(sync.of, entry, kind, meta, decision, draining, read_at, current)
                 await tasks.start(self._carry_out(job, scan))
@@ -296,7 +296,7 @@ class Scanner:
             outcome in (MoveResult.FAILED, MoveResult.WAITING)
             and job.decision.source not in job.sync.ring.available
         ):
-            scan.unassigned.add(job.key, self._clock.monotonic())
+            scan.unassigned.add(job.key, self._clock.monotonic(), job.decision.source)
 
     def _tell_clean_up(self, scan: _Scan, clean_up: CleanUp, error: ApiError | None, started: float) -> None:
         """Of a resource that is not served any more, nothing is left."""
@@ -327,10 +327,7 @@ class Scanner:
         syncs = sync.of.resources.values()
         ring.metrics.oldest_drain(max((each.drains.oldest(now) for each in syncs), default=0.0))
         ring.metrics.oldest_unassigned(max((each.unassigned.oldest(now) for each in syncs), default=0.0))
-        stuck = Counter[str]()
-        for each in syncs:
-            stuck.update(shard for _, shard in each.drains.older_than(DRAIN_STUCK_AFTER, now))
-        ring.report.drains(stuck)
+        self._tell_names(ring, syncs, now)
         ring.evictions.overdue(
             (
                 ((each.entry.resource, key), shard)
@@ -340,6 +337,36 @@ class Scanner:
             ),
             now,
         )
+
+    def _tell_names(self, ring: Ring, syncs: Collection[ResourceSync], now: float) -> None:
+        def older(waiting: Callable[[ResourceSync], WaitingObjects], age: float) -> list[tuple[str, str]]:
+            return [
+                (shard, f"{each.entry.resource.resource} {key}")
+                for each in syncs
+                for key, shard in waiting(each).older_than(age, now)
+            ]
+
+        drains = older(lambda sync: sync.drains, DRAIN_STUCK_AFTER)
+        stuck = older(lambda sync: sync.unassigned, ASSIGNMENT_STUCK_AFTER)
+        unconfirmed = [
+            (shard, name)
+            for shard, name in older(lambda sync: sync.unassigned, -1.0)
+            if shard and not ring.has_ended(shard)
+        ]
+        waiting = {name for _, name in unconfirmed}
+        unassigned = Objects.of(name for _, name in stuck if name not in waiting)
+        ring.metrics.unconfirmed(len(unconfirmed))
+        ring.report.waiting(
+            _by_shard(drains), unassigned if unassigned.count else None, _by_shard(unconfirmed)
+        )
+
+
+def _by_shard(found: Iterable[tuple[str, str]]) -> dict[str, Objects]:
+    """Groups names of objects by their shards."""
+    names = defaultdict[str, list[str]](list)
+    for shard, name in found:
+        names[shard].append(name)
+    return {shard: Objects.of(each) for shard, each in names.items()}
 
 
 def _selector(scope: ScanScope, entry: RingEntry, view: RingView) -> Selector | None:

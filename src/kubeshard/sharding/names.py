@@ -65,6 +65,16 @@ until it notices. The Go sharder does not know that; it neither writes nor remov
 number of transitions.
 """
 
+STRICT_HANDOVER_ANNOTATION = "alpha.sharding.timebertt.dev/strict-handover"
+"""The annotation of a ControllerRing whose objects leave a dead shard only when it is confirmed that its process has
+ended (`confirmations`): `true`, or for how long they wait at most, such as `30m`. The reference ignores it.
+"""
+
+CONFIRMED_ANNOTATION = "alpha.sharding.timebertt.dev/confirmed-ended"
+"""On a Lease that a sharder took, once it is confirmed that its former holder has ended: the number of its transitions
+then, a slash, and who confirmed it. Go sharders neither write nor remove it, but change the number of transitions.
+"""
+
 WATCHDOG_ANNOTATION = "alpha.sharding.timebertt.dev/watchdog"
 """On the Lease of a shard whose watchdog is armed: how many seconds after a renewal it ends the process. For people:
 a process that was ended says nothing. Not used for decisions; shards in Go do not have it.

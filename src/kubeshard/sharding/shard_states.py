@@ -54,7 +54,13 @@ from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
 from kubeshard.core.versions import compare
-from kubeshard.sharding.names import EVICTED_ANNOTATION, INCARNATION_ANNOTATION, RING_LABEL, SHARDER_IDENTITY
+from kubeshard.sharding.names import (
+    CONFIRMED_ANNOTATION,
+    EVICTED_ANNOTATION,
+    INCARNATION_ANNOTATION,
+    RING_LABEL,
+    SHARDER_IDENTITY,
+)
 
 DEFAULT_DURATION = 15.0
 """The duration in seconds of a Lease without a duration or times."""
@@ -178,7 +184,9 @@ class ShardChange(NamedTuple):
     before: ShardState | None
     after: ShardState | None
     availability: bool
-    """Whether a ring may have gained or lost a shard, including by the end of a tombstone."""
+    """Whether a ring may have gained or lost a shard, including by the end of a tombstone, or it was confirmed that one
+    has ended.
+    """
     presence: bool
     """Whether the Lease was added or removed."""
     rewound: bool = False
@@ -332,6 +340,14 @@ class ShardStates:
         """
         return sorted(key for key in self._of(ring) if key.name == shard)
 
+    def named(self, ring: str, shard: str) -> list[Lease]:
+        """The Leases of this name, also those that were deleted, or left the ring, while they were held."""
+        records = [
+            *self._of(ring).items(),
+            *((key, record) for (of, key), record in self._left.items() if of == ring),
+        ]
+        return [record.lease for key, record in records if key.name == shard and self._admits(ring, key)]
+
     def signs(self, ring: str, shard: str) -> bool:
         """Whether the shard acknowledges drains under its name: its Lease shows that it is one of this library."""
         return any(
@@ -445,6 +461,17 @@ def is_evicted(lease: Lease) -> bool:
     return lease.metadata.annotation(EVICTED_ANNOTATION) == str(spec.lease_transitions or 0)
 
 
+def is_confirmed(lease: Lease) -> bool:
+    """Whether nobody acts who has held the Lease: the last one has released it, or is confirmed to have ended."""
+    spec = lease.spec
+    if not spec.holder_identity:
+        return True
+    number, _, by = lease.metadata.annotation(CONFIRMED_ANNOTATION).partition("/")
+    return (
+        spec.holder_identity == SHARDER_IDENTITY and number == str(spec.lease_transitions or 0) and bool(by)
+    )
+
+
 def duplicates(shards: Iterable[Shard]) -> dict[str, list[Key]]:
     """Names with Leases in several namespaces, and the keys of these."""
     places: dict[str, list[Key]] = {}
@@ -537,11 +564,17 @@ def _difference(key: Key, old: _Record | None, new: _Record | None, now: float) 
     # A tombstone stops being available without an event: it counts as available until it is settled.
     was = old is not None and (old.deleted or old.state(now).available)
     evicted = new is not None and new.evicted  # so does an evicted shard
+    confirmed = new is not None and is_confirmed(new.lease) and not (old is None or is_confirmed(old.lease))
     is_ = after is not None and after.available
     moved = len(rings) > 1 and (was or is_)
     existed, exists = old is not None and not old.deleted, new is not None and not new.deleted
     return ShardChange(
-        key, rings, before, after, availability=was != is_ or moved or evicted, presence=existed != exists
+        key,
+        rings,
+        before,
+        after,
+        availability=was != is_ or moved or evicted or confirmed,
+        presence=existed != exists,
     )
 
 

@@ -34,7 +34,7 @@ from kubeshard.sharder import (
     waiting,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharding import circuit_breaker, planner, shard_states
+from kubeshard.sharding import circuit_breaker, confirmations, planner, shard_states
 from kubeshard.sharding.planner import RingView
 from kubeshard.sharding.ring_resources import RingEntry
 from kubeshard.simulation import processes
@@ -288,6 +288,13 @@ MEASURES = (
         "moved",
         ("renewals_refused",),
         ((circuit_breaker.CircuitBreaker, "may_take", lambda *_: True),),
+    ),
+    Measure(
+        "strict hand-over",
+        "nobody works on the objects of a dead shard before it is confirmed that it has ended",
+        "overlap",
+        ("frozen",),
+        ((confirmations.Confirmations, "has_ended", lambda *_: True),),
     ),
     Measure(
         "pod reports",

@@ -8,7 +8,8 @@
 - overlap: no two processes reconcile the same object at once, unless the kernel ended one of them.
 - not ours: no process begins with an object that it has released, or that was taken from it.
 - stale read: the first reconcile of an object that came from another shard sees it as it was when it came, or later.
-- expired: no process sends a write for an object after its right to act has ended.
+- expired: no process sends a write for an object after its right to act has ended, by a clock that stands still with
+  its machine.
 - missed child: no shard that owns an object creates a child that another one has created for it, unless it is new.
 - taken alive: no sharder takes an object from a process that holds its Lease, works on the object, and was not asked
   for it.
@@ -123,7 +124,7 @@ class Oracles:
         self._worked: dict[str, tuple[str, float]] = {}
         """Which process began to work on each object last, and when."""
         self._rights: dict[str, float] = {}
-        """Until when each process may act."""
+        """Until when each process may act, if its machine never stood still."""
         self._renewed: dict[str, float] = {}
         """When the holder of each Lease wrote it last."""
         self._free: dict[str, float] = {}
@@ -166,7 +167,7 @@ class Oracles:
         path = request.target.partition("?")[0]
         if request.method == "GET" or not ("/things" in path or "/configmaps" in path):
             return
-        until = self._rights.get(process.name)
+        until = self._right(process.name)
         if until is not None and self._now > until and not is_sharders(process, request):
             self.broken(
                 "expired", f"{process.name} sends {request.method} {path} {self._now - until:.1f} s late"
@@ -219,10 +220,16 @@ class Oracles:
 
     def _acting(self, shard: str) -> str | None:
         """The process that may act under this name."""
-        for process, until in self._rights.items():
-            if name_of(process) == shard and until > self._now and not self._dead(process):
+        for process in self._rights:
+            until = self._right(process)
+            if name_of(process) == shard and until and until > self._now and not self._dead(process):
                 return process
         return None
+
+    def _right(self, process: str) -> float | None:
+        """Until when the process may act. Nothing tells it how long its machine stood still."""
+        until = self._rights.get(process)
+        return None if until is None else until + self._world.processes[process].frozen_for
 
     def _excused(self, name: str) -> bool:
         return self._now - max(self._restored, self._taken.get(name, -AMNESTY)) < AMNESTY
@@ -408,7 +415,7 @@ class Oracles:
             _, sent = self._sent.get(id(request), (request, self._now))
             held = process.name in self._rights
             self._renewed[name] = self._now
-            self._rights[process.name] = sent + RIGHT
+            self._rights[process.name] = sent + RIGHT - process.frozen_for
             if held and (blocked := process.blocked_for - (self._now - sent)) > BLOCKED:
                 self.broken("hung", f"{process.name}, blocked for {blocked:.1f} s, renews its Lease")
         elif before:

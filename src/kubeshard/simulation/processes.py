@@ -259,7 +259,7 @@ class Process:
             world.outside,
             clock=self.clock,
             connect=self._connect,
-            watchdog=lambda: VirtualWatchdog(self),
+            watchdog=self._watchdog,
             thread=lambda _: VirtualThreadRunner(self._another_thread()),
             host=VirtualHost(
                 name,
@@ -274,12 +274,20 @@ class Process:
         self.stopped = False
         self._blocked: float | None = None
         """Since when its main loop has been blocked, while other threads go on."""
+        self._frozen: float | None = None
+        """Since when its machine stands still."""
+        self._was_frozen = 0.0
+        self._watchdogs: list[VirtualWatchdog] = []
         self.main = VirtualThread(world.loop)
         self.threads = [self.main]
         self.dead = ""
         self.manager: Manager | None = None
         self._task: asyncio.Task[None] | None = None
         world.processes[name] = self
+
+    def _watchdog(self) -> VirtualWatchdog:
+        self._watchdogs.append(VirtualWatchdog(self))
+        return self._watchdogs[-1]
 
     def _another_thread(self) -> VirtualThread:
         self.threads.append(VirtualThread(self.world.loop, self.main))
@@ -374,6 +382,28 @@ class Process:
         for thread in self.threads:
             thread.wake(slept)
 
+    async def frozen(self, until: Awaitable[object]) -> None:
+        """A hypervisor stops its machine: all its clocks stand still, and the kernel's watchdog with them."""
+        self._frozen = self.world.loop.time()
+        self.pause()
+        for watchdog in self._watchdogs:
+            watchdog.hold()
+        await until
+        slept = self.world.loop.time() - self._frozen
+        self._frozen, self.stopped = None, False
+        self._was_frozen += slept
+        self.clock.sleep(slept)
+        self.clock.suspend(-slept)
+        for watchdog in self._watchdogs:
+            watchdog.go_on()
+        for thread in self.threads:
+            thread.wake(slept)
+
+    @property
+    def frozen_for(self) -> float:
+        """For how many seconds, in all, its machine stood still."""
+        return self._was_frozen + (0.0 if self._frozen is None else self.world.loop.time() - self._frozen)
+
     def run_clock(self, rate: float) -> None:
         """So many seconds pass for it in each second."""
         self.clock.rate = self.main.rate = rate
@@ -398,9 +428,11 @@ class VirtualWatchdog:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
 
     def arm(self, deadline: float) -> None:
         self.disarm()
+        self._deadline = deadline
         wait = max(0.0, deadline - self._process.clock.boottime()) / self._process.clock.rate
         loop = self._process.world.loop
         self._timer = loop.call_later(wait, self._process.kill, "watchdog", context=Context())
@@ -409,6 +441,15 @@ class VirtualWatchdog:
         if self._timer:
             self._timer.cancel()
             self._timer = None
+
+    def hold(self) -> None:
+        """Its machine stands still."""
+        if self._timer:
+            self._timer.cancel()
+
+    def go_on(self) -> None:
+        if self._timer:
+            self.arm(self._deadline)
 
     def bite(self) -> None:
         self._process.kill("watchdog bit")

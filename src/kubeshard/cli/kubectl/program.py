@@ -12,6 +12,7 @@ from kubeshard.cli.kubectl.doctor import doctor
 from kubeshard.cli.kubectl.drain import drain
 from kubeshard.cli.kubectl.planning import plan
 from kubeshard.cli.kubectl.questions import status, where, why
+from kubeshard.cli.kubectl.release import release
 from kubeshard.cli.kubectl.top import top
 from kubeshard.cli.kubectl.web import web
 from kubeshard.commands.ending import run_program
@@ -34,11 +35,11 @@ class _InOrder(click.Group):
 def shard() -> None:
     """Inspect the rings of sharded controllers: which shard has which objects, why, and what would move.
 
-    Works with every sharder that speaks the protocol, and needs read access only, except for `drain`.
+    Works with every sharder that speaks the protocol, and needs read access only, except for `drain` and `release`.
     """
 
 
-for _command in (status, where, why, plan, top, web, drain, doctor):
+for _command in (status, where, why, plan, top, web, drain, release, doctor):
     shard.add_command(_command)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 
 from kubeshard.core.builtin import Lease
@@ -15,6 +16,8 @@ from kubeshard.runtime.transport import (
     HttpRequest,
 )
 from kubeshard.sharder import pod_reports
+from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
 from kubeshard.simulation.faults.injection import Injection, Rule, aimed, fault
 from kubeshard.simulation.oracles import is_sharders
 from kubeshard.simulation.processes import Process, name_of
@@ -161,26 +164,67 @@ async def renewals_refused(on: Injection) -> None:
 
 
 @aimed
+async def frozen(on: Injection) -> None:
+    """A hypervisor stops the machine of a shard for longer than others wait: all its clocks stand still, and it goes on
+    where it was. The ring has strict hand-over, so nobody works on its objects before its container has ended. One at a
+    time.
+    """
+    if "frozen" in on.conditions.busy:
+        return
+    on.conditions.busy.add("frozen")
+    name, asked = "s6", {STRICT_HANDOVER_ANNOTATION: "true"}
+    await _annotate(on, asked)
+    uid = await _pod(on, name)
+    on.workload.start(name, Pod(name, uid))
+    if await on.until(lambda: on.holder(name) == name, 60):
+        await on.lasts(15, 30)
+        for process in on.workload.live(f"{name}~"):
+            await process.frozen(on.lasts(50, 80))
+            on.effects += 1
+            await on.until(lambda process=process: bool(process.dead), 30)  # type: ignore[misc]
+            process.kill()
+        await _report_end(on, name)
+        await on.until(lambda: name not in on.world.owners().values(), 60)
+    await on.admin.delete(pod_reports.Pod, name, "ops")
+    await _annotate(on, dict.fromkeys(asked))
+    on.conditions.busy.discard("frozen")
+
+
+async def _annotate(on: Injection, annotations: Mapping[str, str | None]) -> None:
+    change = MergePatch({"metadata": {"annotations": annotations}})
+    await on.admin.patch(ControllerRing, on.world.ring, "", change)
+
+
+async def _pod(on: Injection, name: str) -> str:
+    """Creates a pod for a shard of this name, and returns its uid."""
+    manifest = {"metadata": {"name": name}, "spec": {"containers": [{"name": "op", "image": "op"}]}}
+    created = await on.admin.raw("POST", "/api/v1/namespaces/ops/pods", json.dumps(manifest).encode())
+    return str(json.loads(created.body)["metadata"]["uid"])
+
+
+async def _report_end(on: Injection, name: str) -> None:
+    """The kubelet reports that the container has ended just now."""
+    state = {"terminated": {"exitCode": 137, "finishedAt": second_time(on.world.clock.wall())}}
+    status = {"containerStatuses": [{"name": "op", "image": "op", "state": state}]}
+    await on.admin.patch(pod_reports.Pod, name, "ops", MergePatch({"status": status}), subresource="status")
+
+
+@aimed
 async def container_ended(on: Injection) -> None:
     """A shard that runs in a pod dies, and the kubelet reports it. Its Lease has to be taken soon. One at a time."""
     if "container_ended" in on.conditions.busy:
         return
     on.conditions.busy.add("container_ended")
-    name, path = "s7", "/api/v1/namespaces/ops/pods"
-    manifest = {"metadata": {"name": name}, "spec": {"containers": [{"name": "op", "image": "op"}]}}
-    created = json.loads((await on.admin.raw("POST", path, json.dumps(manifest).encode())).body)
-    on.workload.start(name, Pod(name, created["metadata"]["uid"]))
+    name = "s7"
+    on.workload.start(name, Pod(name, await _pod(on, name)))
     if await on.until(lambda: on.holder(name) == name, 60):
         await on.lasts(15, 30)
         for process in on.workload.live(f"{name}~"):
             process.kill()
             on.effects += 1
-        died, finished = on.world.loop.time(), second_time(on.world.clock.wall())
+        died = on.world.loop.time()
         await asyncio.sleep(1)
-        state = {"terminated": {"exitCode": 137, "finishedAt": finished}}
-        status = {"containerStatuses": [{"name": "op", "image": "op", "state": state}]}
-        report = MergePatch({"status": status})
-        await on.admin.patch(pod_reports.Pod, name, "ops", report, subresource="status")
+        await _report_end(on, name)
         await on.until(lambda: on.holder(name) != name, 60)
         took = on.world.loop.time() - died
         if on.alone and took > REPORTED_WITHIN:

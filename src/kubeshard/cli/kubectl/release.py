@@ -1,0 +1,82 @@
+"""The command `release`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kubeshard.cli.kubectl.asking import Access, access_options, ask, say
+from kubeshard.commands.options import CLUSTER_VARIABLE, Command
+
+if TYPE_CHECKING:
+    from kubeshard.client.client import Client
+    from kubeshard.inspection.confirming import Unconfirmed
+    from kubeshard.inspection.ring import SeenRing
+
+
+@click.command(
+    cls=Command,
+    short_help="Confirm that a dead shard has ended, so that its objects can move.",
+    environment=CLUSTER_VARIABLE,
+    examples=("kubectl shard release webhosting-operator-2",),
+)
+@click.argument("shard")
+@click.option("--ring", metavar="RING", help="The shard's ring, if several rings have strict hand-over.")
+@click.option(
+    "-n", "--namespace", metavar="NAME", help="Where the shard's Lease was, if it has been deleted."
+)
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@access_options
+def release(shard: str, ring: str | None, namespace: str | None, yes: bool, access: Access) -> None:
+    """Confirm that the process of a dead shard has ended, in a ring with strict hand-over. Its objects move to the
+    other shards, and a process of its name may begin.
+
+    Nothing can check that. If its machine stands still or cannot be reached, turn it off first.
+    """
+    seen, found = ask(access, lambda client: _found(client, shard, ring, namespace))
+    say(
+        f"{shard} of the ring {seen.name} is dead by its Lease; its objects wait until it is known to have ended."
+    )
+    if not yes:
+        try:
+            click.confirm(f"Is it certain that no process of {shard} runs, or will go on?", abort=True)
+        except click.Abort:
+            say("\nnothing was done")
+            raise
+    ask(access, lambda client: _confirm(client, seen, found))
+    say(f"confirmed: the sharder moves the objects of {shard}")
+
+
+async def _found(
+    client: Client, shard: str, ring: str | None, namespace: str | None
+) -> tuple[SeenRing, Unconfirmed]:
+    from kubeshard.core.errors import ConfigurationError
+    from kubeshard.inspection.cluster import read_cluster
+    from kubeshard.inspection.confirming import unconfirmed
+    from kubeshard.inspection.errors import Unanswerable
+    from kubeshard.inspection.ring import see
+    from kubeshard.sharding.names import RING_LABEL, STRICT_HANDOVER_ANNOTATION
+
+    cluster = await read_cluster(client)
+    if ring is None:
+        strict = {
+            name
+            for name, each in cluster.rings.items()
+            if each.metadata.annotation(STRICT_HANDOVER_ANNOTATION)
+        }
+        named = {each.metadata.label(RING_LABEL) for each in cluster.leases if each.metadata.name == shard}
+        candidates = sorted(strict & named or strict)
+        if not candidates:
+            raise Unanswerable("no ring has strict hand-over: the objects of dead shards wait for nothing")
+        if len(candidates) > 1:
+            raise ConfigurationError(f"choose a ring with --ring: {', '.join(candidates)}")
+        (ring,) = candidates
+    seen = await see(client, cluster, ring)
+    return seen, unconfirmed(seen, shard, namespace)
+
+
+async def _confirm(client: Client, seen: SeenRing, found: Unconfirmed) -> None:
+    from kubeshard.inspection.confirming import confirm
+
+    await confirm(client, seen, found)
