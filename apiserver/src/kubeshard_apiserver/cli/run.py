@@ -17,6 +17,7 @@ import yaml
 
 from kubeshard.client.loading import load_config
 from kubeshard.core.errors import ConfigurationError, KubeshardError
+from kubeshard.runtime.collector import MIDDLE, YOUNG
 from kubeshard.runtime.environ import home
 from kubeshard.runtime.http_server import ListenError
 from kubeshard.runtime.loop import loop_factory
@@ -105,12 +106,16 @@ async def _listening(options: Options, stack: AsyncExitStack) -> EmbeddedServer:
         raise
 
 
+_RARELY = 12_000
+"""Middle runs of the collector before a full one, which then comes after 120 million new objects."""
+
+
 def _spare_the_collector() -> None:
-    """Keeps Python's garbage collector from traversing all API objects whenever a list or a burst of writes creates
-    more. API objects have no reference cycles, and there may be many of them.
+    """Keeps Python's garbage collector from looking at all API objects, which stops everybody for a second where there
+    are tens of thousands. They have no reference cycles; what has, such as a request, is young when it ends.
     """
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(YOUNG, MIDDLE, _RARELY)
 
 
 def _welcome(url: str, path: Path, options: Options) -> str:
