@@ -91,6 +91,12 @@ def with_metadata(obj: Object, **fields: Any) -> Object:
     return {**obj, "metadata": {name: value for name, value in metadata.items() if value is not None}}
 
 
+def without_finalizer(obj: Object, finalizer: str) -> Object:
+    """A copy without the finalizer."""
+    left = [name for name in obj["metadata"].get("finalizers") or () if name != finalizer]
+    return with_metadata(obj, finalizers=left or None)
+
+
 def in_order(obj: Object) -> Object:
     """A copy with kind, apiVersion and metadata first, which helps people who read streams."""
     return {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": obj["metadata"], **obj}

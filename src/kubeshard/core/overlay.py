@@ -24,11 +24,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET
 
+from kubeshard.core.documents import type_hints_of
 from kubeshard.core.objects import ObjectMeta
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -103,7 +104,7 @@ _SAID: Any = object()
 
 @cache
 def _fields(type_: type[msgspec.Struct], without: tuple[str, ...]) -> tuple[_Field, ...]:
-    hints = _hints(type_)
+    hints = type_hints_of(type_)
     omits = type_.__struct_config__.omit_defaults
     return tuple(
         _Field(
@@ -138,18 +139,11 @@ def _is_exact(hint: Any) -> bool:
         todo += get_args(hint)
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in seen:
             seen.add(hint)
-            hints = _hints(hint)
+            hints = type_hints_of(hint)
             if hints.keys() < set(hint.__struct_fields__):
                 return False
             todo += hints.values()
     return True
-
-
-def _hints(type_: type[msgspec.Struct]) -> dict[str, Any]:
-    try:
-        return get_type_hints(type_)
-    except NameError:  # names local to the function that defines the class
-        return {}
 
 
 def _laid_over(live: Any, desired: Any, any_member: bool, quantity: bool) -> Any:

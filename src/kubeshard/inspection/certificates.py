@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtensionOID
+
+from kubeshard.webhook.selfsigned import is_issued_by
 
 SOON = 7 * 86400.0
 """Seconds before its end by which a certificate should have been renewed; the sharder renews its own a month before."""
@@ -41,20 +42,12 @@ def serving_problems(serving: bytes, bundle: bytes, name: str, now: float) -> It
         yield False, f"expires in {_days(left)}"
     if name not in _names(leaf):
         yield True, f"is not for {name}, the name that the API server verifies"
-    if trusted and not any(_issued(each, leaf) for each in trusted):
+    if trusted and not any(is_issued_by(each, leaf) for each in trusted):
         yield True, "was issued by none of the authorities in the webhook's caBundle"
 
 
 def _ends(certificate: x509.Certificate) -> float:
     return certificate.not_valid_after_utc.timestamp()
-
-
-def _issued(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
-    try:
-        leaf.verify_directly_issued_by(authority)
-    except (InvalidSignature, ValueError, TypeError):
-        return False
-    return True
 
 
 def _names(certificate: x509.Certificate) -> Sequence[str]:

@@ -112,12 +112,13 @@ def _parse(identity: Identity) -> _Parsed | None:
         return None
     *authorities, leaf = certificates
     for index, authority in enumerate(authorities):
-        if _issued(authority, leaf):
+        if is_issued_by(authority, leaf):
             return _Parsed(tuple(authorities), leaf, index)
     return None
 
 
-def _issued(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
+def is_issued_by(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
+    """Whether the authority has signed the certificate."""
     try:
         leaf.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):

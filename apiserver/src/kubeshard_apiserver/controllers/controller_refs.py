@@ -12,7 +12,14 @@ from kubeshard_apiserver.controllers.cluster import Account, ClusterView
 from kubeshard_apiserver.controllers.ownership import Node, controller_of, references_of
 from kubeshard_apiserver.controllers.pods import controller_reference
 from kubeshard_apiserver.history import Event
-from kubeshard_apiserver.objects import Object, is_deleting, key_of, labels_of, with_metadata
+from kubeshard_apiserver.objects import (
+    Object,
+    is_deleting,
+    key_of,
+    labels_of,
+    with_metadata,
+    without_finalizer,
+)
 from kubeshard_apiserver.resources.value_rules import selects
 from kubeshard_apiserver.steps import Steps
 
@@ -74,5 +81,4 @@ def _adopted(live: Object, owner: Object, finalizer: str) -> Object:
 
 def _released(live: Object, owner: Object, finalizer: str) -> Object:
     left = [each for each in references_of(live) if each["uid"] != owner["metadata"]["uid"]]
-    held = [each for each in live["metadata"].get("finalizers") or () if each != finalizer]
-    return with_metadata(live, ownerReferences=left or None, finalizers=held or None)
+    return without_finalizer(with_metadata(live, ownerReferences=left or None), finalizer)

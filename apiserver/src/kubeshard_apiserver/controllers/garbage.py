@@ -19,7 +19,7 @@ from kubeshard_apiserver.controllers.cluster import Account, ClusterView, servic
 from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.ownership import Node, Reference, references_of
 from kubeshard_apiserver.history import Event
-from kubeshard_apiserver.objects import Object, is_deleting, with_metadata
+from kubeshard_apiserver.objects import Object, is_deleting, with_metadata, without_finalizer
 from kubeshard_apiserver.resources.definitions import DEFINITIONS
 from kubeshard_apiserver.steps import Steps
 
@@ -145,7 +145,7 @@ class GarbageCollector(Controller[Node]):
         uid = obj["metadata"]["uid"]
         for dependent in self.cluster.ownership.dependents(uid):
             yield from self._account.update(dependent, lambda live: _without_references(live, [uid]))
-        yield from self._account.update(node, lambda live: _without_finalizer(live, ORPHAN))
+        yield from self._account.update(node, lambda live: without_finalizer(live, ORPHAN))
 
     def _finish_foreground(self, node: Node, obj: Object) -> Steps[None]:
         uid = obj["metadata"]["uid"]
@@ -153,7 +153,7 @@ class GarbageCollector(Controller[Node]):
             for reference in references_of(dependent):
                 if reference["uid"] == uid and reference.get("blockOwnerDeletion"):
                     return
-        yield from self._account.update(node, lambda live: _without_finalizer(live, FOREGROUND))
+        yield from self._account.update(node, lambda live: without_finalizer(live, FOREGROUND))
 
 
 def _waits_for_dependents(obj: Object) -> bool:
@@ -163,11 +163,6 @@ def _waits_for_dependents(obj: Object) -> bool:
 def _without_references(live: Object, uids: list[str]) -> Object:
     left = [dict(reference) for reference in references_of(live) if reference["uid"] not in uids]
     return with_metadata(live, ownerReferences=left or None)
-
-
-def _without_finalizer(live: Object, finalizer: str) -> Object:
-    left = [name for name in live["metadata"].get("finalizers") or () if name != finalizer]
-    return with_metadata(live, finalizers=left or None)
 
 
 def _unblocked(live: Object) -> Object:

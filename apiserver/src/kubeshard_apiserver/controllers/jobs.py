@@ -31,7 +31,7 @@ from kubeshard_apiserver.controllers.pods import (
     without_zeros,
 )
 from kubeshard_apiserver.history import Event
-from kubeshard_apiserver.objects import Object, is_deleting, key_of, with_metadata
+from kubeshard_apiserver.objects import Object, is_deleting, key_of, without_finalizer
 from kubeshard_apiserver.steps import Steps
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -340,8 +340,7 @@ def _earlier(a: float | None, b: float | None) -> float | None:
 
 
 def _counted(live: Object) -> Object:
-    left = [name for name in live["metadata"].get("finalizers") or () if name != FINALIZER]
-    return with_metadata(live, finalizers=left or None)
+    return without_finalizer(live, FINALIZER)
 
 
 def _pod(job: Object, index: int | None) -> Object:

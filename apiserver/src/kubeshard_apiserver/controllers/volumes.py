@@ -16,7 +16,7 @@ from kubeshard_apiserver.controllers.controller import Controller
 from kubeshard_apiserver.controllers.ownership import Node
 from kubeshard_apiserver.controllers.pods import CLAIMS, PODS, has_ended
 from kubeshard_apiserver.history import Event
-from kubeshard_apiserver.objects import Object, is_deleting, with_metadata
+from kubeshard_apiserver.objects import Object, is_deleting, without_finalizer
 from kubeshard_apiserver.steps import Steps
 
 VOLUMES = GroupResource("", "persistentvolumes")
@@ -47,7 +47,7 @@ class VolumeController(Controller[Node]):
             yield from self._keep_volume(key, obj)
         elif is_deleting(obj):
             if not self._in_use(key.key):
-                yield from self._account.update(key, lambda live: _without_finalizer(live, _PROTECTED))
+                yield from self._account.update(key, lambda live: without_finalizer(live, _PROTECTED))
         elif (obj.get("status") or {}).get("phase") != "Bound":
             yield from self._bind(key, obj)
         return None
@@ -72,7 +72,7 @@ class VolumeController(Controller[Node]):
         """Delete a provisioned volume whose claim is gone."""
         reference = volume["spec"].get("claimRef") or {}
         if is_deleting(volume):
-            yield from self._account.update(key, lambda live: _without_finalizer(live, _VOLUME_PROTECTED))
+            yield from self._account.update(key, lambda live: without_finalizer(live, _VOLUME_PROTECTED))
         elif volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete" and reference:
             place = Key(reference.get("namespace", ""), reference["name"])
             claim = self.cluster.get(Node(CLAIMS, place))
@@ -91,11 +91,6 @@ def _claims_of(pod: Object) -> list[str]:
         for volume in volumes
         if "persistentVolumeClaim" in volume
     ]
-
-
-def _without_finalizer(live: Object, finalizer: str) -> Object:
-    left = [name for name in live["metadata"].get("finalizers") or () if name != finalizer]
-    return with_metadata(live, finalizers=left or None)
 
 
 def _volume(claim: Object, name: str) -> Object:
