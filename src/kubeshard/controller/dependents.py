@@ -2,9 +2,10 @@
 
 Guaranteed: the object exists and has the fields of `desired` (rules: `kubeshard.core.overlay`). What `desired` does
 not set is kept: fields that its class does not declare or that are None, and labels, annotations and owner references
-of others. A second `ensure` of the same object sends nothing, whatever the server adds or stores in another form
-(`1000m` as `1`; other forms are learned from its responses, see `kubeshard.controller.merging`). Not guaranteed:
-that fields of others survive inside the items of a list if the items have no names and the list's length changes.
+of others, also labels and annotations in the `ObjectMeta` of a pod template. A second `ensure` of the same object
+sends nothing, whatever the server adds or stores in another form (`1000m` as `1`; other forms are learned from its
+responses, see `kubeshard.controller.merging`). Not guaranteed: that fields of others survive inside the items of a list
+if the items have no names and the list's length changes.
 
 A merge patch replaces whole lists; before it would replace objects in a list, the server's object is read, so that
 what others set inside them (a container's resources, a port's nodePort) stays.
