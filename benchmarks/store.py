@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from kubeshard.cache import Store
 from kubeshard.core.encoding import decode
 from kubeshard.core.objects import Key, KubeObject, Struct, field, form_of
+from kubeshard.kinds import Deployment as WholeDeployment
 
 
 class TemplateSpec(Struct):
@@ -113,15 +114,17 @@ def memory_of(work: Callable[[], Any]) -> float:
     return size
 
 
-def by_app(obj: Deployment) -> Iterable[str]:
+def by_app(obj: KubeObject) -> Iterable[str]:
     return [obj.metadata.label("app")]
 
 
-def fill_store(wire: list[bytes], *, indexed: bool = True) -> Store[Deployment]:
-    store: Store[Deployment] = Store()
+def fill_store(
+    wire: list[bytes], type_: type[KubeObject] = Deployment, *, indexed: bool = True
+) -> Store[KubeObject]:
+    store: Store[KubeObject] = Store()
     if indexed:
         store.add_index("app", by_app)
-    form = form_of(Deployment)
+    form = form_of(type_)
     store.replace({obj.key: obj for obj in (decode(form, data) for data in wire)}, "1")
     return store
 
@@ -134,7 +137,7 @@ def fill_dict(wire: list[bytes]) -> dict[tuple[str, str], Any]:
     return peer
 
 
-def list_by_index(store: Store[Deployment]) -> None:
+def list_by_index(store: Store[KubeObject]) -> None:
     for number in range(500):
         store.by_index("app", f"app-{number}")
 
@@ -170,6 +173,9 @@ def main() -> None:
     kept, dicts = memory_of(lambda: fill_store(sample)), memory_of(lambda: fill_dict(sample))
     compared = f"{dicts / len(sample):12.0f}{kept / dicts:7.2f}"
     print(f"{'memory, bytes/object':32}{kept / len(sample):10.0f}{'':10}{compared}")
+    whole = memory_of(lambda: fill_store(sample, WholeDeployment))
+    compared = f"{dicts / len(sample):12.0f}{whole / dicts:7.2f}"
+    print(f"{'with all fields (kinds)':32}{whole / len(sample):10.0f}{'':10}{compared}")
 
 
 if __name__ == "__main__":
