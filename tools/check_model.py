@@ -39,6 +39,7 @@ OUTSIDE = {
     "deadline": "the model has no clock: a process works until it is dead",
     "time to notice an eviction": "the model has no clock: a process works until it is dead",
     "circuit breaker": "how many objects change hands is not in the model",
+    "strict hand-over": "the model has no machine that stands still: a process works until it is dead",
     "pod reports": "the model has no clock: how soon a death is known is not in it",
     "healthy renewal": "the model has no clock: any live process may go on, or stop, for ever",
     "expiry as observed": "the model has no clock: what expires is long over",

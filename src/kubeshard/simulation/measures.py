@@ -193,7 +193,10 @@ MEASURES = (
         "controlled objects move after their owner",
         "parted",
         ("scale",),
-        ((waiting.PendingDrains, "unsure", lambda *_: False),),
+        (
+            (waiting.PendingDrains, "unsure", lambda *_: False),
+            (moves.Mover, "_follows", _at_once),
+        ),
     ),
     Measure(
         "release before removal",

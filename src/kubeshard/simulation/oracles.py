@@ -200,6 +200,9 @@ class Oracles:
         self.event(f"{process} ends {name}")
         self._at_work[name].remove(process)
 
+    def is_at_work(self, process: str) -> bool:
+        return any(process in at_work for at_work in self._at_work.values())
+
     def replaced(self, name: str, before: str, *, seen: bool) -> None:
         """Called when a user has replaced an object of the shard `before` by one without labels. `seen`: a webhook
         was called for it.

@@ -179,6 +179,7 @@ async def frozen(on: Injection) -> None:
     if await on.until(lambda: on.holder(name) == name, 60):
         await on.lasts(15, 30)
         for process in on.workload.live(f"{name}~"):
+            await on.until(lambda process=process: on.workload.oracles.is_at_work(process.name), 60)  # type: ignore[misc]
             await process.frozen(on.lasts(50, 80))
             on.effects += 1
             await on.until(lambda process=process: bool(process.dead), 30)  # type: ignore[misc]
