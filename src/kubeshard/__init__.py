@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.controller import Controller, Generator
     from kubeshard.controller.daemons import Daemon
     from kubeshard.controller.dependents import Ensured, ensure
+    from kubeshard.controller.desired.order import Ordered
     from kubeshard.controller.desired.plan import Applied, Plan
     from kubeshard.controller.every_kind import EveryKind
     from kubeshard.controller.finalizers import Finalizer
@@ -74,6 +75,7 @@ __all__ = [
     "LeaderElection",
     "Manager",
     "ObjectMeta",
+    "Ordered",
     "Plan",
     "Reconciler",
     "Result",
@@ -109,6 +111,7 @@ _HOMES = {
     "controller.controller": ("Controller", "Generator"),
     "controller.daemons": ("Daemon",),
     "controller.dependents": ("Ensured", "ensure"),
+    "controller.desired.order": ("Ordered",),
     "controller.desired.plan": ("Applied", "Plan"),
     "controller.finalizers": ("Finalizer",),
     "controller.every_kind": ("EveryKind",),

@@ -124,6 +124,8 @@ class Wire:
         """The index of the request that fails; 0 is the first."""
         self.broken = " "
         """Requests whose target contains this text cannot reach the server."""
+        self.judge: Callable[[HttpRequest], Awaitable[None]] | None = None
+        """Called with each request before it leaves."""
         self.how = ""
         """`before` and `after`: the process is killed before the request leaves, or before the response is read.
         `lost`: the server executes the request, but the connection breaks before the response.
@@ -134,10 +136,12 @@ class Wire:
         self.requests.append(f"{request.method} {request.target}")
         if self.broken in request.target:
             raise TransportError("unreachable", sent=False)
+        if number == self.fatal and self.how == "before":
+            raise Killed
+        if self.judge is not None:
+            await self.judge(request)
         if number != self.fatal:
             return await self._inner.request(request)
-        if self.how == "before":
-            raise Killed
         await self._inner.request(request)
         raise TransportError("reset by peer") if self.how == "lost" else Killed
 
@@ -212,10 +216,10 @@ class Operator:
         for form in self._reader.declared:
             await others.settled(self._cache, form)
 
-    async def sees_no(self, kind: type[KubeObject], name: str) -> None:
+    async def sees_no(self, kind: type[KubeObject], name: str, namespace: str = NAMESPACE) -> None:
         """Returns once its cache no longer has an object of that name."""
         informer = self._reader.informer(kind)
-        while informer.store.metadata(Key(NAMESPACE, name)) is not None:
+        while informer.store.metadata(Key(namespace, name)) is not None:
             await informer.progress()
 
     async def apply(

@@ -116,7 +116,7 @@ async def test_a_token_is_created_once(page: Any) -> None:
 async def test_a_second_set_and_nothing_at_all(page: Any) -> None:
     async def two(operator: Any, the_shop: Any) -> None:
         await operator.run(lambda ctx: page.two(ctx, the_shop), "corner")
-        await operator.run(lambda ctx: page.nothing(ctx, the_shop), "corner")
+        await operator.apply(name="corner")
         assert await names(operator.world) == ["ConfigMap default/corner-backup"]
 
     await with_a_shop(page, two)

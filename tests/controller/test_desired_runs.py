@@ -125,20 +125,21 @@ LABEL = "shard.alpha.sharding.timebertt.dev/ring"
 
 
 class Shard:
-    """The fence of a shard of a ring whose main kind is App, with ConfigMap controlled."""
+    """The fence of a shard of a ring whose main kind is App, with one controlled kind."""
 
     label_key = LABEL
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, controlled: Kind = ConfigMap.KIND) -> None:
         self.shard = name
+        self._controlled = controlled
 
     def covers(self, kind: Kind) -> bool:
-        return kind in (App.KIND, ConfigMap.KIND)
+        return kind in (App.KIND, self._controlled)
 
     def check(self) -> None: ...
 
 
-async def _assign(world: World, shard: str, *objects: KubeObject) -> None:
+async def assign(world: World, shard: str, *objects: KubeObject) -> None:
     for obj in objects:
         patch = MergePatch({"metadata": {"labels": {LABEL: shard}}})
         await world.client.patch(type(obj), obj.metadata.name, obj.metadata.namespace, patch)
@@ -146,7 +147,7 @@ async def _assign(world: World, shard: str, *objects: KubeObject) -> None:
 
 @on_a_server
 async def test_what_a_shard_applies_carries_its_label(world: World) -> None:
-    await _assign(world, "a", app())
+    await assign(world, "a", app())
     async with world.operator(ConfigMap, fenced=Shard("a")) as shard:
         await shard.apply(config("c", x="1"), config("d"))
         await shard.apply(config("c", x="2"))
@@ -154,7 +155,7 @@ async def test_what_a_shard_applies_carries_its_label(world: World) -> None:
         assert [obj.metadata.label(LABEL) for obj in found.values()] == ["a"]
         assert not (await shard.apply(config("c", x="2"))).plan
         # The sharder moves the owner and its children; the next shard continues from there.
-        await _assign(world, "b", app(), config("c"))
+        await assign(world, "b", app(), config("c"))
         with pytest.raises(NotOurs):
             await shard.apply(config("c", x="3"), config("e"))
     async with world.operator(ConfigMap, fenced=Shard("b")) as other:

@@ -11,6 +11,7 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.controller import Controller, Generator
 from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.desired.applyset import AnothersApplySet
+from kubeshard.controller.desired.order import Ordered
 from kubeshard.controller.desired.plan import Applied, Plan, Update
 from kubeshard.controller.desired.problems import ApplyFailed, ImmutableFields, NotAdopted
 from kubeshard.controller.every_kind import EveryKind
@@ -50,6 +51,7 @@ __all__ = [
     "Index",
     "NoStatusSubresource",
     "NotAdopted",
+    "Ordered",
     "Plan",
     "Reader",
     "ReconcileFn",

@@ -11,6 +11,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 from kubeshard.cache.cache import Cache
 from kubeshard.controller.desired.execution import Immutable
+from kubeshard.controller.desired.order import Placed, order_of
 from kubeshard.controller.desired.plan import Applied, Plan, Unowned
 from kubeshard.controller.desired.sets import ApplyRequest, DesiredSets, Whose
 from kubeshard.controller.event_series import ObjectReference
@@ -132,12 +133,12 @@ class Context:
 
     async def apply(
         self,
-        *objects: KubeObject,
+        *objects: Placed,
         owner: KubeObject | None = None,
         set: str = "",
         unowned: Unowned = "refuse",
         immutable: Immutable = "refuse",
-        create_once: Sequence[KubeObject] = (),
+        create_once: Sequence[Placed] = (),
     ) -> Applied:
         """Creates or updates these objects on behalf of `owner` (default: the reconciled object), and prunes those that
         earlier runs applied and that are no longer given. Sends nothing if all are as desired. For its guarantees
@@ -146,7 +147,7 @@ class Context:
         Fields are merged as in `ensure`, and sent by server-side apply: fields that a desired object does not set stay
         as they are, and fields that it no longer sets are given up. `Controller.applies` must declare their kinds.
         Objects in the owner's namespace, and all objects of a cluster-scoped owner, get a controller reference to it.
-        The garbage collector does not delete other objects: apply an empty set in a finalizer to delete them.
+        The garbage collector does not delete other objects: `Finalizer.deleting_members` does.
 
         Pass all objects of a set in one call: a second call in the same run that leaves some of them out is refused.
         `set` distinguishes several sets of one owner. `unowned`: what to do with objects that exist already, have no
@@ -154,11 +155,16 @@ class Context:
         differ: "refuse" or "recreate", which deletes them first. `create_once`: members that are created if they do not
         exist, and then left as they are, whatever their fields say: a generated password.
 
+        An object given as `Ordered(web, after=[database])` is created or changed when the others are ready, and deleted
+        before them. What has to wait is in `Applied.held`; no error is raised, and the run that goes on is triggered by
+        the object that is waited for.
+
         The first apply of a new kind also writes to the owner: read the owner again before writing to it with
         `base=` in the same run. Raises ApplyFailed with the errors of all objects that failed; Conflict and similar
-        errors after stale reads; ValueError, WrongNamespace, UndeclaredKind, AnothersApplySet.
+        errors after stale reads; ValueError, TypeError, WrongNamespace, UndeclaredKind, AnothersApplySet.
         """
-        request = ApplyRequest(objects, owner, set, unowned, immutable, tuple(create_once))
+        plain, once, order = order_of(objects, create_once)
+        request = ApplyRequest(plain, owner, set, unowned, immutable, once, order)
         sets = self._services.sets
         if self._applied is None:
             return await sets.apply(self._run, request)
@@ -171,16 +177,16 @@ class Context:
 
     async def plan(
         self,
-        *objects: KubeObject,
+        *objects: Placed,
         owner: KubeObject | None = None,
         set: str = "",
         unowned: Unowned = "refuse",
-        create_once: Sequence[KubeObject] = (),
+        create_once: Sequence[Placed] = (),
     ) -> Plan:
         """What `apply` would do now. Writes nothing."""
-        return await self._services.sets.plan(
-            self._run, ApplyRequest(objects, owner, set, unowned, create_once=tuple(create_once))
-        )
+        plain, once, order = order_of(objects, create_once)
+        request = ApplyRequest(plain, owner, set, unowned, create_once=once, order=order)
+        return await self._services.sets.plan(self._run, request)
 
     async def status(self, obj: T, status: Struct) -> T:
         """Replaces what this controller states in the object's status with `status`, and returns the updated object.

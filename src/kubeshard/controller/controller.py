@@ -24,6 +24,7 @@ from kubeshard.cache.scope import Scope
 from kubeshard.controller.context import Context
 from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.desired.execution import Immutable
+from kubeshard.controller.desired.order import Placed
 from kubeshard.controller.desired.plan import Applied, Unowned
 from kubeshard.controller.finalizers import Finalizer
 from kubeshard.controller.outcomes import GiveUpAfter
@@ -407,8 +408,8 @@ def _check_methods(controller: str, reconciler: Any) -> None:
             )
 
 
-Generate = Callable[[Context, T], AsyncIterable[KubeObject] | Awaitable[Iterable[KubeObject]]]
-"""An `async def` function that yields or returns the objects that should exist for an object."""
+Generate = Callable[[Context, T], AsyncIterable[Placed] | Awaitable[Iterable[Placed]]]
+"""An `async def` function that yields or returns the objects that should exist for an object, with their order."""
 
 Then = Callable[[Context, T, Applied], Awaitable[Result | None]]
 """Called with the objects as they are after they have been applied, for example to call `ctx.status(...)`."""
@@ -468,16 +469,10 @@ class Generator(Reconciler[T]):
         return None if self._then is None else await self._then(ctx, obj, applied)
 
     def cleanup(self, key: str) -> Finalizer[T]:
-        """A finalizer for `Controller.finalizers` that deletes what was generated, wherever it is, before the object
-        is deleted. It does not wait for other finalizers on what it deletes.
-        """
+        """`Finalizer.deleting_members` for what was generated."""
+        return Finalizer.deleting_members(key, self._set)
 
-        async def delete_all(ctx: Context, obj: T) -> None:
-            await ctx.apply(owner=obj, set=self._set)
-
-        return Finalizer(key, delete_all)
-
-    async def _wanted(self, ctx: Context, obj: T) -> list[KubeObject]:
+    async def _wanted(self, ctx: Context, obj: T) -> list[Placed]:
         found: Any = self._generate(ctx, obj)
         if isinstance(found, AsyncIterable):
             return [each async for each in found]

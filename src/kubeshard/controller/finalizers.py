@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.context import Context, run_of
+from kubeshard.controller.desired.applyset import address_of
 from kubeshard.controller.outcomes import STALE
 from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes_two
 from kubeshard.core.errors import Conflict, NotFound, PatchTestFailed
@@ -40,6 +41,10 @@ T = TypeVar("T", bound=KubeObject)
 
 STUCK = 60.0
 """Seconds after a deletion when a cleanup that only asks for more time is reported, too."""
+
+
+UNWATCHED = 5.0
+"""Seconds after which members are looked for again of which the controller sees no events."""
 
 
 class AnyFinalizer:
@@ -72,6 +77,38 @@ class Finalizer(AnyFinalizer, Generic[T]):
         cleanup: Any = self.cleanup
         if not callable(cleanup) or is_plain(cleanup) or not takes_two(cleanup):
             raise TypeError(f"finalizer {self.key}: cleanup is an `async def` function of (ctx, obj)")
+
+    @classmethod
+    def deleting_members(cls, key: str, *sets: str) -> Finalizer[T]:
+        """Deletes the members of the object's desired sets (default: the one without a name), wherever they are, in the
+        reverse of their order, and waits until they are gone.
+
+        The sets are deleted one after the other. A member that somebody else's finalizer keeps keeps the object.
+        """
+
+        async def delete(ctx: Context, obj: T) -> Result | None:
+            for name in sets or ("",):
+                applied = await ctx.apply(owner=obj, set=name)
+                if applied.leaving:
+                    names = ", ".join(str(address_of(member)) for member in applied.leaving)
+                    run_of(ctx).unfinished += f", waits for {names}"
+                    return Result(requeue_after=_again_after(ctx, applied.leaving))
+            return None
+
+        return cls(key, delete)
+
+
+def _again_after(ctx: Context, leaving: Sequence[KubeObject]) -> float:
+    """The end of a member that is watched triggers the next run; the others are looked for."""
+    declared = run_of(ctx).reader.declared
+    for obj in leaving:
+        kind, namespace = obj.KIND, obj.metadata.namespace
+        if not any(
+            form.kind.group_kind == kind.group_kind and scope.covers(kind, namespace)
+            for form, scope in declared.items()
+        ):
+            return UNWATCHED
+    return STUCK
 
 
 def finalized(finalizers: Sequence[Finalizer[Any]], inner: ReconcileFn) -> ReconcileFn:

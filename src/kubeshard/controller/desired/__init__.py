@@ -6,10 +6,12 @@ point, the next one completes it, whether or not responses were lost. Objects th
 request. An object is deleted only if it was applied for this set, all desired objects exist, and it has not changed
 since it was read. Fields that others set in members are kept unless the desired object sets them too.
 
-Not guaranteed: an order of members, except that Namespaces and CustomResourceDefinitions come first; that members
-without a reference to the owner are deleted with it (give the owner a finalizer, and apply an empty set when it is
-being deleted); that a member whose labels or annotations were removed is still found when it should be pruned.
+What an `Ordered` object comes after is ready when it is written, and still exists when it is deleted.
+
+Not guaranteed: another order of members, except that Namespaces and CustomResourceDefinitions come first; that members
+without a reference to the owner are deleted with it (`Finalizer.deleting_members` does that); that a member whose
+labels or annotations were removed is still found when it should be pruned.
 
 RBAC: `get`, `list`, `watch`, `create`, `patch` and `delete` on the kinds of members; `patch` on the owner's kind.
-Reading order: `applyset`, `members`, `plan`, `execution`, `sets`.
+Reading order: `applyset`, `order`, `members`, `plan`, `execution`, `sets`.
 """

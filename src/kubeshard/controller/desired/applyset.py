@@ -18,6 +18,7 @@ An owner may have several sets of several controllers. For kubectl they are one 
 | owner, annotation | `sets.kubeshard.dev/<set>` | kinds and namespaces of this set, as JSON |
 | member, label | `kubeshard.dev/set` | the set: the controller's name with dots doubled, or `<controller>.<name>` |
 | member, annotation | `kubeshard.dev/applied` | a hash of what was applied, and one of the member's own name |
+| member, annotation | `kubeshard.dev/after` | the members that it comes after (`kubeshard.controller.desired.order`) |
 | member, annotation | `kubeshard.dev/owner` | kind, namespace and name of the owner, if it cannot refer to it |
 
 The hash of the name distinguishes a member from a copy that somebody made of it, labels included.
@@ -50,9 +51,10 @@ NAMESPACES = "applyset.kubernetes.io/additional-namespaces"
 
 SET = "kubeshard.dev/set"
 APPLIED = "kubeshard.dev/applied"
+AFTER = "kubeshard.dev/after"
 SETS = "sets.kubeshard.dev/"
 
-RESERVED = frozenset({ID, PART_OF, SET, APPLIED, NOTED_OWNER})
+RESERVED = frozenset({ID, PART_OF, SET, APPLIED, AFTER, NOTED_OWNER})
 """Keys that no desired object may have."""
 
 _TOOL = "kubeshard"

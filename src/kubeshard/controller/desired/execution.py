@@ -3,10 +3,12 @@
 The order of the steps allows the next run to complete an interrupted one:
 
 1. Record on the owner the kinds and namespaces of what is about to be applied, in addition to those already recorded.
-2. Create or apply everything desired, one object after the other, Namespaces and CustomResourceDefinitions first. A
+2. Create or apply everything desired, one object after the other, in the order of the set, Namespaces and
+   CustomResourceDefinitions first. What comes after an object that is not ready, or failed, is left for a later run. A
    failure does not stop the others.
-3. If all of that succeeded, delete what is no longer desired, in the opposite order.
-4. If that succeeded as well, remove the kinds and namespaces that are now empty from the owner's record.
+3. If all of that succeeded, delete what is no longer desired, in the opposite order. What others must precede is left
+   for a later run until these are gone.
+4. If nothing of that is left, remove the kinds and namespaces that are now empty from the owner's record.
 
 The next run does not depend on what this module keeps in memory, which only saves time.
 
@@ -39,6 +41,7 @@ from typing import Any, Literal
 import msgspec
 
 from kubeshard.client.client import Client
+from kubeshard.client.writes import WriteRecord
 from kubeshard.controller.desired.applyset import (
     APPLIED,
     Address,
@@ -50,6 +53,7 @@ from kubeshard.controller.desired.applyset import (
     read_mark,
 )
 from kubeshard.controller.desired.members import Member
+from kubeshard.controller.desired.order import NO_ORDER, Leaving, Order, why_held
 from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, plan_of
 from kubeshard.controller.desired.problems import ImmutableFields, raise_for
 from kubeshard.controller.merging import Rewrites, learn, merged
@@ -82,15 +86,18 @@ class Execution:
         rewrites: Rewrites,
         unowned: Unowned,
         immutable: Immutable,
+        order: Order = NO_ORDER,
     ) -> None:
         self._set = set_
         self._members = members
         self._rewrites = rewrites
         self._unowned: Unowned = unowned
         self._immutable: Immutable = immutable
+        self._order = order
         self._writer = Writer(client, set_)
         self._objects: dict[Address, KubeObject] = {}
         self._waiting: list[KubeObject] = []
+        self._held: dict[Address, str] = {}
 
     async def carry_out(self, plan: Plan, wanted: Memory) -> Applied:
         """`wanted`: where the members will be found."""
@@ -99,14 +106,16 @@ class Execution:
         if plan.creates or plan.updates:
             await self._writer.remember(self._set.recorded.united(wanted))
         problems = {**plan.refused, **await self._apply_all(plan)}
-        if not problems and not self._waiting:
-            problems = {**await self._delete_all(plan.deletes), **plan.unseen}
-            if not problems:
+        leaving = Leaving((*plan.terminating, *plan.deletes))
+        if not problems and not self._waiting and not self._held:
+            problems = {**await self._delete_all(leaving), **plan.unseen}
+            if not problems and not leaving.objects:
                 await self._writer.remember(wanted)
         if problems:
             owner = self._set.owner
             raise_for(f"set {self._set.name} of {owner.KIND.kind} {owner.key}", problems)
-        return Applied(plan, tuple(self._objects.values()), tuple(self._waiting))
+        objects, left = tuple(self._objects.values()), tuple(leaving.objects.values())
+        return Applied(plan, objects, tuple(self._waiting), self._held, left)
 
     async def _apply_all(self, plan: Plan) -> dict[Address, Exception]:
         creates = {address_of(obj) for obj in plan.creates}
@@ -114,9 +123,13 @@ class Execution:
         problems: dict[Address, Exception] = {}
         for address, member in self._members.items():
             try:
-                if address in creates:
+                if address not in creates and address not in updates:
+                    continue
+                if why := self._order.why_not(address, self._objects):
+                    self._held[address] = why
+                elif address in creates:
                     await self._create(member)
-                elif address in updates:
+                else:
                     await self._update(member, updates[address])
             except NotOurs:
                 raise  # nor are the others
@@ -124,15 +137,22 @@ class Execution:
                 problems[address] = error
         return problems
 
-    async def _delete_all(self, objects: Sequence[KubeObject]) -> dict[Address, Exception]:
+    async def _delete_all(self, leaving: Leaving) -> dict[Address, Exception]:
+        """Leaves in `leaving` what is not gone yet."""
         problems: dict[Address, Exception] = {}
-        for obj in objects:
-            try:
-                await self._writer.delete(obj)
-            except NotOurs:
-                raise
-            except KubeshardError as error:
-                problems[address_of(obj)] = error
+        requested: set[Address] = set()
+        while due := [obj for obj in leaving.due() if address_of(obj) not in requested]:
+            for obj in due:
+                address = address_of(obj)
+                requested.add(address)
+                try:
+                    if await self._writer.delete(obj, completely=leaving.is_waited_for(address)):
+                        leaving.gone(address)
+                except NotOurs:
+                    raise
+                except KubeshardError as error:
+                    problems[address] = error
+        self._held |= {address: why for address, why in why_held(leaving).items() if address not in requested}
         return problems
 
     async def _create(self, member: Member[Any]) -> None:
@@ -276,10 +296,18 @@ class Writer:
             return False
         return False
 
-    async def delete(self, obj: KubeObject) -> None:
-        """Deletes the object. Succeeds if it is already gone."""
-        with suppress(NotFound):
-            await self._client.delete_object(obj, propagation="Background")
+    async def delete(self, obj: KubeObject, *, completely: bool = False) -> bool:
+        """Deletes the object, and returns whether it is gone. `completely`: it stays until the garbage collector has
+        deleted what it owns: until the pods of a Deployment are gone.
+        """
+        answers: list[WriteRecord] = []
+        client = self._client.on_write(answers.append)
+        try:
+            await client.delete_object(obj, propagation="Foreground" if completely else "Background")
+        except NotFound:
+            return True
+        # An answer with a version is an object that still exists.
+        return all(answer.deleted and not answer.resource_version for answer in answers)
 
     async def _taken_over(self, live: KubeObject) -> KubeObject:
         """Turns fields that we set with other writes into applied ones, and returns the updated object."""

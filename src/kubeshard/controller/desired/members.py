@@ -21,6 +21,7 @@ from kubeshard.controller.desired.applyset import (
     digest_of,
     mark,
 )
+from kubeshard.controller.desired.order import FIRST, NO_ORDER, Order, recording
 from kubeshard.controller.merging import without_status
 from kubeshard.core.encoding import to_dict
 from kubeshard.core.kinds import GroupKind
@@ -30,12 +31,9 @@ from kubeshard.core.owners import NOTED_OWNER, owner_note, with_owner
 
 T = TypeVar("T", bound=KubeObject)
 
-_FIRST = (GroupKind("", "Namespace"), GroupKind("apiextensions.k8s.io", "CustomResourceDefinition"))
-"""Kinds that other kinds depend on: applied first, deleted last."""
-
 
 def rank(kind: GroupKind) -> int:
-    return _FIRST.index(kind) if kind in _FIRST else len(_FIRST)
+    return FIRST.index(kind) if kind in FIRST else len(FIRST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +68,14 @@ class Member(Generic[T]):
 
 
 def members_of(
-    set_: ApplySet, desired: Sequence[KubeObject], once: Sequence[KubeObject] = ()
+    set_: ApplySet,
+    desired: Sequence[KubeObject],
+    once: Sequence[KubeObject] = (),
+    order: Order = NO_ORDER,
 ) -> dict[Address, Member[Any]]:
     """The members in the order in which they are applied; `once` are those that are only created. Raises TypeError,
-    ValueError and WrongNamespace for objects that cannot be members, and IllegalOwner for an owner that was not read
-    from the server.
+    ValueError and WrongNamespace for objects that cannot be members and for an order that is a circle, and IllegalOwner
+    for an owner that was not read from the server.
     """
     found: dict[Address, Member[Any]] = {}
     for place, obj in enumerate((*desired, *once)):
@@ -82,14 +83,15 @@ def members_of(
             raise TypeError(
                 f"a {type(obj).__name__} is not an object: give objects one by one, as in apply(*objects)"
             )
-        member = _member(set_, obj)
+        member = _member(set_, obj, order)
         if member.address in found:
             raise ValueError(f"{member.address} is given twice")
         found[member.address] = member if place < len(desired) else replace(member, once=True)
-    return dict(sorted(found.items(), key=lambda item: rank(item[0].kind)))
+    ranked = dict(sorted(found.items(), key=lambda item: rank(item[0].kind)))
+    return {address: ranked[address] for address in order.sorted(ranked)} if order else ranked
 
 
-def _member(set_: ApplySet, desired: KubeObject) -> Member[Any]:
+def _member(set_: ApplySet, desired: KubeObject, order: Order) -> Member[Any]:
     form = form_of(type(desired))  # raises for what is not a kind
     address = address_of(desired)
     _check(set_, desired, address)
@@ -108,6 +110,7 @@ def _member(set_: ApplySet, desired: KubeObject) -> Member[Any]:
     else:
         annotations = {**(given.annotations or {}), NOTED_OWNER: owner_note(owner)}
         metadata = msgspec.structs.replace(metadata, annotations=annotations)
+    metadata = recording(metadata, order.recorded.get(address, ()))
     obj = msgspec.structs.replace(without_status(desired), metadata=metadata)
     digest = digest_of(msgspec.json.encode(to_dict(obj), order="deterministic"))
     return Member(address, form, obj, digest, owner if refers else None)

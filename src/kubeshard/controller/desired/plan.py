@@ -10,6 +10,9 @@
 | an object of another controller, another ApplySet or another set | refuse |
 | a desired object that is only to be created (`create_once`), and exists | nothing, unless it would be refused |
 | a member that is not desired | delete, unless somebody else controls it or it is already being deleted |
+
+What may not be done yet, because of the order of the set, is in the plan nevertheless, and `held` says what it waits
+for.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from kubeshard.controller.desired.applyset import (
     read_mark,
 )
 from kubeshard.controller.desired.members import Member, rank
+from kubeshard.controller.desired.order import NO_ORDER, Leaving, Order, in_order, why_held
 from kubeshard.controller.desired.problems import NotAdopted
 from kubeshard.controller.merging import Rewrites, lacking, merged
 from kubeshard.core.encoding import to_dict
@@ -60,7 +64,8 @@ class Plan:
     deletion. They are deleted only when everything desired exists. `waiting`: desired objects that are currently being
     deleted; they are recreated when they are gone. `refused`: objects that cannot be applied, and why. `unseen`: where
     there may be members that an earlier version of the program applied, and why they could not be listed. `unchanged`:
-    objects that are already as desired.
+    objects that are already as desired. `held`: which of the creates, updates and deletes cannot be done yet, and what
+    they wait for. `terminating`: members that are no longer desired, and are being deleted already.
 
     `str(plan)` is a readable diff, without the values of Secrets.
     """
@@ -72,6 +77,8 @@ class Plan:
     refused: dict[Address, Exception] = field(default_factory=dict)
     unseen: dict[Address, Exception] = field(default_factory=dict)
     unchanged: tuple[KubeObject, ...] = ()
+    held: dict[Address, str] = field(default_factory=dict)
+    terminating: tuple[KubeObject, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(
@@ -92,6 +99,8 @@ class Plan:
             yield f"- {address_of(obj)}"
         for obj in self.waiting:
             yield f"> {address_of(obj)} is being deleted; it is recreated when it is gone"
+        for address, why in self.held.items():
+            yield f"> {address} waits for {why}"
         for address, error in (self.refused | self.unseen).items():
             yield f"! {address}: {error}"
 
@@ -105,6 +114,15 @@ class Applied:
     """The objects as they are now, in no particular order."""
     waiting: tuple[KubeObject, ...] = ()
     """Objects that must be gone before desired ones can be created in their place. Until then, nothing is pruned."""
+    held: dict[Address, str] = field(default_factory=dict)
+    """Members whose turn has not come, and what each waits for. An event of that triggers the next run."""
+    leaving: tuple[KubeObject, ...] = ()
+    """Members that are no longer desired and still exist: their deletion takes time, or their turn has not come."""
+
+    @property
+    def held_because(self) -> str:
+        """`held` as one line for a condition; empty if nothing is held."""
+        return "; ".join(f"{address} waits for {why}" for address, why in self.held.items())
 
     def __getitem__(self, desired: T) -> T:
         """The object as it is now. Raises KeyError for one that was not given, or whose predecessor is still being
@@ -186,6 +204,7 @@ def plan_of(
     observed: Observed,
     rewrites: Rewrites,
     unowned: Unowned,
+    order: Order = NO_ORDER,
 ) -> Plan:
     creates: list[KubeObject] = []
     updates: list[Update] = []
@@ -210,14 +229,24 @@ def plan_of(
             updates.append(update)
         else:
             unchanged.append(live)
+    leaving = _leaving(set_, members, observed.strays)
+    deletes = in_order(obj for obj in leaving if not obj.metadata.deleting)
+    held: dict[Address, str] = {}
+    if order:
+        done = {address_of(obj): obj for obj in unchanged}
+        for obj in (*creates, *(update.live for update in updates)):
+            if why := order.why_not(address_of(obj), done):
+                held[address_of(obj)] = why
     return Plan(
         creates=tuple(creates),
         updates=tuple(updates),
-        deletes=_deletes(set_, members, observed.strays),
+        deletes=deletes,
         waiting=tuple(waiting),
         refused=refused,
         unseen=dict(observed.unseen),
         unchanged=tuple(unchanged),
+        held=held | (why_held(Leaving(leaving)) if deletes else {}),
+        terminating=tuple(obj for obj in leaving if obj.metadata.deleting),
     )
 
 
@@ -240,14 +269,10 @@ def _update(live: KubeObject, member: Member[Any], rewrites: Rewrites, is_member
     return Update(live, member.obj, changes, adopts=not is_member)
 
 
-def _deletes(
+def _leaving(
     set_: ApplySet, members: Mapping[Address, Member[Any]], strays: Iterable[KubeObject]
-) -> tuple[KubeObject, ...]:
+) -> list[KubeObject]:
     unwanted = [
-        obj
-        for obj in strays
-        if address_of(obj) not in members
-        and not obj.metadata.deleting
-        and set_.standing(obj) is Standing.MEMBER
+        obj for obj in strays if address_of(obj) not in members and set_.standing(obj) is Standing.MEMBER
     ]
-    return tuple(sorted(unwanted, key=lambda obj: -rank(obj.KIND.group_kind)))
+    return sorted(unwanted, key=lambda obj: -rank(obj.KIND.group_kind))

@@ -37,6 +37,7 @@ from kubeshard.controller.desired.applyset import (
 )
 from kubeshard.controller.desired.execution import Execution, Immutable
 from kubeshard.controller.desired.members import Member, members_of
+from kubeshard.controller.desired.order import NO_ORDER, Order
 from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, plan_of
 from kubeshard.controller.merging import Rewrites
 from kubeshard.controller.run import Run, from_cache
@@ -69,6 +70,7 @@ class ApplyRequest(msgspec.Struct, frozen=True):
     unowned: Unowned = "refuse"
     immutable: Immutable = "refuse"
     create_once: tuple[KubeObject, ...] = ()
+    order: Order = NO_ORDER
 
     @property
     def every(self) -> tuple[KubeObject, ...]:
@@ -103,7 +105,8 @@ def _fingerprint(request: ApplyRequest) -> int:
     count.
     """
     objects, once = request.objects, request.create_once
-    return hash((_encode(objects), *map(type, objects), request.unowned, *map(address_of, once)))
+    order = request.order.said
+    return hash((_encode(objects), *map(type, objects), request.unowned, *map(address_of, once), order))
 
 
 class DesiredSets:
@@ -130,7 +133,7 @@ class DesiredSets:
         set_ = await self._set(run, request)
         members = self._members(set_, request)
         observed = await Observer(run, self._known).observe(set_, members, memory_of(members))
-        return plan_of(set_, members, observed, self.rewrites, request.unowned)
+        return plan_of(set_, members, observed, self.rewrites, request.unowned, request.order)
 
     async def apply(self, run: Run, request: ApplyRequest) -> Applied:
         whose, fingerprint = request.whose, _fingerprint(request)
@@ -141,11 +144,11 @@ class DesiredSets:
         members = self._members(set_, request)
         wanted, observer = memory_of(members), Observer(run, self._known)
         observed = await observer.observe(set_, members, wanted)
-        plan = plan_of(set_, members, observed, self.rewrites, request.unowned)
+        plan = plan_of(set_, members, observed, self.rewrites, request.unowned, request.order)
         applied = await Execution(
-            run.client, set_, members, self.rewrites, request.unowned, request.immutable
+            run.client, set_, members, self.rewrites, request.unowned, request.immutable, request.order
         ).carry_out(plan, wanted)
-        if not plan and observer.shown_by_caches(set_, applied.objects):
+        if not plan and not applied.leaving and observer.shown_by_caches(set_, applied.objects):
             self._known.note(run.key, whose, fingerprint, set_, applied)
         return applied
 
@@ -162,7 +165,7 @@ class DesiredSets:
         return applyset(owner, self._controller, request.set)
 
     def _members(self, set_: ApplySet, request: ApplyRequest) -> dict[Address, Member[Any]]:
-        members = members_of(set_, request.objects, request.create_once)
+        members = members_of(set_, request.objects, request.create_once, request.order)
         for address, member in members.items():
             if address.kind not in self._kinds:
                 raise UndeclaredKind(
