@@ -6,10 +6,6 @@ change it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kubeshard.client.config import ClusterConfig
@@ -20,7 +16,7 @@ from kubeshard.client.requests import JSON, query
 from kubeshard.client.terminating import TerminatingNamespaces
 from kubeshard.client.writes import WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
-from kubeshard.core.errors import NotOurs, UnexpectedResponse
+from kubeshard.core.errors import UnexpectedResponse
 from kubeshard.core.kinds import TypeMeta
 from kubeshard.core.objects import Form, KubeObject, ObjectMeta
 from kubeshard.runtime.clock import Clock
@@ -31,27 +27,6 @@ from kubeshard.version import __version__
 T = TypeVar("T", bound=KubeObject)
 
 REQUEST_TIMEOUT = 10.0
-
-
-@dataclass(slots=True)
-class _Counts:
-    """Counts of writes. As a context manager, it counts a NotOurs that leaves the block."""
-
-    unfenced: Counter[str] = field(default_factory=Counter)
-    """By kind."""
-    refused: int = 0
-    refused_by_server: int = 0
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, NotOurs):
-            if error.code:
-                self.refused_by_server += 1
-            else:
-                self.refused += 1
 
 
 class View:
@@ -68,7 +43,6 @@ class View:
         self._ledger: WriteLedger | None = None
         self._terminating = TerminatingNamespaces(connection.clock)
         self._spares = False
-        self._counts = _Counts()
         self.discovery = Discovery(self._discover)
 
     def with_user_agent(self, suffix: str) -> Self:
@@ -161,21 +135,6 @@ class View:
         views.
         """
         return self._connection.observers
-
-    @property
-    def unfenced_writes(self) -> int:
-        """The number of writes of fenced views with `unfenced=True`."""
-        return self._counts.unfenced.total()
-
-    @property
-    def unfenced_kinds(self) -> Mapping[str, int]:
-        """The same, by kind."""
-        return dict(self._counts.unfenced)
-
-    @property
-    def refused_writes(self) -> tuple[int, int]:
-        """How many writes were refused as not ours: before anything was sent, and by the API server."""
-        return self._counts.refused, self._counts.refused_by_server
 
     def _view(self, **changes: Any) -> Self:
         view = object.__new__(type(self))  # what copy.copy does, at a fifth of its cost

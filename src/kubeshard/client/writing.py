@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
 import msgspec
 
-from kubeshard.client.connection import Guard
+from kubeshard.client.connection import Connection, Guard
 from kubeshard.client.fence import Fence, fenced_patch, refusal, require_ours, stamped
 from kubeshard.client.requests import (
     JSON,
@@ -35,7 +38,7 @@ from kubeshard.client.writes import (
     record_of_deletion,
 )
 from kubeshard.core.encoding import encode
-from kubeshard.core.errors import ApiError, Forbidden, Invalid, NotFound, PatchTestFailed
+from kubeshard.core.errors import ApiError, Forbidden, Invalid, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind, split_api_version
 from kubeshard.core.namespaces import namespace_of
 from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of, metadata_only
@@ -49,6 +52,27 @@ COLLECTION_TIMEOUT = 60.0
 _NOT_ENTERED: AbstractContextManager[None] = nullcontext()
 
 
+@dataclass(slots=True)
+class _Counts:
+    """Counts of writes. As a context manager, it counts a NotOurs that leaves the block."""
+
+    unfenced: Counter[str] = field(default_factory=Counter)
+    """By kind."""
+    refused: int = 0
+    refused_by_server: int = 0
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, NotOurs):
+            if error.code:
+                self.refused_by_server += 1
+            else:
+                self.refused += 1
+
+
 class Writes(View):
     """Every method takes `dry_run` (the server does everything except storing) and `unfenced` (see
     `kubeshard.client.fence`).
@@ -56,6 +80,25 @@ class Writes(View):
     RBAC: each method needs the verb of its name on the resource (`<resource>/<subresource>`): `replace` needs
     `update`, `apply` needs `patch`, and `create` if it creates; `delete_collection` needs `deletecollection`.
     """
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._counts = _Counts()
+
+    @property
+    def unfenced_writes(self) -> int:
+        """The number of writes of fenced views with `unfenced=True`."""
+        return self._counts.unfenced.total()
+
+    @property
+    def unfenced_kinds(self) -> Mapping[str, int]:
+        """The same, by kind."""
+        return dict(self._counts.unfenced)
+
+    @property
+    def refused_writes(self) -> tuple[int, int]:
+        """How many writes were refused as not ours: before anything was sent, and by the API server."""
+        return self._counts.refused, self._counts.refused_by_server
 
     async def create(
         self, obj: T, *, dry_run: bool = False, field_manager: str | None = None, unfenced: bool = False
