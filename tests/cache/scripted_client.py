@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from kubeshard.cache.scope import Scope
-from kubeshard.client import Client
+from kubeshard.client import Client, RetryPolicy
 from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError, Gone, KubeshardError, Timeout
@@ -62,7 +62,9 @@ class Stream:
 
 
 class ScriptedClient:
-    """`requests` is the log of requests. `refuse` makes the next requests fail."""
+    """`requests` is the log of requests. `refuse` makes the next requests fail. `streams_lists`: otherwise it ignores
+    that a watch asks for one.
+    """
 
     def __init__(self) -> None:
         self.version = 100
@@ -72,6 +74,7 @@ class ScriptedClient:
         self.requests: list[Request] = []
         self.refuse: deque[ApiError] = deque()
         self.down: KubeshardError | None = None
+        self.streams_lists = True
         self.streams: list[Stream] = []
         self._history: list[tuple[Widget | None, Widget | None]] = []  # before, after
         self._uids = 0
@@ -124,6 +127,9 @@ class ScriptedClient:
 
     # What the client calls
 
+    def with_retry(self, policy: RetryPolicy) -> ScriptedClient:
+        return self
+
     def list(
         self,
         form: Form[Any],
@@ -173,7 +179,8 @@ class ScriptedClient:
                 stream.queue.put_nowait(Changed("ADDED", obj))
             for unreadable in self.unreadable:
                 stream.queue.put_nowait(Failed("ADDED", unreadable))
-            stream.queue.put_nowait(Bookmark(str(self.version), ends_initial_events=True))
+            if self.streams_lists:
+                stream.queue.put_nowait(Bookmark(str(self.version), ends_initial_events=True))
         else:
             for before, after in self._history:
                 if event := _event(stream, before, after, int(resource_version), self.version):

@@ -206,8 +206,14 @@ def test_a_watch_that_cannot_be_opened_for_a_moment_goes_on_at_the_same_version_
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("error", [Throttled("slow down", code=429), Unavailable("refused")])
-def test_a_watch_that_cannot_be_opened_for_long_goes_on_with_a_full_read(error: ApiError) -> None:
+@pytest.mark.parametrize(
+    ("error", "full_reads"),
+    [(Unavailable("refused"), 2), (Throttled("slow down", code=429, retry_after=5), 1)],
+    ids=["refused", "asked to wait"],
+)
+def test_a_watch_that_cannot_be_opened_for_long_goes_on_with_a_full_read_unless_the_server_asks_to_wait(
+    error: ApiError, full_reads: int
+) -> None:
     @virtual_time
     async def check() -> None:
         api = ScriptedClient()
@@ -222,9 +228,46 @@ def test_a_watch_that_cannot_be_opened_for_long_goes_on_with_a_full_read(error: 
             api.down = None
             await asyncio.sleep(60)
             assert informer.last_error is None
-            assert informer.full_reads == 2
+            assert informer.full_reads == full_reads
 
     check()
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_watch_that_ended_in_good_order_and_is_turned_away_goes_on_where_it_was() -> None:
+    api = ScriptedClient()
+    async with watching(api) as (informer, _):
+        for _ in range(8):
+            await asyncio.sleep(60)
+            api.bookmark()
+        api.refuse.append(Throttled("slow down", code=429, retry_after=5))
+        api.end_streams()
+        await settle()
+        api.put("ns/meanwhile")
+        await asyncio.sleep(6)
+        assert [request[1:] for request in api.requests] == [
+            ("stream", ""),
+            ("watch", "100"),
+            ("watch", "100"),
+        ]
+        assert informer.full_reads == 1
+        assert informer.store.get(Key("ns", "meanwhile"))
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_server_that_ignores_the_wish_for_a_streaming_list_is_listed_at_its_first_bookmark() -> None:
+    api = ScriptedClient()
+    api.streams_lists = False
+    api.put("ns/a")
+    asyncio.get_running_loop().call_later(60, api.bookmark)
+    async with watching(api) as (informer, _):
+        assert asyncio.get_running_loop().time() == 60
+        assert [request.what for request in api.requests] == ["stream", "list", "watch"]
+        api.put("ns/b")
+        await settle()
+        assert {obj.key for obj in informer.store.list()} == {Key("ns", "a"), Key("ns", "b")}
 
 
 @virtual_time

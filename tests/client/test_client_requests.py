@@ -10,6 +10,7 @@ from kubeshard import ALL
 from kubeshard.client import Client, ClusterConfig, KindNotServed, TokenBucketLimiter, retry_on_conflict
 from kubeshard.client.config import ExecPlugin, TokenFile
 from kubeshard.client.requests import query, server_timeout
+from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.writes import WriteRecord
 from kubeshard.core import (
     AlreadyExists,
@@ -163,6 +164,18 @@ async def test_after_ten_tries_the_throttling_is_an_error(server, client, status
         await client.get(ConfigMap, "a", "n")
     assert caught.value.retry_after == 0
     assert len(server.requests) == 10
+
+
+async def test_a_view_that_tries_once_hands_out_the_throttling_at_once(server, client, status):
+    once = client.with_retry(RetryPolicy(tries=1))
+    server.answer(status(429, "TooManyRequests", headers={"Retry-After": "5"}))
+    with pytest.raises(Throttled) as caught:
+        await once.current_version(ConfigMap, ALL)
+    assert caught.value.retry_after == 5
+    with pytest.raises(Throttled):
+        async with once.watch(ConfigMap, ALL, resource_version="7"):
+            pass
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("headers", [{}, {"Retry-After": "3600"}])

@@ -102,6 +102,7 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_scan(
     client: Any = SimpleNamespace(
         world=virtual_world(), list=lambda *_, **__: Nothing(), current_version=version, watch=watch
     )
+    client.with_retry = lambda _: client
     kinds: Any = SimpleNamespace(kind=kind, forget=lambda _: None)
     permissions: Any = SimpleNamespace(refused=refused, granted=lambda *_: None)
     small = SmallRing("a", clock=VirtualClock())
@@ -165,6 +166,7 @@ class Many:
         client: Any = SimpleNamespace(
             world=virtual_world(), list=lists, current_version=version, watch=self._watch
         )
+        client.with_retry = lambda _: client
         kinds: Any = SimpleNamespace(kind=kind)
         mover: Any = SimpleNamespace(carry_out=self._carry_out)
         permissions: Any = SimpleNamespace(granted=lambda *_: None)

@@ -99,6 +99,12 @@ class Connection:
         other._patient = False
         return other
 
+    def with_retry(self, policy: RetryPolicy) -> Connection:
+        """The same, with another policy."""
+        other = copy.copy(self)
+        other._retry = policy
+        return other
+
     def without_warnings(self) -> Connection:
         """The same, but the API server's warnings are not logged."""
         other = copy.copy(self)

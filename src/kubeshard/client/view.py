@@ -13,6 +13,7 @@ from kubeshard.client.connection import Connection, Guard, Observer, where
 from kubeshard.client.discovery import Discovery
 from kubeshard.client.fence import Fence
 from kubeshard.client.requests import JSON, query
+from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.terminating import TerminatingNamespaces
 from kubeshard.client.writes import WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
@@ -67,6 +68,10 @@ class View:
         writes that are only valid while a condition is true: see `checked`.
         """
         return self._view(_connection=self._connection.impatient())
+
+    def with_retry(self, policy: RetryPolicy) -> Self:
+        """Requests that the server turns away are sent again as the policy says."""
+        return self._view(_connection=self._connection.with_retry(policy))
 
     def without_warnings(self) -> Self:
         """The API server's warnings are not logged: for a request whose warning is the answer that is wanted."""

@@ -25,6 +25,7 @@ import msgspec
 
 from kubeshard.client.client import Client
 from kubeshard.client.listing import ListStream
+from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.watching import Bookmark, Changed, WatchEvent, WatchStream
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import (
@@ -144,6 +145,8 @@ class Source(Generic[T]):
         fields: FieldSelector | None = None,
     ) -> None:
         self.client = client
+        self._once = client.with_retry(RetryPolicy(tries=1))
+        """For requests after whose refusal the machine decides how to go on."""
         self.group = form.kind.group if isinstance(form, Form) else ""
         self._form = form
         self._namespace = namespace
@@ -160,7 +163,7 @@ class Source(Generic[T]):
         )
 
     async def current_version(self) -> str:
-        return await self.client.current_version(
+        return await self._once.current_version(
             await self._current_form(),
             self._namespace,
             label_selector=self._labels,
@@ -168,7 +171,7 @@ class Source(Generic[T]):
         )
 
     async def watch(self, request: Watch, seconds: float) -> WatchStream[T]:
-        return self.client.watch(
+        return self._once.watch(
             await self._current_form(),
             self._namespace,
             label_selector=self._labels,
@@ -310,7 +313,7 @@ class Reflector(Generic[T]):
                 self._sink.begin()
             async for event in stream:
                 await self._event(event)
-                if isinstance(machine.state, Pausing):
+                if not isinstance(machine.state, Streaming | Watching):
                     return
                 if isinstance(machine.state, Watching):
                     self._notices.clear()  # a successful list proves nothing: the watch may be what is refused

@@ -7,6 +7,7 @@ the machine, and passes on what the machine accepts:
     ---------  ----------------------------------------  ------------------  ------------------------------------
     Streaming  event                                     accepted            Streaming
                bookmark that ends the initial events     Listed              Watching
+               any other bookmark (option ignored)       -                   Listing
                refused: Invalid (option not known)       -                   Listing
                refused: NotFound                         -                   Pausing, then start
                Throttled; not reached, or unavailable    -                   Pausing, then start
@@ -15,7 +16,8 @@ the machine, and passes on what the machine accepts:
     Listing    listed                                    Listed              Opening at the list's version
                any error                                 -                   Pausing, then start
     Opening    opened                                    -                   Watching
-               refused: transient                        -                   Pausing, then Probing
+               refused: Throttled                        -                   Pausing, then Opening at the last version
+               refused: any other transient              -                   Pausing, then Probing
                refused: Gone, any other                  -                   Pausing, then start
     Probing    probed: the last version, or a later one  -                   Opening at the last version
                the same, but not promptly                -                   start
@@ -35,8 +37,8 @@ the machine, and passes on what the machine accepts:
                ERROR event: Gone, any other; unreadable  -                   Pausing, then start
     Pausing    elapsed                                   -                   where the pause leads
 
-"Pausing, then Probing" becomes "Pausing, then start" if the response could no longer be prompt. In any state except
-Streaming and Listing, every input after another list/watch has noticed a restore leads to start.
+"Pausing, then Probing" becomes "Pausing, then start" if the response could no longer be prompt, except after Throttled.
+In any state except Streaming and Listing, every input after another list/watch has noticed a restore leads to start.
 
 A full list and a probe are consistent (resourceVersion `""`): they show nothing older than what any API server had
 returned before they were requested. So a result at an earlier version than the position proves that the history was
@@ -44,15 +46,17 @@ rewritten: etcd was restored from a backup. Nothing else proves it, and a versio
 event or bookmark that is too old may be a replay and is never trusted; it is a reason to probe, as are a broken
 connection, a watch that could not be opened, and one that the server closed early. The doubt remains until it is
 resolved. A probe that finds the server at or past the position resolves it only within PROMPT seconds after it arose:
-later the new history may have passed the position, and then only a full list can tell, as after a silence. A list/watch
-that notices a restore informs the others (`SharedKnowledge`), which then list everything again
-(docs/design/after-a-restore.md).
+later the new history may have passed the position, and then only a full list can tell, as after a silence. Throttled
+(429, or 503 with Retry-After) comes from a server that is up: it raises no doubt, and the seconds of an earlier doubt
+count from the end of the pause after it. A list/watch that notices a restore informs the others (`SharedKnowledge`),
+which then list everything again (docs/design/after-a-restore.md).
 
 The states are classes, each with the data that exist only in it, so a version cannot be used in a state that has none.
-"start" is Streaming, or Listing if the server does not support streaming lists: after it refused one as Invalid, and
-then completed a list, it is not asked again. A server that is overloaded or down is not sent a list instead, which
-costs it more; one with an internal error (500) is, because only streaming lists may be broken there. Throttled,
-Unavailable, Timeout and UnexpectedResponse are transient. The last version is that of the newest event or bookmark.
+"start" is Streaming, or Listing if the server does not support streaming lists: after it refused one as Invalid, or
+ignored the option, and then completed a list, it is not asked again. A server that is overloaded or down is not sent a
+list instead, which costs it more; one with an internal error (500) is, because only streaming lists may be broken
+there. Throttled, Unavailable, Timeout and UnexpectedResponse are transient. The last version is that of the newest
+event or bookmark.
 
 Guaranteed: a full list is always consistent (never `"0"`), so the copy never goes back in time unless the server
 did; every error leads to a pause with growing, jittered length and then to another attempt, forever. Not guaranteed:
@@ -133,7 +137,7 @@ class Listing(msgspec.Struct):
     rewrites: int
     """As in `Streaming`."""
     streaming_refused: bool = False
-    """Whether the server has just rejected a streaming list as invalid."""
+    """Whether the server has just rejected a streaming list as invalid, or ignored that one was asked for."""
 
     @property
     def request(self) -> Request:
@@ -184,7 +188,7 @@ class Pausing(msgspec.Struct):
     """Waiting before another attempt."""
 
     seconds: float
-    then: Streaming | Listing | Probing
+    then: Streaming | Listing | Opening | Probing
 
     @property
     def version(self) -> str:
@@ -342,10 +346,13 @@ class ListWatch:
         return self._follows(state, version or state.version, now)
 
     def bookmark(self, resource_version: str, now: float, *, ends_initial_events: bool) -> Listed | bool:
-        """Nothing else has happened up to this version. Returns whether that is accepted."""
+        """Nothing else has happened up to this version. Returns whether that is accepted. A streaming list whose first
+        bookmark does not end it is over: nothing else would.
+        """
         state = self.state
         if isinstance(state, Streaming):
             if not ends_initial_events:
+                self.state = Listing(state.version, self._shared.rewrites, streaming_refused=True)
                 return False
             assert state.opened_at is not None
             self.state = Watching(resource_version, state.request, state.opened_at, state.due, heard=True)
@@ -384,6 +391,9 @@ class ListWatch:
             case Watching(version) as state if isinstance(error, Timeout) and not _was_short(state, now):
                 self.last_error = error
                 self.state = self._beginning(version)
+            case Opening(version, cleared=cleared) if isinstance(error, Throttled):
+                seconds = self._pause_after(error, now)
+                self.state = Pausing(seconds, Opening(version, now + seconds, cleared))
             case Opening(version, since) | Probing(version, since) if isinstance(error, _TRANSIENT):
                 self._pause_and_ask(error, now, version, since)
             case Watching(version) if isinstance(error, (*_SILENT, Throttled)):
@@ -409,7 +419,8 @@ class ListWatch:
         state = self.state
         assert isinstance(state, Pausing)
         # Meanwhile another list/watch may have found that the server does not support streaming lists.
-        self.state = self._beginning(state.version) if isinstance(state.then, Streaming) else state.then
+        begin = isinstance(state.then, Streaming) or self._outdated
+        self.state = self._beginning(state.version) if begin else state.then
 
     # Transitions
 
@@ -454,6 +465,8 @@ class ListWatch:
 
     def _pause_and_ask(self, error: ApiError, now: float, version: str, since: float) -> None:
         seconds = self._pause_after(error, now)
+        if isinstance(error, Throttled):
+            since = now + seconds
         prompt = now + seconds - since <= PROMPT
         self.state = Pausing(seconds, Probing(version, since) if prompt else self._beginning(version))
 
