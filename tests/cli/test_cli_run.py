@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,9 +137,12 @@ def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         command, cwd=folder, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
+        ending = threading.Timer(90, program.kill)  # then its output ends
+        ending.start()
         try:
             yield program
         finally:
+            ending.cancel()
             program.kill()
 
 
@@ -160,6 +164,31 @@ def test_an_operator_runs_without_a_cluster_and_stops_at_the_first_signal(folder
         _, rest = program.communicate(timeout=60)
         assert program.returncode == 0, rest
         assert "Traceback" not in rest
+
+
+OWNING = """
+from kubeshard import ConfigMap, Controller, Manager, ObjectMeta, Reconciler, ensure
+
+class Maps(Reconciler):
+    async def reconcile(self, ctx, obj):
+        if obj.metadata.name == "first":
+            await ensure(ctx, ConfigMap(metadata=ObjectMeta(name="second", namespace="default")), owner=obj)
+            await ctx.client.delete(ConfigMap, "first", "default")
+
+    async def gone(self, ctx, key):
+        ctx.log.info("gone", name=key.name)
+
+manager = Manager([Controller(name="maps", reconciler=Maps(), primary=ConfigMap)], status_pages=None)
+"""
+
+
+@pytest.mark.system
+def test_an_embedded_cluster_deletes_objects_with_their_owners(folder: Path) -> None:
+    (folder / "mine.py").write_text(OWNING)
+    (folder / "map.yaml").write_text(MAP)
+    with running(folder, "mine:manager", "--embedded", "--apply", "map.yaml") as program:
+        assert program.stderr
+        assert any(" gone " in line and "name=second" in line for line in program.stderr)
 
 
 @pytest.mark.system

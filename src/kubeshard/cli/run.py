@@ -62,7 +62,7 @@ _CALLED_WITHIN = 20.0
 @click.option(
     "--embedded",
     is_flag=True,
-    help="Use an empty embedded API server, for experiments (needs kubeshard-apiserver).",
+    help="Use an empty embedded cluster, for experiments (needs kubeshard-apiserver).",
 )
 @click.option(
     "--metrics-address",
@@ -197,12 +197,12 @@ def _given(kubeconfig: str | None) -> Iterator[str | None]:
 
 @contextmanager
 def _embedded() -> Iterator[str | None]:
-    """The kubeconfig of an API server that lives as long as the block."""
+    """The kubeconfig of an API server and its controllers, which live as long as the block."""
     if find_spec("kubeshard_apiserver") is None:
         raise ConfigurationError(f"the embedded API server is not installed: {how_to_install('apiserver')}")
-    from kubeshard_apiserver.serving.embedded import embedded_in_thread
+    from kubeshard_apiserver.serving.cluster import cluster_in_thread
 
-    with embedded_in_thread() as served, TemporaryDirectory(prefix="kubeshard-run-") as folder:
+    with cluster_in_thread() as served, TemporaryDirectory(prefix="kubeshard-run-") as folder:
         file = Path(folder) / "kubeconfig"
         file.write_text(served.kubeconfig)
         click.echo(f"export KUBECONFIG={file}", err=True)

@@ -62,17 +62,10 @@ async def _run(options: Options) -> None:
         served = await _listening(options, stack)
         served.write_kubeconfig(path)
         if options.controllers:
-            from kubeshard_apiserver.controllers.controllers import Controllers
+            from kubeshard_apiserver.serving.cluster import controllers_of
 
             await stack.enter_async_context(
-                Controllers(
-                    served.server,
-                    pods=options.pods,
-                    ready_after=options.ready_after,
-                    root_ca=served.credentials.ca,
-                    caller=served.caller,
-                    rights=served.front.gate.rights,
-                )
+                controllers_of(served, pods=options.pods, ready_after=options.ready_after)
             )
         _spare_the_collector()
         click.echo(_welcome(served.url, path, options))
