@@ -16,8 +16,9 @@ server and the outside world call, and without what runs again after an `await`.
 
 `modules` is the number of modules whose functions are called, and `returns` how often a call leads back into a module
 that was left before. `read once` is the same for somebody who reads every function only when it is called first. What
-runs concurrently in the process, such as the sending of an event, counts as well; `--tasks` shows each task apart. The
-same code gives the same numbers in every run.
+runs concurrently in the process, such as the sending of an event, counts as well; `--tasks` shows each task apart.
+While a trip waits for a response, all of that has time to run: one more request on its way can add a whole reconcile
+beside it, so compare `move` task by task. The same code gives the same numbers in every run.
 """
 
 from __future__ import annotations

@@ -300,7 +300,7 @@ class Cache:
         """All informers, for health and metrics."""
         return tuple(self._informers.values())
 
-    def informers_of(self, kind: Kind) -> Iterator[Informer[Any]]:
+    def informers_of(self, kind: Kind | GroupKind) -> Iterator[Informer[Any]]:
         """The informers of a kind, in any version, form and scope."""
         group, name = kind.group, kind.kind
         return (

@@ -95,8 +95,8 @@ class OwnWrites:
 
         Raises CacheBehind after `timeout` seconds; the writes stay pending.
         """
-        kind = target if isinstance(target, Kind) else form_of(target).kind
-        if kind.group_kind not in self._pending:
+        kind = (target if isinstance(target, Kind) else form_of(target).kind).group_kind
+        if kind not in self._pending:
             return
         deadline = self._clock.monotonic() + timeout
         while behind := self._first_behind(cache, kind):
@@ -111,13 +111,12 @@ class OwnWrites:
 
     def prune(self, cache: Cache) -> None:
         """Forgets what has been seen, without waiting."""
-        for group_kind in list(self._pending):
-            kind = next(iter(self._pending[group_kind].values()))[0].write.kind
+        for kind in list(self._pending):
             self._first_behind(cache, kind)
 
-    def _first_behind(self, cache: Cache, kind: Kind) -> tuple[Informer[Any], WriteRecord] | None:
+    def _first_behind(self, cache: Cache, kind: GroupKind) -> tuple[Informer[Any], WriteRecord] | None:
         """An informer that has not seen a write, and that write. Forgets writes that all informers have seen."""
-        objects = self._pending.get(kind.group_kind, {})
+        objects = self._pending.get(kind, {})
         informers = list(cache.informers_of(kind))
         for key, writes in list(objects.items()):
             for informer in informers:
@@ -125,7 +124,7 @@ class OwnWrites:
                 if unread and not has_seen(informer, key, unread):
                     return informer, unread[-1]
             del objects[key]
-        self._pending.pop(kind.group_kind, None)
+        self._pending.pop(kind, None)
         return None
 
 
