@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from kubeshard.core import Condition, ConfigMap, KubeObject, ObjectMeta, Struct
-from kubeshard.core.readiness import can_be_judged, is_ready
-from kubeshard.core.usable import is_usable
+from kubeshard import kinds
+from kubeshard.core import Condition, ConfigMap, KubeObject, Namespace, ObjectMeta, Struct
+from kubeshard.core.documents import require_declared
+from kubeshard.core.readiness import is_ready
+from kubeshard.core.usable import _ADDRESSES, _BUILT_IN, is_usable, usability_can_be_judged
 
 
 class Loose(KubeObject, group="batch", version="v1", kind="Job"):
@@ -114,8 +116,26 @@ def test_what_nobody_has_reported_on_is_ready_but_not_usable() -> None:
     assert not is_usable(new)
 
 
+class Policy(KubeObject, group="networking.k8s.io", version="v1", kind="NetworkPolicy"):
+    """A built-in kind of which nothing says whether it is ready."""
+
+
 def test_kinds_without_a_state_are_usable_at_once() -> None:
-    assert is_usable(ConfigMap(metadata=ObjectMeta(name="a")))
+    for type_ in (ConfigMap, Namespace, Policy):
+        usability_can_be_judged(type_)
+        assert is_usable(type_(metadata=ObjectMeta(name="a")))
+
+
+def test_every_built_in_kind_can_be_judged_by_its_class() -> None:
+    every = [kind for name in kinds.__all__ if is_kind(kind := getattr(kinds, name))]
+    for kind in every:
+        usability_can_be_judged(kind)
+    assert {kind.KIND.group for kind in every} <= _BUILT_IN
+    require_declared(kinds.Service, (_ADDRESSES,))
+
+
+def is_kind(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, KubeObject)
 
 
 class Bare(KubeObject, group="batch", version="v1", kind="Job"):
@@ -141,9 +161,9 @@ class Typed(KubeObject, group="example.com", version="v1"):
 def test_a_class_that_lacks_fields_is_refused_with_their_names() -> None:
     for type_ in (Bare, NoStatus):
         with pytest.raises(TypeError, match=r"does not declare .*status.conditions"):
-            can_be_judged(type_)
+            usability_can_be_judged(type_)
     for type_ in (Typed, ConfigMap, Balanced, Deployment):
-        can_be_judged(type_)
+        usability_can_be_judged(type_)
     # Only a Service of this type needs the field, and only an object has a type.
     assert is_usable(Balanced(metadata=ObjectMeta(name="a"), spec={"clusterIP": "10.0.0.1"}))
     with pytest.raises(TypeError, match=r"does not declare status.loadBalancer.ingress"):

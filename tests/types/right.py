@@ -31,6 +31,7 @@ from kubeshard import (
     LeaderElection,
     Manager,
     ObjectMeta,
+    Ordered,
     Plan,
     Reconciler,
     Result,
@@ -157,6 +158,15 @@ async def persistent(ctx: Context, site: Site) -> None:
         raise errors.Retry("no theme yet", after=30)
     applied = await ctx.apply(create_once=[ConfigMap(metadata=site.metadata)])
     assert_type(applied, Applied)
+
+
+async def ordered(ctx: Context, site: Site, theme: Theme) -> None:
+    page = Ordered(ConfigMap(metadata=site.metadata), after=[theme, Ordered(site)])
+    assert_type(page, Ordered[ConfigMap])
+    again = Ordered(theme, after=[page], ready=lambda theme: theme.color == "dark")
+    assert_type(again, Ordered[Theme])
+    await ctx.apply(site, page, again, Ordered(site, ready=until.condition("Ready")), create_once=[page])
+    assert_type((await ctx.apply(page)).held_because, str)
 
 
 async def asked(ctx: Context, site: Site) -> str:

@@ -16,7 +16,7 @@ from right import Anything, OldSite, Site, Sites, Theme, reconcile, sites_of, th
 from kubeshard import BlockingReconciler, ConfigMap, Context, Controller, Index, Key, Reconciler, Result, Watch
 from kubeshard import ALL, ensure, run, when
 from kubeshard import Client, Condition, Daemon, EveryKind, Finalizer, Generator, KubeObject, Manager, Sharding
-from kubeshard import ObjectMeta, is_ready, kinds, related, safe_name, until, wait_for
+from kubeshard import ObjectMeta, Ordered, is_ready, kinds, related, safe_name, until, wait_for
 from kubeshard.cache import Added, Cache, Delta, Updated
 from kubeshard.client import Bookmark, Changed, WatchEvent
 from kubeshard.crd import Column, CustomResource, Rule
@@ -261,6 +261,14 @@ async def waits(cache: Cache, client: Client) -> None:
     is_ready(Site)  # mistake: the class, not an object
     safe_name(["web", "config"])  # mistake: parts one by one
 
+
+# An order.
+
+Ordered(Site(), after=Theme(color="dark"))  # mistake: a list
+Ordered(Site(), after=["theme"])  # mistake: objects, not names
+Ordered(Site(), ready="Ready")  # mistake: a condition is until.condition("Ready")
+Ordered(Site(), ready=lambda site: site.color == "dark")  # mistake: a field of another class
+Ordered(Site(), ready=until.condition)  # mistake: it needs a type
 
 # Built-in kinds.
 

@@ -1,10 +1,11 @@
-"""Whether others can use an object, by the rules of `kubeshard.core.readiness` and three stricter ones.
+"""Whether others can use an object, by the rules of `kubeshard.core.readiness` and some of its own.
 
-| kind | besides |
+| kind | rule |
 |---|---|
-| Job | it is complete; one that runs or is suspended is not usable yet |
-| Service of type LoadBalancer | it has an address |
-| a kind without rules of its own | its condition `Ready` is true; one that nobody has set yet is not enough |
+| Job | besides, it is complete; one that runs or is suspended is not usable yet |
+| Service of type LoadBalancer | besides, it has an address |
+| other built-in kinds without rules | it exists |
+| custom resources | besides, the condition `Ready` is there |
 
 The last rule is why this is not `is_ready`: an object whose controller has not seen it yet looks like one that
 has nothing to report.
@@ -17,12 +18,23 @@ from typing import Any
 from kubeshard.core.documents import Path, at, document_of
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import KubeObject
-from kubeshard.core.readiness import RULES, Readiness, is_ready
+from kubeshard.core.readiness import RULES, Readiness, can_be_judged, is_ready
 
 _TYPE: Path = ("status", "conditions", "type")
 _STATUS: Path = ("status", "conditions", "status")
 _JOB, _SERVICE = GroupKind("batch", "Job"), GroupKind("", "Service")
 
+_BUILT_IN = frozenset(
+    (
+        *("", "apps", "autoscaling", "batch", "policy"),
+        *("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"),
+        *("authentication.k8s.io", "authorization.k8s.io", "certificates.k8s.io", "coordination.k8s.io"),
+        *("discovery.k8s.io", "events.k8s.io", "flowcontrol.apiserver.k8s.io", "networking.k8s.io"),
+        *("node.k8s.io", "rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io"),
+        *("storage.k8s.io", "storagemigration.k8s.io"),
+    )
+)
+"""The API groups of kube-apiserver."""
 _ADDRESSES: Path = ("status", "loadBalancer", "ingress")
 """Only Services of one type need an address, so only these need the field."""
 
@@ -30,13 +42,14 @@ _ADDRESSES: Path = ("status", "loadBalancer", "ingress")
 def is_usable(obj: KubeObject) -> Readiness:
     """The state of an object for those that depend on it: true if they can use it.
 
-    Raises TypeError if the object's class does not declare the fields that `is_ready` reads, or if a Service of type
-    LoadBalancer does not declare `status.loadBalancer.ingress`.
+    Raises TypeError if the object's class does not declare the fields that the rules read.
     """
+    kind = obj.KIND.group_kind
+    if _only_exists(kind):
+        return Readiness("Terminating" if obj.metadata.deleting else "Current", "it exists")
     found = is_ready(obj)
     if not found:
         return found
-    kind = obj.KIND.group_kind
     if kind == _JOB and _condition(obj, "Complete") != "True":
         return Readiness("InProgress", "it is not complete")
     if kind == _SERVICE and not _has_address(obj):
@@ -44,6 +57,16 @@ def is_usable(obj: KubeObject) -> Readiness:
     if kind not in RULES and not _condition(obj, "Ready"):
         return Readiness("InProgress", "it has no condition Ready")
     return found
+
+
+def usability_can_be_judged(type_: type[KubeObject]) -> None:
+    """Raises TypeError if `is_usable` would for every object of the class."""
+    if not _only_exists(type_.KIND.group_kind):
+        can_be_judged(type_)
+
+
+def _only_exists(kind: GroupKind) -> bool:
+    return kind.group in _BUILT_IN and kind not in RULES
 
 
 def _condition(obj: KubeObject, type: str) -> str:

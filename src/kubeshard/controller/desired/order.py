@@ -31,9 +31,9 @@ import msgspec
 from kubeshard.controller.desired.applyset import AFTER, Address, address_of
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
-from kubeshard.core.readiness import Readiness, can_be_judged
+from kubeshard.core.readiness import Readiness
 from kubeshard.core.until import WaitCondition
-from kubeshard.core.usable import is_usable
+from kubeshard.core.usable import is_usable, usability_can_be_judged
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -167,7 +167,7 @@ def _object(given: Placed) -> KubeObject:
 def _check_judgeable(address: Address, other: Address, type_: type[KubeObject], ready: Ready) -> None:
     try:
         if ready is True:
-            can_be_judged(type_)
+            usability_can_be_judged(type_)
         elif isinstance(ready, WaitCondition):
             ready.check(type_)
     except TypeError as error:
