@@ -130,19 +130,29 @@ def _has_any(hint: Any) -> bool:
     return hint is Any or (get_origin(hint) is not None and any(map(_has_any, get_args(hint))))
 
 
+_EXACT: set[type[msgspec.Struct]] = set()
+"""Structs in which nothing is declared as `Any`, at any depth. What a Deployment is made of is looked at once."""
+
+
 def _is_exact(hint: Any) -> bool:
-    todo, seen = [hint], set[Any]()
+    todo, seen = [hint], set[type[msgspec.Struct]]()
     while todo:
         hint = todo.pop()
         if hint is Any:
             return False
         todo += get_args(hint)
-        if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in seen:
+        if (
+            isinstance(hint, type)
+            and issubclass(hint, msgspec.Struct)
+            and hint not in seen
+            and hint not in _EXACT
+        ):
             seen.add(hint)
             hints = type_hints_of(hint)
             if hints.keys() < set(hint.__struct_fields__):
                 return False
             todo += hints.values()
+    _EXACT.update(seen)
     return True
 
 
