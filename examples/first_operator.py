@@ -44,5 +44,7 @@ pages = Controller(
     owns=[ConfigMap],
 )
 
+manager = Manager([pages], leader_election=LeaderElection(name="pages", namespace="default"))
+
 if __name__ == "__main__":
-    run(Manager([pages], leader_election=LeaderElection(name="pages", namespace="default")))
+    run(manager)

@@ -52,6 +52,7 @@ PACKAGES = (
     "shard",
     "webhook",
     "workqueue",
+    "simulation",
     "testing",
 )
 """The other public packages (docs/public-interface.md)."""

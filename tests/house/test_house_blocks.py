@@ -100,7 +100,9 @@ async def mistake(block: Block, client: Client) -> str:
 def wrong(command: list[str]) -> str | None:
     """Returns what is wrong with one of our command lines, or ""; None for a program that is not ours."""
     missing = [
-        word for word in command if re.match(r"(examples|deploy)/\S", word) and not (ROOT / word).exists()
+        word
+        for word in command
+        if re.match(r"(examples|deploy)/\S", word) and not (ROOT / word.partition(":")[0]).exists()
     ]
     if missing:
         return f"{', '.join(missing)}: no such file"

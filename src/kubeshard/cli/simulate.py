@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from kubeshard.commands.options import Command
 from kubeshard.core.errors import ConfigurationError
@@ -16,8 +20,10 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
+    from kubeshard.simulation.digest import Recorder
+    from kubeshard.simulation.operators.workload import Author
     from kubeshard.simulation.oracles import SimulationResult
-    from kubeshard.simulation.script import Script, Sharder
+    from kubeshard.simulation.script import Operator, Script, Sharder
 
 EVENTS = 40
 """How many of the last events before a failure are shown."""
@@ -25,12 +31,15 @@ EVENTS = 40
 ABLATION_SEEDS = "601-612"
 
 
-@click.group(short_help="Inflict random faults on a whole ring, on virtual time.")
-def simulate() -> None:
-    """Runs sharders, shards and an API server on virtual time, with the production classes, and inflicts faults.
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
-    Oracles watch: no two processes work on one object, no write lands after its object was handed over, every object
-    has an owner in the end.
+
+@click.group(short_help="Inflict random faults on your operator, or on a whole ring, on virtual time.")
+def simulate() -> None:
+    """Runs your operator, or sharders and shards, and an API server on virtual time, and inflicts faults.
+
+    Oracles watch: no two processes work on one object, no write lands after its object was handed over, no object is
+    forgotten in the end.
     """
 
 
@@ -38,10 +47,47 @@ def simulate() -> None:
     cls=Command,
     short_help="Explore random faults, and shrink what fails.",
     examples=(
+        "kubeshard simulate run my_operator:manager --always my_invariants:at_most_one_job",
+        "# the rings of kubeshard itself",
         "kubeshard simulate run --seeds 1-20 --minutes 30",
         "kubeshard simulate run --faults pause,kill --sharder in-manager",
         "kubeshard simulate run --without watchdog --faults pause",
     ),
+)
+@click.argument("target", metavar="[MODULE[:MANAGER]]", required=False)
+@click.option(
+    "--template",
+    "templates",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path, dir_okay=False),
+    help="An object that your operator works on, with $name and $number; may be repeated (default: made up from the "
+    "definitions of its kinds).",
+)
+@click.option(
+    "--apply",
+    "manifests",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="First apply this YAML file, or those in this folder; may be repeated.",
+)
+@click.option(
+    "--always",
+    metavar="MODULE:FUNCTION",
+    multiple=True,
+    help="An invariant of yours, called after every write; may be repeated.",
+)
+@click.option(
+    "--eventually",
+    metavar="MODULE:FUNCTION",
+    multiple=True,
+    help="What must hold some time after all faults are over; may be repeated.",
+)
+@click.option(
+    "--instances",
+    type=click.IntRange(min=1),
+    help="Of your operator (default: 3 shards, 2 that take turns, or 1).",
 )
 @click.option("--seeds", metavar="FROM-TO", default="1-5", show_default=True, help="Seeds, or one.")
 @click.option(
@@ -60,7 +106,7 @@ def simulate() -> None:
     help="Where the sharder runs: in processes of its own, in the elected shard, or both.",
 )
 @click.option(
-    "--objects", type=click.IntRange(min=1), default=30, show_default=True, help="Number of objects."
+    "--objects", type=click.IntRange(min=1), help="Number of objects (default: 10 of your operator, or 30)."
 )
 @click.option(
     "--calm", type=float, default=1.0, show_default=True, help="Factor for the time between faults."
@@ -74,58 +120,82 @@ def simulate() -> None:
     show_default=True,
     help="Directory for the scripts of failures.",
 )
+@click.option("--picture", metavar="FILE", type=_FILE, help="Draw the first failure, as SVG, into this file.")
 @click.option("--no-shrink", "whole", is_flag=True, help="Do not shrink the script of the first failure.")
 def run(
+    target: str | None,
+    templates: Sequence[Path],
+    manifests: Sequence[Path],
+    always: tuple[str, ...],
+    eventually: tuple[str, ...],
+    instances: int | None,
     seeds: str,
     minutes: float,
     faults: str,
     sharder: Sharder,
-    objects: int,
+    objects: int | None,
     calm: float,
     without: str,
     output: Path,
+    picture: Path | None,
     whole: bool,
 ) -> None:
-    """Plays random faults, one script for each seed.
+    """Plays random faults, one script for each seed: with your operator MODULE:MANAGER, or else with a ring.
+
+    MANAGER (default: manager) is a Manager in the module, or a function without arguments that makes one. Each
+    simulated process imports the module anew.
 
     Exits with 1 if an oracle noticed something, or if a kind of fault that was asked for never had an effect. The
     script of each failure is written to a file at once, which `kubeshard simulate replay` plays again; in the end, that
     of the first one is shrunk.
     """
     _require_apiserver()
-    from kubeshard.simulation.running import drawn, play
+    from kubeshard.simulation.running import drawn
     from kubeshard.simulation.script import Script
 
-    logging.disable()  # a simulation is full of warnings, and what matters is in its events
-    clock, kinds, numbers, totals = SystemClock(), _kinds(faults), _numbers(seeds), Counter[str]()
+    click.get_current_context().with_resource(_silence())
+    operator = _operator(target, templates, manifests, always, eventually, instances)
+    if operator and sharder != "service":
+        raise ConfigurationError(
+            "--sharder is for rings without an operator: a manager says where its sharder is"
+        )
+    allowed = _faults_of(operator) if operator else ()
+    clock, kinds, numbers, totals = SystemClock(), _kinds(faults, allowed), _numbers(seeds), Counter[str]()
+    repeats: bool | None = None
     failed: tuple[Script, SimulationResult] | None = None
     for seed in numbers:
         script = drawn(
             Script(
                 seed=seed,
                 minutes=minutes,
-                objects=objects,
+                objects=objects or (10 if operator else 30),
                 calm=calm,
                 sharder=sharder,
                 without=_listed(without),
+                operator=operator,
             ),
-            kinds,
+            kinds or allowed,
         )
         began = clock.monotonic()
-        result = play(script)
+        script, result, recorder = _recorded(script)
         totals += result.counts
         verdict = _verdict(result)
         click.echo(
             f"seed {seed}: {verdict}; {len(script.faults)} faults in {minutes:g} min, "
-            f"{result.counts['writes']} writes, owned after {result.owned_after:.0f} s, "
+            f"{result.counts['writes']} writes, settled after {result.owned_after:.0f} s, "
             f"{clock.monotonic() - began:.0f} s"
         )
         if result.breaks:
             click.echo(f"kubeshard simulate replay {_saved(script, output)}")
             failed = failed or (script, result)
-    _print_totals(totals)
+        if recorder and (repeats is None or (repeats and failed and failed[0] is script)):
+            repeats = _repeats(script, recorder)
+    if operator:
+        _print_summary(totals)
+    else:
+        _print_totals(totals)
     if failed is not None:
-        _report_failure(*failed, output, not whole)
+        _report_failure(*failed, output, shrink=not whole and repeats is not False, picture=picture)
         raise SystemExit(1)
     if kinds and (idle := [kind for kind in kinds if not totals[f"effects: {kind}"]]):
         click.echo(
@@ -142,13 +212,14 @@ def run(
         "kubeshard simulate replay simulated/seed-7.json --picture failure.svg",
     ),
 )
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=_FILE)
 @click.option(
     "--events", type=int, default=EVENTS, show_default=True, help="Last events to show of a failure."
 )
 @click.option(
     "--picture",
-    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    type=_FILE,
     help="Draw what led to the first violation, as SVG, into this file.",
 )
 def replay(file: Path, events: int, picture: Path | None) -> None:
@@ -159,17 +230,23 @@ def replay(file: Path, events: int, picture: Path | None) -> None:
     """
     _require_apiserver()
     from kubeshard.simulation.faults.injection import KINDS
-    from kubeshard.simulation.running import play
     from kubeshard.simulation.script import Script
 
-    logging.disable()
-    result = play(Script.load(file, KINDS))
+    click.get_current_context().with_resource(_silence())
+    recorded = Script.load(file, KINDS)
+    script, result, _ = _recorded(recorded)
     click.echo(_verdict(result))
+    if recorded.digest and script.digest != recorded.digest:
+        click.echo(
+            "this is not the run that was recorded: the operator or kubeshard has changed since, or the operator "
+            "depends on what is different in every process, such as the order of a set of strings",
+            err=True,
+        )
     if result.breaks:
         if picture is None:
             _print_events(result, events)
         else:
-            _draw(result, picture)
+            _draw(script, result, picture)
         raise SystemExit(1)
 
 
@@ -204,7 +281,7 @@ def measures(only: str, seeds: str | None) -> None:
     from kubeshard.simulation.measures import MEASURES, measures_named
     from kubeshard.simulation.running import ablated
 
-    logging.disable()
+    click.get_current_context().with_resource(_silence())
     clock, missed = SystemClock(), []
     for measure in measures_named(_listed(only)) if only else MEASURES:
         began, noticed = clock.monotonic(), "NOT NOTICED"
@@ -229,18 +306,124 @@ def _require_apiserver() -> None:
         raise ConfigurationError(f"simulations need the embedded API server: {how_to_install('apiserver')}")
 
 
+@contextmanager
+def _silence() -> Iterator[None]:
+    """A simulation is full of warnings, and what matters is in its events. Errors are heard by an oracle."""
+    root, handler = logging.getLogger(), logging.NullHandler()
+    level, others = root.level, root.handlers[:]
+    root.handlers[:] = [handler]
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.handlers[:] = others
+        root.setLevel(level)
+
+
+def _operator(
+    target: str | None,
+    templates: Sequence[Path],
+    manifests: Sequence[Path],
+    always: tuple[str, ...],
+    eventually: tuple[str, ...],
+    instances: int | None,
+) -> Operator | None:
+    from kubeshard.cli.yaml_files import objects_in
+    from kubeshard.simulation.script import Operator
+
+    if target is None:
+        if templates or manifests or always or eventually or instances:
+            raise ConfigurationError(
+                "--template, --apply, --always, --eventually and --instances are for an operator: name it first, as "
+                "in my_operator:manager"
+            )
+        return None
+    return Operator(
+        target=target,
+        templates=tuple(each.read_text(encoding="utf-8") for each in templates),
+        manifests=tuple(document for path in manifests for document in objects_in(path)),
+        always=always,
+        eventually=eventually,
+        instances=instances or 0,
+    )
+
+
+def _author() -> Author:
+    from kubeshard.cli.loading import load_manager
+    from kubeshard.simulation.operators.workload import Author
+
+    return Author(load_manager, _invariant)
+
+
+def _invariant(reference: str) -> Any:
+    from kubeshard.cli.loading import load_name
+
+    found = load_name(reference)
+    if not callable(found):
+        raise ConfigurationError(f"{reference} is no function: write def holds(snapshot): assert ...")
+    return found
+
+
+def _faults_of(operator: Operator) -> tuple[str, ...]:
+    """The faults that can be inflicted on it. Raises ConfigurationError for one that cannot be simulated."""
+    from kubeshard.cli.loading import load_manager
+    from kubeshard.simulation.operators.loading import FreshImports
+    from kubeshard.simulation.operators.shape import Shape
+
+    shape = Shape.of(FreshImports(operator.target, load_manager).manager())
+    for reference in (*operator.always, *operator.eventually):
+        _invariant(reference)
+    if operator.instances > 1 and shape.instances == 1:
+        raise ConfigurationError(
+            "--instances: they would all do the same work: give the Manager leader_election= or sharding="
+        )
+    return shape.faults
+
+
+def _recorded(script: Script, until: str = "") -> tuple[Script, SimulationResult, Recorder | None]:
+    """Plays the script; that of an operator gets the digest of the run."""
+    from kubeshard.simulation.digest import Recorder
+    from kubeshard.simulation.operators.running import play_operator
+    from kubeshard.simulation.running import play
+
+    if script.operator is None:
+        return script, play(script, until=until), None
+    recorder = Recorder(lines=False)
+    result = play_operator(script, _author(), until=until, digest=recorder)
+    return msgspec.structs.replace(script, digest=recorder.digest.value), result, recorder
+
+
+def _repeats(script: Script, recorder: Recorder) -> bool:
+    """Plays the script of an operator again, and says so if that is another run."""
+    from kubeshard.simulation.operators.running import difference
+
+    differs = difference(script, _author(), recorder)
+    if differs:
+        click.echo(
+            f"the operator is not repeatable: seed {script.seed} gave two different runs. It depends on the machine's "
+            "clock, on random numbers, or on the order of a set. So a script may not show its failure again. The first "
+            f"event that differs: {differs[:400]}",
+            err=True,
+        )
+    return not differs
+
+
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _kinds(text: str) -> tuple[str, ...]:
-    """Raises ConfigurationError for faults that do not exist."""
+def _kinds(text: str, allowed: Collection[str] = ()) -> tuple[str, ...]:
+    """Raises ConfigurationError for faults that do not exist, or are not `allowed`."""
     from kubeshard.simulation.faults.injection import KINDS
 
     kinds = _listed(text)
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ConfigurationError(
             f"there is no fault {', '.join(unknown)}; there are: {', '.join(sorted(KINDS))}"
+        )
+    if allowed and (other := [kind for kind in kinds if kind not in allowed]):
+        raise ConfigurationError(
+            f"{', '.join(other)} cannot be inflicted on this operator; what can: {', '.join(allowed)}"
         )
     return kinds
 
@@ -265,22 +448,52 @@ def _print_totals(totals: Counter[str]) -> None:
         click.echo(f"{count:9} {what}")
 
 
-def _report_failure(script: Script, result: SimulationResult, output: Path, shrink: bool) -> None:
-    from kubeshard.simulation.running import play
+def _print_summary(totals: Counter[str]) -> None:
+    """What befell an operator, and what it did."""
+    click.echo(f"{totals['reconciles']} reconciles, {totals['writes']} writes")
+    for what in ("effects", "ends", "failed reconciles", "refused changes"):
+        counted = {
+            key.partition(": ")[2]: count
+            for key, count in sorted(totals.items())
+            if key.startswith(f"{what}: ") and count
+        }
+        if counted:
+            told = {"effects": "faults that had effects", "ends": "processes"}.get(what, what)
+            click.echo(f"{told}: " + ", ".join(f"{name} ({count})" for name, count in counted.items()))
+
+
+def _report_failure(
+    script: Script, result: SimulationResult, output: Path, *, shrink: bool, picture: Path | None
+) -> None:
     from kubeshard.simulation.script import shrunk
 
     click.echo(f"seed {script.seed}:")
     _print_events(result, EVENTS)
-    if not shrink or len(script.faults) < 2:
-        return
-    oracle = min(result.broken)
-    click.echo("shrinking its script, which takes many runs (Ctrl-C ends it; --no-shrink leaves it out) ...")
-    small = shrunk(script, lambda each: play(each).broken[oracle] > 0, tell=click.echo)
-    small.save(output / f"seed-{script.seed}-shrunk.json")
-    faults = ", ".join(f"{fault.kind} after {fault.after:.0f} s" for fault in small.faults)
-    click.echo(
-        f"{faults or 'no fault'} is enough: kubeshard simulate replay {output}/seed-{script.seed}-shrunk.json"
-    )
+    if shrink and len(script.faults) > 1:
+        oracle = _first_oracle(result)
+        click.echo(
+            "shrinking its script, which takes many runs (Ctrl-C ends it; --no-shrink leaves it out) ..."
+        )
+        within = result.first[0] if result.first else math.inf
+        small = shrunk(
+            script,
+            lambda each: _recorded(each, oracle)[1].broken[oracle] > 0,
+            within=within,
+            tell=click.echo,
+        )
+        script, result, _ = _recorded(small)
+        file = output / f"seed-{script.seed}-shrunk.json"
+        script.save(file)
+        faults = ", ".join(f"{fault.kind} after {fault.after:.0f} s" for fault in script.faults)
+        click.echo(f"{faults or 'no fault'} is enough: kubeshard simulate replay {file}")
+    if picture is not None:
+        _draw(script, result, picture)
+
+
+def _first_oracle(result: SimulationResult) -> str:
+    """The oracle that noticed something first."""
+    first = result.breaks[0].partition(" ")[2].partition(":")[0]
+    return first if first in result.broken else min(result.broken)
 
 
 def _saved(script: Script, output: Path) -> Path:
@@ -290,11 +503,12 @@ def _saved(script: Script, output: Path) -> Path:
     return file
 
 
-def _draw(result: SimulationResult, file: Path) -> None:
+def _draw(script: Script, result: SimulationResult, file: Path) -> None:
     from kubeshard.simulation.picture import as_svg, as_text, picture_of
 
     at, name = result.first or (0.0, "")
-    picture = picture_of(result.history, at, name, result.breaks[0].partition(" ")[2])
+    title = result.breaks[0].partition(" ")[2]
+    picture = picture_of(result.history, at, name, title, without=script.without)
     click.echo(as_text(picture))
     file.write_text(as_svg(picture), encoding="utf-8")
     click.echo(f"drawn to {file}")

@@ -1,17 +1,14 @@
 """The objects of a load that an author describes: a template of a manifest, and when such an object is ready.
 
-In the template, `$name` is the object's name, `$number` counts the requests of the run, and `$random` is different for
-each request, and the same again for the same seed. An object changes by a merge patch of its spec, rendered anew.
+An object changes by a merge patch of its spec, rendered anew. `$random` is the same again for the same seed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from string import Template
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
 
 from kubeshard.client.client import Client
 from kubeshard.client.requests import collection_path
@@ -23,6 +20,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.experiment.plan import Due, LoadPlan
 from kubeshard.experiment.subject import REQUESTED, RUN_LABEL, Seen, labels_of
+from kubeshard.manifests.samples import ObjectTemplate
 from kubeshard.sharding.crd import sharder_prerequisites
 from kubeshard.sharding.names import shard_label
 
@@ -84,7 +82,7 @@ class Templates:
         given: Sequence[Mapping[str, Any]],
         changes: bool,
     ) -> None:
-        self._template = Template(text)
+        self._template = ObjectTemplate(text)
         self._labels = labels_of(run, scenario)
         self._ready = ready
         self._given = given
@@ -92,7 +90,7 @@ class Templates:
         self.controller = controller
         self.selector = Selector.equals(RUN_LABEL, run)
         self._shard_label = shard_label(ring) if ring else ""
-        one, other = (self._rendered("name", number, word) for number, word in ((1, "a"), (2, "b")))
+        one, other = (self._template.render("name", number, word) for number, word in ((1, "a"), (2, "b")))
         if changes and one.get("spec") == other.get("spec"):
             raise ConfigurationError(
                 "the template's spec is always the same, so no object would change: use $random or $number in it"
@@ -123,7 +121,7 @@ class Templates:
         namespace = (self._namespace or due.namespace) if kind.namespaced else None
         match due.verb:
             case "create":
-                manifest = self._rendered(due.name, due.number, due.theme)
+                manifest = self._template.render(due.name, due.number, due.theme)
                 metadata = dict(manifest["metadata"])
                 metadata["labels"] = {**metadata.get("labels", {}), **self._labels}
                 if namespace is not None:
@@ -140,7 +138,9 @@ class Templates:
                 note = MergePatch({"metadata": {"annotations": {REQUESTED: str(due.number)}}})
                 return (await client.patch(form, due.name, namespace, note)).metadata
             case "patch":
-                spec = self._rendered(due.name, due.number, f"{due.theme}-{due.number}").get("spec", {})
+                spec = self._template.render(due.name, due.number, f"{due.theme}-{due.number}").get(
+                    "spec", {}
+                )
                 return (await client.patch(form, due.name, namespace, MergePatch({"spec": spec}))).metadata
 
     def seen(self, obj: KubeObject) -> Seen:
@@ -154,23 +154,3 @@ class Templates:
             group, version = split_api_version(self._api_version)
             self._kind = await client.discovery.kind(group, kind=self._kind_name, version=version)
         return self._kind
-
-    def _rendered(self, name: str, number: int, word: str) -> Mapping[str, Any]:
-        try:
-            text = self._template.substitute(name=name, number=number, random=word)
-        except (KeyError, ValueError) as error:
-            raise ConfigurationError(
-                f"the template: {error}: it may use $name, $number and $random, and $$ for a dollar sign"
-            ) from None
-        try:
-            found = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ConfigurationError(f"the template renders no YAML: {error}".replace("\n", " ")) from None
-        metadata = found.get("metadata") if isinstance(found, dict) else None
-        if (
-            not isinstance(metadata, dict)
-            or metadata.get("name") != name
-            or not {"apiVersion", "kind"} <= set(found)
-        ):
-            raise ConfigurationError("the template needs apiVersion, kind and metadata.name: $name")
-        return found  # type: ignore[no-any-return] # a dict

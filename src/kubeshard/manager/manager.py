@@ -108,6 +108,26 @@ class Manager(ArgumentHints):
             raise ConfigurationError("the manager was created with a client: its cluster is already chosen")
         self._declared.client = config
 
+    def move_to(
+        self, client: Client, adapted: Callable[[Controller[Any]], Controller[Any]] = lambda each: each
+    ) -> None:
+        """Has the manager run with this client, in the client's world, and with controllers that are `adapted`, but
+        without pages, servers and a registry of its own. Call this before it runs.
+
+        For simulations. Raises ConfigurationError for a manager of several clusters, and for one with its own cache.
+        """
+        declared = self._declared
+        if declared.clusters or isinstance(declared.cache, Cache):
+            raise ConfigurationError(
+                "a manager with other clusters, or with a Cache that the program has created, cannot be moved to "
+                "another client"
+            )
+        declared.controllers[:] = map(adapted, declared.controllers)
+        declared.client, declared.world = client, client.world
+        declared.status_pages, declared.servers, declared.registry = None, (), None
+        self._process = Process(declared)
+        self.metrics = self._process.metrics
+
     def call_webhooks_at(self, url: str, **options: Any) -> None:
         """Has the API server call the webhooks at this URL, before the manager runs; for a program outside the cluster.
         Options are those of `kubeshard.webhook.Webhooks.call_at`.

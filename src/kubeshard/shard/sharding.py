@@ -204,6 +204,11 @@ class Sharding:
         """The identity of this process. It is known after `prepare`."""
         return self._ready.shard
 
+    @property
+    def named(self) -> str:
+        """The name that the program has given the shard; empty if it is that of the pod or the host."""
+        return self._name or ""
+
     def grants(self, controllers: Iterable[Controller[Any]]) -> Iterator[Grant]:
         """The RBAC rules that it needs (`kubeshard.manager.roles`). If only a ControllerRing determines what is
         sharded, everything that the controllers watch as their primary kind or own is assumed to be.

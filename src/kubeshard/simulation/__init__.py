@@ -5,3 +5,7 @@ Guaranteed: the same seed gives the same run, event by event, in every process. 
 threads; a process is a task with a network and a clock of its own. Nothing that runs in production imports this
 package.
 """
+
+from kubeshard.simulation.operators.snapshot import Invariant, Snapshot
+
+__all__ = ["Invariant", "Snapshot"]

@@ -19,6 +19,7 @@ import hashlib
 import logging
 import sys
 import time
+from array import array
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -42,12 +43,21 @@ class Digest(NamedTuple):
 
 
 class Recorder:
-    """Computes the digest of a world. `copy`: where the events are also written."""
+    """Computes the digest of a world. `copy`: where the events are also written. `former`: the recorder of another run
+    in this process, which should be the same. `lines`: whether what is logged counts.
+    """
 
-    def __init__(self, copy: TextIO | None = None) -> None:
+    def __init__(
+        self, copy: TextIO | None = None, former: Recorder | None = None, *, lines: bool = True
+    ) -> None:
+        self._logged = lines
         self._hash = hashlib.sha256()
         self._events = 0
         self._copy = copy
+        self._lines = array("q")
+        self._former = former
+        self.difference = ""
+        """The first event that the former run did not have."""
 
     @property
     def digest(self) -> Digest:
@@ -68,6 +78,9 @@ class Recorder:
             network.through = lambda request, stream: _Heard(self, process, request, through(request, stream))
 
         world.connected = connected
+        if not self._logged:
+            yield
+            return
         lines = _Lines(self)
         root = logging.getLogger()
         level = root.level
@@ -81,8 +94,16 @@ class Recorder:
 
     def record(self, what: str) -> None:
         line = f"{self._world.loop.time()!r} {what}\n"
-        self._events += 1
         self._hash.update(line.encode())
+        self._lines.append(hash(line))
+        former = self._former
+        if (
+            former
+            and not self.difference
+            and former._lines[self._events : self._events + 1] != self._lines[-1:]
+        ):
+            self.difference = line.strip()
+        self._events += 1
         if self._copy is not None:
             self._copy.write(line)
 

@@ -59,16 +59,19 @@ class Changed(msgspec.Struct, frozen=True, tag=True):
     main_owner: str
     main_uid: str
     belongs_to: str = ""
+    what: str = ""
+    """The kind and the name of the object, where these do not follow from `kind` and `name`."""
 
 
 class LeaseChanged(msgspec.Struct, frozen=True, tag=True):
-    """A shard's Lease was written; `holder` is None if it was deleted."""
+    """A Lease was written; `holder` is None if it was deleted. `elected`: not a shard's, but that of an election."""
 
     at: float
     request: int
     name: str
     holder: str | None
     incarnation: str
+    elected: bool = False
 
 
 class Began(msgspec.Struct, frozen=True, tag=True):

@@ -102,14 +102,55 @@ class SimulationResult:
     """When the first violation was noticed, and of which object."""
 
 
-class Oracles:
-    """Checks a world for violations of the invariants. `alarm` is set when the oracle `until` notices something."""
+class Judge:
+    """What oracles have noticed. `alarm` is set when the oracle `until` notices something."""
 
     def __init__(self, world: SimulatedCluster, result: SimulationResult, until: str = "") -> None:
         self._world = world
         self._result = result
         self._until = until
         self.alarm = asyncio.Event()
+
+    def broken(self, oracle: str, what: str, about: str = "") -> None:
+        """Called when something that must hold did not; `oracle` names it. `about`: the name of the object."""
+        if self._result.first is None:
+            named = re.search(r"\bt\d+\b", what)
+            self._result.first = self._now, about or (named.group() if named else "")
+        self.event(f"BROKEN: {oracle}: {what}")
+        self._result.broken[oracle] += 1
+        self._result.breaks.append(f"{self._now:.2f} {oracle}: {what}")
+        if oracle == self._until:
+            self.alarm.set()
+
+    def event(self, what: str) -> None:
+        self._result.events.append(f"{self._now:9.2f} {what}")
+
+    def restored(self) -> None:
+        """Called when etcd has just been restored."""
+
+    def is_at_work(self, process: str) -> bool:
+        """Whether a reconcile of the process has begun and not ended."""
+        return False
+
+    def expects(self, error: BaseException | None) -> bool:
+        """Whether it is no crash that this was logged with its traceback."""
+        return False
+
+    def replaced(self, name: str, before: str, *, seen: bool) -> None:
+        """Called when a user has replaced an object of the shard `before` by one without labels. `seen`: a webhook
+        was called for it.
+        """
+
+    @property
+    def _now(self) -> float:
+        return self._world.loop.time()
+
+
+class Oracles(Judge):
+    """Checks a world for violations of the invariants."""
+
+    def __init__(self, world: SimulatedCluster, result: SimulationResult, until: str = "") -> None:
+        super().__init__(world, result, until)
         self._sent: dict[int, tuple[HttpRequest, float]] = {}
         self._at_work: dict[str, list[str]] = {}
         self._taken: dict[str, float] = {}
@@ -136,26 +177,7 @@ class Oracles:
         for server in dict.fromkeys((world.server, world.home)):
             server.store.subscribe(partial(self._stored, server.store))
 
-    def broken(self, oracle: str, what: str) -> None:
-        """Called when something that must hold did not; `oracle` names it."""
-        if self._result.first is None:
-            named = re.search(r"\bt\d+\b", what)
-            self._result.first = self._now, named.group() if named else ""
-        self.event(f"BROKEN: {oracle}: {what}")
-        self._result.broken[oracle] += 1
-        self._result.breaks.append(f"{self._now:.2f} {oracle}: {what}")
-        if oracle == self._until:
-            self.alarm.set()
-
-    def event(self, what: str) -> None:
-        self._result.events.append(f"{self._now:9.2f} {what}")
-
-    @property
-    def _now(self) -> float:
-        return self._world.loop.time()
-
     def restored(self) -> None:
-        """Called when etcd has just been restored."""
         self._assigned.clear()
         self._dropped.clear()
         self._free.clear()
@@ -193,7 +215,8 @@ class Oracles:
                 self.broken("not ours", f"{process} begins with {name} of {owner or None}")
         others = [other for other in at_work if other != process and not self._world.processes[other].dead]
         if others and not excused:
-            self.broken("overlap", f"{process} begins with {name}, which {others} work on")
+            at_it = " and ".join(dict.fromkeys(others))
+            self.broken("overlap", f"{process} begins with {name}, which {at_it} work on")
         at_work.append(process)
 
     def ends(self, process: str, name: str) -> None:
@@ -204,9 +227,6 @@ class Oracles:
         return any(process in at_work for at_work in self._at_work.values())
 
     def replaced(self, name: str, before: str, *, seen: bool) -> None:
-        """Called when a user has replaced an object of the shard `before` by one without labels. `seen`: a webhook
-        was called for it.
-        """
         main = self._main(name)
         process = self._acting(before)
         if main is None or self._owner(main) == before or not seen or process is None:
@@ -488,10 +508,10 @@ def is_sharders(process: Process, request: HttpRequest) -> bool:
 class Crashes(logging.Handler):
     """Log lines with a traceback."""
 
-    def __init__(self, oracles: Oracles) -> None:
+    def __init__(self, oracles: Judge) -> None:
         super().__init__(logging.ERROR)
         self._oracles = oracles
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
+        if record.exc_info and not self._oracles.expects(record.exc_info[1]):
             self._oracles.broken("crash", f"{record.getMessage()}: {record.exc_info[1]!r}")

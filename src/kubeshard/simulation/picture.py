@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from textwrap import wrap
 from typing import NamedTuple
 
 from kubeshard.simulation.history import (
@@ -26,7 +27,9 @@ from kubeshard.simulation.history import (
 BEFORE, AFTER = 40.0, 3.0
 """Seconds that are shown before and after the moment."""
 
-WIDTH, LEFT, ROW, TOP = 1180, 150, 26, 74
+WIDTH, ROW, MARGIN = 1180, 26, 12
+LETTER, LARGE = 6.6, 8.4
+"""How wide a letter is, at most on average: of labels, and of the title."""
 COLOURS = ("#4878a8", "#d98032", "#5b9a57", "#a05ba0", "#8a6d4f", "#4a9a9a", "#b3566b", "#7a7a3a")
 RED, GREY = "#c22f2f", "#8c8c8c"
 
@@ -67,12 +70,19 @@ class Picture(NamedTuple):
     lanes: list[Lane]
     lines: list[tuple[float, str]]
     """The same events, as text."""
+    without: str = ""
+    """Which measures were switched off, as a phrase."""
 
 
-def picture_of(history: Sequence[Entry], at: float, name: str, title: str) -> Picture:
-    """The picture of a moment; `name` is the object that matters, or empty."""
+def picture_of(
+    history: Sequence[Entry], at: float, name: str, title: str, *, without: Sequence[str] = ()
+) -> Picture:
+    """The picture of a moment; `name` is the object that matters, or empty. `without`: measures that were switched
+    off.
+    """
     begin, end = max(0.0, at - BEFORE), at + AFTER
-    return _Drawing(begin, end, name).draw(history, at, title)
+    picture = _Drawing(begin, end, name).draw(history, at, title)
+    return picture._replace(without=f"switched off: {', '.join(without)}" if without else "")
 
 
 class _Drawing:
@@ -88,6 +98,7 @@ class _Drawing:
         self._owns: tuple[float, str, bool] | None = None
         """Since when the object has had this owner, and whether it is being drained; None while it does not exist."""
         self._holds: dict[str, tuple[float, str]] = {}
+        self._elections: set[str] = set()
         self._busy: dict[str, list[float]] = {}
         self._on: dict[int, tuple[float, str]] = {}
 
@@ -97,13 +108,18 @@ class _Drawing:
                 break
             self._draw(entry)
         self._close()
-        about = self._name or "the cluster"
-        lanes = [Lane(f"{about} belongs to", *self._owner[1:])] if self._name else []
+        owned = "belongs to" if any(bar.shard for bar in self._owner.bars) else "is written"
+        if owned == "is written":
+            self._owner.bars.clear()  # nothing is sharded
+        lanes = [Lane(f"{self._name} {owned}", *self._owner[1:])] if self._name else []
         lanes += [Lane(f"{each} works", *lane[1:]) for each, lane in sorted(self._work.items())]
-        lanes += [Lane(f"Lease {each}", *lane[1:]) for each, lane in sorted(self._leases.items())]
+        lanes += [
+            Lane(f"{'Lease' if lane.bars else 'process'} {each}", *lane[1:])
+            for each, lane in sorted(self._leases.items())
+        ]
         lanes += [
             Lane("fault" if number == 0 else "", row, [])
-            for number, row in enumerate(_rows(self._faults.bars))
+            for number, row in enumerate(_rows(self._faults.bars, self._end - self._begin))
         ]
         lanes = [lane for lane in lanes if lane.bars or lane.marks]
         return Picture(title, self._name, self._begin, self._end, at, lanes, self._lines)
@@ -167,18 +183,20 @@ class _Drawing:
 
     def _changed(self, entry: Changed) -> None:
         sent = self._sent.get(entry.request)
-        who = sent.process + ("'s sharder" if sent.sharder else "") if sent else "a user"
+        outside = "the cluster" if entry.what and entry.kind == "child" else "a user"
+        who = sent.process + ("'s sharder" if sent.sharder else "") if sent else outside
         self._stored.add(entry.request)
         child = "the child of " if entry.kind == "child" else ""
+        named = entry.what or f"{child}{entry.name}"
         before, after = entry.owner
         if before != after:
-            what = f"gives {child}{entry.name} of {before or 'nobody'} to {after or 'nobody'}"
+            what = f"gives {named} of {before or 'nobody'} to {after or 'nobody'}"
         elif entry.draining[0] != entry.draining[1]:
             what = f"{'asks' if entry.draining[1] else 'no longer asks'} {after or 'nobody'} for {entry.name}"
         else:
-            what = f"writes {child}{entry.name} of {entry.main_owner or 'nobody'}"
+            what = f"writes {named}" + ("" if entry.what else f" of {entry.main_owner or 'nobody'}")
         if not entry.existed or not entry.exists:
-            what = f"{'deletes' if entry.existed else 'creates'} {child}{entry.name}"
+            what = f"{'deletes' if entry.existed else 'creates'} {named}"
         took = f", sent {entry.at - sent.at:.1f} s before" if sent and entry.at - sent.at > 1 else ""
         self._say(entry.at, f"{who} {what}{took}")
         if entry.at >= self._begin:
@@ -216,7 +234,7 @@ class _Drawing:
         who = sent.process if sent else "a user"
         _, before = self._holds.get(entry.name, (entry.at, ""))
         now = entry.holder
-        if now == entry.name:  # a sharder writes labels of a Lease that a shard holds
+        if now == entry.name and not entry.elected:  # a sharder writes labels of a Lease that a shard holds
             now = who if sent and not sent.sharder else before or entry.name
         elif now:
             now = who
@@ -224,6 +242,8 @@ class _Drawing:
             return
         self._held(entry.name, entry.at)
         self._holds[entry.name] = entry.at, now or ""
+        if entry.elected:
+            self._elections.add(entry.name)
         if entry.holder is None:
             self._say(entry.at, f"{who} deletes the Lease of {entry.name}")
         else:
@@ -233,7 +253,8 @@ class _Drawing:
         since, holder = self._holds.get(name, (0.0, ""))
         if holder and until > since:
             lane = self._leases.setdefault(name, Lane("", [], []))
-            self._bar(lane, since, until, holder, name, pale=holder.partition("~")[0] != name)
+            shard = holder.partition("~")[0] if name in self._elections else name
+            self._bar(lane, since, until, holder, shard, pale=holder.partition("~")[0] != shard)
 
     def _close(self) -> None:
         self._owned(self._end)
@@ -247,12 +268,14 @@ class _Drawing:
             self._bar(self._faults, begin, self._end, kind, pale=True)
 
 
-def _rows(bars: Iterable[Bar]) -> list[list[Bar]]:
+def _rows(bars: Iterable[Bar], seconds: float) -> list[list[Bar]]:
     """Distributes bars over rows, so that none covers another one or its text."""
+    letter = LETTER * seconds / (WIDTH * 0.75)  # the rest, at most, is for the names of the lanes
     rows: list[list[Bar]] = []
     for bar in sorted(bars):
         for row in rows:
-            if row[-1].end + 1.0 < bar.begin and row[-1].begin + 6.0 < bar.begin:
+            last = row[-1]
+            if max(last.end, last.begin + (len(last.text) + 2) * letter) + 0.5 < bar.begin:
                 row.append(bar)
                 break
         else:
@@ -262,7 +285,7 @@ def _rows(bars: Iterable[Bar]) -> list[list[Bar]]:
 
 def as_text(picture: Picture) -> str:
     """One line per event; the moment is marked."""
-    lines = [picture.title]
+    lines = [picture.title, *([picture.without] if picture.without else [])]
     told = False
     for at, line in picture.lines:
         if at > picture.moment and not told:
@@ -276,69 +299,103 @@ def as_text(picture: Picture) -> str:
 
 def as_svg(picture: Picture) -> str:
     """A document of its own. The mouse shows what each mark is."""
-    height = TOP + ROW * len(picture.lanes) + 70
-    scale = (WIDTH - LEFT - 20) / (picture.end - picture.begin)
+    titles = wrap(picture.title, int((WIDTH - 2 * MARGIN) / LARGE)) or [""]
+    top = 24 + 20 * len(titles) + (20 if picture.without else 0) + 34
+    left = MARGIN + 10 + LETTER * max((len(lane.title) for lane in picture.lanes), default=0)
+    bottom = top + ROW * len(picture.lanes)
+    key = [
+        *(["A colour is an instance."] if any(lane.bars for lane in picture.lanes) else []),
+        "Pale: a fault, what is being drained or owned by nobody, or a Lease that a sharder holds.",
+        "Triangle: a write that took effect. Cross: a write that was refused, or a process that died.",
+    ]
+    keys = wrap(" ".join(key), int((WIDTH - 2 * MARGIN) / LETTER))
+    height = bottom + 20 + 18 * len(keys)
+    scale = (WIDTH - left - 20) / (picture.end - picture.begin)
     shards = sorted({bar.shard for lane in picture.lanes for bar in lane.bars if bar.shard})
     colours = {shard: COLOURS[number % len(COLOURS)] for number, shard in enumerate(shards)}
 
     def x(at: float) -> float:
-        return round(LEFT + (min(max(at, picture.begin), picture.end) - picture.begin) * scale, 1)
+        return round(left + (min(max(at, picture.begin), picture.end) - picture.begin) * scale, 1)
 
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
         f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-        f'<text x="12" y="24" font-size="15" font-weight="bold">{escape(picture.title)}</text>',
     ]
-    bottom = TOP + ROW * len(picture.lanes)
+    for number, line in enumerate(titles):
+        out.append(_text(MARGIN, 24 + 20 * number, line, size=15, bold=True))
+    if picture.without:
+        out.append(_text(MARGIN, 24 + 20 * len(titles), picture.without, colour=RED))
     step = 5.0
     tick = picture.begin - picture.begin % step + step
     while tick < picture.end:
-        out.append(f'<line x1="{x(tick)}" x2="{x(tick)}" y1="{TOP - 8}" y2="{bottom}" stroke="#e4e4e4"/>')
-        out.append(
-            f'<text x="{x(tick)}" y="{TOP - 14}" text-anchor="middle" fill="{GREY}">{tick:.0f} s</text>'
-        )
+        out.append(f'<line x1="{x(tick)}" x2="{x(tick)}" y1="{top - 8}" y2="{bottom}" stroke="#e4e4e4"/>')
+        out.append(_text(x(tick), top - 12, f"{tick:.0f} s", colour=GREY, anchor="middle"))
         tick += step
-    for number, lane in enumerate(picture.lanes):
-        y = TOP + number * ROW
-        out.append(f'<text x="{LEFT - 10}" y="{y + 16}" text-anchor="end">{escape(lane.title)}</text>')
-        for bar in lane.bars:
-            colour = colours.get(bar.shard, GREY)
-            opacity = 0.35 if bar.pale else 1
-            width = max(1.5, x(bar.end) - x(bar.begin))
-            tip = escape(f"{bar.text}, from {bar.begin:.2f} to {bar.end:.2f} s")
-            out.append(
-                f'<rect x="{x(bar.begin)}" y="{y + 3}" width="{width:.1f}" height="{ROW - 8}" rx="2" '
-                f'fill="{colour}" fill-opacity="{opacity}"><title>{tip}</title></rect>'
-            )
-            room = int(width / 6.6)
-            if bar.text and (room >= len(bar.text) or not bar.shard):
-                ink = "black" if bar.pale else "white"
-                out.append(
-                    f'<text x="{x(bar.begin) + 4}" y="{y + 16}" fill="{ink}">{escape(bar.text)}</text>'
-                )
-        for mark in lane.marks:
-            colour = "black" if mark.good else RED
-            at = x(mark.at)
-            shape = f"M{at},{y + 1} l4,7 h-8 z" if mark.good else f"M{at - 4},{y + 6} l8,10 m0,-10 l-8,10"
-            fill = colour if mark.good else "none"
-            tip = escape(f"{mark.at:.2f} s: {mark.text}")
-            out.append(
-                f'<path d="{shape}" fill="{fill}" stroke="{colour}" stroke-width="1.5"><title>{tip}</title></path>'
-            )
     moment = x(picture.moment)
     out.append(
-        f'<line x1="{moment}" x2="{moment}" y1="{TOP - 26}" y2="{bottom}" stroke="{RED}" stroke-width="2" '
+        f'<line x1="{moment}" x2="{moment}" y1="{top - 28}" y2="{bottom}" stroke="{RED}" stroke-width="2" '
         'stroke-dasharray="5 3"/>'
     )
+    said = f"violation at {picture.moment:.2f} s"
+    aside = moment - 6 > left + LETTER * len(said)
     out.append(
-        f'<text x="{moment - 6}" y="{TOP - 28}" text-anchor="end" fill="{RED}">'
-        f"violation at {picture.moment:.2f} s</text>"
+        _text(
+            moment - 6 if aside else moment + 6,
+            top - 28,
+            said,
+            colour=RED,
+            anchor="end" if aside else "start",
+        )
     )
-    key = (
-        "A colour is a shard. Pale: being drained, owned by nobody, or a Lease that a sharder holds. "
-        "Triangle: a write that took effect. Cross: a write that was refused, or a process that died."
-    )
-    out.append(f'<text x="12" y="{bottom + 34}" fill="{GREY}">{escape(key)}</text>')
+    for number, lane in enumerate(picture.lanes):
+        y = top + number * ROW
+        out.append(_text(left - 10, y + 16, lane.title, anchor="end"))
+        for bar in lane.bars:
+            out += _bar_of(bar, x(bar.begin), x(bar.end), y, colours.get(bar.shard, GREY))
+        out += [_mark_of(mark, x(mark.at), y) for mark in lane.marks]
+    for number, line in enumerate(keys):
+        out.append(_text(MARGIN, bottom + 24 + 18 * number, line, colour=GREY))
     out.append("</svg>")
     return "\n".join(out) + "\n"
+
+
+def _text(
+    x: float,
+    y: float,
+    text: str,
+    *,
+    colour: str = "black",
+    anchor: str = "start",
+    size: int = 12,
+    bold: bool = False,
+) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"{weight} fill="{colour}">'
+        f"{escape(text)}</text>"
+    )
+
+
+def _bar_of(bar: Bar, begin: float, end: float, y: float, colour: str) -> list[str]:
+    """A bar with its text. What has no colour of its own has a row in which its text may go on beyond it."""
+    width = max(1.5, end - begin)
+    tip = escape(f"{bar.text}, from {bar.begin:.2f} to {bar.end:.2f} s")
+    out = [
+        f'<rect x="{begin}" y="{y + 3}" width="{width:.1f}" height="{ROW - 8}" rx="2" '
+        f'fill="{colour}" fill-opacity="{0.35 if bar.pale else 1}"><title>{tip}</title></rect>'
+    ]
+    wide = LETTER * len(bar.text)
+    if bar.text and (wide + 6 <= width or not bar.shard):
+        beyond = begin + 4 + wide > WIDTH - MARGIN
+        at, anchor = (WIDTH - MARGIN, "end") if beyond else (begin + 4, "start")
+        out.append(_text(at, y + 16, bar.text, colour="black" if bar.pale else "white", anchor=anchor))
+    return out
+
+
+def _mark_of(mark: Mark, at: float, y: float) -> str:
+    colour = "black" if mark.good else RED
+    shape = f"M{at},{y + 1} l4,7 h-8 z" if mark.good else f"M{at - 4},{y + 6} l8,10 m0,-10 l-8,10"
+    fill = colour if mark.good else "none"
+    tip = escape(f"{mark.at:.2f} s: {mark.text}")
+    return f'<path d="{shape}" fill="{fill}" stroke="{colour}" stroke-width="1.5"><title>{tip}</title></path>'

@@ -248,10 +248,13 @@ def name_of(process: str) -> str:
 
 class Process:
     """A manager's task with its own networks and clock. `dead` says why it ended, once it has. Processes of the same
-    `machine` know which of them have ended; without one, nobody does. `pod`: which one it runs in, if any.
+    `machine` know which of them have ended; without one, nobody does. `pod`: which one it runs in, if any. `hostname`:
+    by default its name.
     """
 
-    def __init__(self, world: Environment, name: str, machine: str = "", pod: Pod | None = None) -> None:
+    def __init__(
+        self, world: Environment, name: str, machine: str = "", pod: Pod | None = None, hostname: str = ""
+    ) -> None:
         self.world = world
         self.name = name
         self.clock = VirtualClock(world.loop)
@@ -262,7 +265,7 @@ class Process:
             watchdog=self._watchdog,
             thread=lambda _: VirtualThreadRunner(self._another_thread()),
             host=VirtualHost(
-                name,
+                hostname or name,
                 in_pod=pod,
                 boot=machine or "boot",
                 named=name if machine else "",
@@ -281,6 +284,7 @@ class Process:
         self.main = VirtualThread(world.loop)
         self.threads = [self.main]
         self.dead = ""
+        self._began = False
         self.manager: Manager | None = None
         self._task: asyncio.Task[None] | None = None
         world.processes[name] = self
@@ -309,6 +313,7 @@ class Process:
         return self
 
     async def _run(self, manager: Manager) -> None:
+        self._began = True
         try:
             await manager.run()
         except asyncio.CancelledError:
@@ -345,10 +350,16 @@ class Process:
 
     async def stop(self) -> None:
         """Acts like SIGTERM; returns when the process has ended."""
-        assert self.manager is not None
         assert self._task is not None
-        self.manager.stop()
+        self.terminate()
         await asyncio.wait([self._task])
+
+    def terminate(self) -> None:
+        """Asks it to stop, like SIGTERM: one that has not begun yet ends at once."""
+        if not self._began:
+            self.kill("killed before it began")
+        elif self.manager is not None:
+            self.manager.stop()
 
     def pause(self) -> None:
         """Acts like SIGSTOP: no line of it runs, and what its timers would do waits until `resume`."""

@@ -25,7 +25,7 @@ from kubeshard.simulation.history import Recorder
 from kubeshard.simulation.measures import Measure, switched_off
 from kubeshard.simulation.oracles import Crashes, Oracles, SimulationResult
 from kubeshard.simulation.script import Script, TimedFault, stream
-from kubeshard.simulation.workload import Workload
+from kubeshard.simulation.workload import Things, Workload
 
 BOTH_SEE = ("stale write", "overlap")
 """What the oracles and the checker of the history must agree about."""
@@ -42,23 +42,35 @@ def drawn(script: Script, kinds: Sequence[str] = ()) -> Script:
     return msgspec.structs.replace(script, faults=tuple(faults))
 
 
+Subject = Callable[[SimulatedCluster, SimulationResult, Script, str], Workload]
+"""Returns what is simulated in the cluster, and judged."""
+
+
+def things(cluster: SimulatedCluster, result: SimulationResult, script: Script, until: str) -> Workload:
+    """The Things of a ring."""
+    oracles = Oracles(cluster, result, until)
+    recorder = Recorder(cluster, (cluster.server.store,), cluster.ring)
+    return Things(cluster, oracles, recorder, result, script)
+
+
 def play(
-    script: Script, recording: Recording = lambda cluster: nullcontext(), *, until: str = ""
+    script: Script,
+    recording: Recording = lambda cluster: nullcontext(),
+    *,
+    until: str = "",
+    subject: Subject = things,
 ) -> SimulationResult:
     """Runs the script on virtual time, to its end or until this oracle notices something."""
     result = SimulationResult()
 
     async def scene() -> None:
         async with SimulatedCluster(seed=script.seed, latency=(0.001, 0.03)) as cluster:
-            oracles = Oracles(cluster, result, until)
-            recorder = Recorder(cluster, (cluster.server.store,), cluster.ring)
-            result.history = recorder.entries
-            workload = Workload(cluster, oracles, recorder, result, script)
+            conditions = Conditions(cluster, script.seed)
+            workload = subject(cluster, result, script, until)
+            result.history = workload.recorder.entries
             with recording(cluster):
-                playing = asyncio.create_task(
-                    _play(script, workload, Conditions(cluster, script.seed)), name="script"
-                )
-                alarm = asyncio.create_task(oracles.alarm.wait(), name="alarm")
+                playing = asyncio.create_task(_play(script, workload, conditions), name="script")
+                alarm = asyncio.create_task(workload.oracles.alarm.wait(), name="alarm")
                 await asyncio.wait([playing, alarm], return_when=asyncio.FIRST_COMPLETED)
                 alarm.cancel()
                 if not playing.done():
@@ -69,7 +81,8 @@ def play(
 
     with switched_off(script.without):
         simulate(scene)
-    _check_again(result)
+    if subject is things:
+        _check_again(result)
     return result
 
 
@@ -142,7 +155,8 @@ async def _play(script: Script, workload: Workload, conditions: Conditions) -> N
         await asyncio.gather(*inflicted)
         churning.cancel()
         counts["virtual seconds"] = int(loop.time())
-        await ring_as_it_was(workload.world, workload.admin)
+        if isinstance(workload, Things):
+            await ring_as_it_was(workload.world, workload.admin)
         workload.recorder.calm()
         await workload.end()
         workload.recorder.finished()

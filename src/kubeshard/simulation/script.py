@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,9 +31,24 @@ class TimedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     stretch: float = 1.0
 
 
+class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """An author's operator: the manager `target`, as MODULE:MANAGER. `templates`: of the objects that it works on; they
+    are made up from the definitions of its kinds if there are none. `manifests`: what is applied before it starts.
+    `always` and `eventually`: what must hold, each as MODULE:FUNCTION. `instances`: 0 for the default.
+    """
+
+    target: str
+    templates: tuple[str, ...] = ()
+    manifests: tuple[dict[str, Any], ...] = ()
+    always: tuple[str, ...] = ()
+    eventually: tuple[str, ...] = ()
+    instances: int = 0
+
+
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A run: the same script gives the same run, event by event, with the same version of kubeshard. `calm`: the factor
-    by which changes of an object are further apart than usual. `without`: measures that are switched off.
+    by which changes of an object are further apart than usual. `without`: measures that are switched off. `operator`:
+    what is simulated instead of the Things of a ring. `digest`: of the run that was recorded.
     """
 
     seed: int
@@ -42,6 +57,8 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     calm: float = 1.0
     sharder: Sharder = "service"
     without: tuple[str, ...] = ()
+    operator: Operator | None = None
+    digest: str = ""
     faults: tuple[TimedFault, ...] = ()
 
     def save(self, file: Path) -> None:
@@ -60,12 +77,21 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def shrunk(
-    script: Script, fails: Callable[[Script], bool], *, tell: Callable[[str], None] = lambda line: None
+    script: Script,
+    fails: Callable[[Script], bool],
+    *,
+    within: float = math.inf,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Script:
-    """Returns the smallest script found that still fails in the same way, which `fails` decides: with fewer faults,
-    then with shorter ones, then without what comes after them. Each attempt is a run.
+    """Returns the smallest script found that still fails in the same way, which `fails` decides: without what comes
+    after `within` seconds, in which it failed; with fewer faults, then with shorter ones, then without what comes after
+    them. Each attempt is a run.
     """
     replace = msgspec.structs.replace
+    earlier = tuple(fault for fault in script.faults if fault.after < within)
+    begun = replace(script, faults=earlier, minutes=min(script.minutes, round(within / 60 + 0.1, 2)))
+    if begun != script and fails(begun):
+        script = begun
 
     def attempt(faults: Sequence[TimedFault], minutes: float = script.minutes) -> Script | None:
         smaller = replace(script, faults=tuple(faults), minutes=minutes)

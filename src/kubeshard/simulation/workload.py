@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing
 from kubeshard.simulation.history import Recorder
-from kubeshard.simulation.oracles import Oracles, SimulationResult
+from kubeshard.simulation.oracles import Judge, Oracles, SimulationResult
 from kubeshard.simulation.processes import Process, name_of
 from kubeshard.simulation.script import Script, stream
 
@@ -41,7 +42,7 @@ _CONFIG = SharderConfig(
 class Work(Reconciler[Thing]):
     """Takes some time, maintains a child, and records in the Thing what it has seen."""
 
-    def __init__(self, workload: Workload, process: str) -> None:
+    def __init__(self, workload: Things, process: str) -> None:
         self._world = workload.world
         self._working = partial(workload.working, process)
         self._hanging = partial(workload.hangs, process)
@@ -69,7 +70,7 @@ class Watching(Reconciler[PartialObject]):
     own. It comes back to some of them.
     """
 
-    def __init__(self, workload: Workload, process: str) -> None:
+    def __init__(self, workload: Things, process: str) -> None:
         self._world = workload.world
         self._working = partial(workload.working, process)
         self._process = process
@@ -81,10 +82,79 @@ class Watching(Reconciler[PartialObject]):
         return Result(requeue_after=self._world.rng.uniform(2.0, 10.0)) if again else None
 
 
-class Workload:
-    """The shards `names`, the sharders `sharders`, and `count` objects that change all the time. A process that dies is
+class Workload(ABC):
+    """Processes `names`, the sharders `sharders`, and `count` objects that change all the time. A process that dies is
     restarted under its name, a moment later.
     """
+
+    oracles: Judge
+
+    def __init__(
+        self, world: SimulatedCluster, recorder: Recorder, result: SimulationResult, script: Script
+    ) -> None:
+        self.world = world
+        self.recorder = recorder
+        self.result = result
+        self.count = script.objects
+        self._calm = script.calm
+        self._respawns = stream(script.seed, "respawn")
+        self._changes = stream(script.seed, "changes")
+        self.names = ["s0", "s1", "s2"]
+        self.sharders = SHARDERS[script.sharder]
+        self.hanging: set[str] = set()
+        """Processes in which the reconciles of some objects do not end, and cannot be cancelled."""
+        self.admin = world.admin()
+        self._started = Counter[str]()
+        self._judged: set[str] = set()
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Returns when the processes run, and there are objects."""
+
+    @abstractmethod
+    async def churn(self) -> None:
+        """Changes objects until cancelled."""
+
+    @abstractmethod
+    async def end(self) -> None:
+        """Checks the cluster after all faults are over."""
+
+    @abstractmethod
+    def start(self, name: str, pod: Pod | None = None) -> None:
+        """Starts another process under the name: a sharder if it begins with an x. `pod`: which one a shard runs in."""
+
+    def another(self, name: str) -> str:
+        """Returns how the next process is called that is started under the name."""
+        self._started[name] += 1
+        process = f"{name}~{self._started[name]}"
+        self.oracles.event(f"{process} starts")
+        self.recorder.started(process)
+        return process
+
+    def live(self, prefix: str) -> list[Process]:
+        return [p for p in self.world.processes.values() if p.name.startswith(prefix) and not p.dead]
+
+    def living(self, prefix: str) -> set[str]:
+        return {name_of(process.name) for process in self.live(prefix)}
+
+    async def respawn(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            living = self.living("")
+            for name in [*self.names, *self.sharders]:
+                if name not in living and self._respawns.random() < 0.3:
+                    self.start(name)
+            for process in self.world.processes.values():
+                if process.dead and process.name not in self._judged:
+                    self._judged.add(process.name)
+                    self.oracles.event(f"{process.name} {process.dead}")
+                    self.result.counts[f"ends: {process.dead.split('(')[0]}"] += 1
+
+
+class Things(Workload):
+    """Shards that work on Things."""
+
+    oracles: Oracles
 
     def __init__(
         self,
@@ -94,29 +164,12 @@ class Workload:
         result: SimulationResult,
         script: Script,
     ) -> None:
-        self.world = world
+        super().__init__(world, recorder, result, script)
         self.oracles = oracles
-        self.recorder = recorder
-        self.result = result
-        self.count = script.objects
-        self._calm = script.calm
-        self._respawns = stream(script.seed, "respawn")
-        self._changes = stream(script.seed, "changes")
-        self.names = ["s0", "s1", "s2"]
-        self.sharders = SHARDERS[script.sharder]
         self.mode = "shard" if script.sharder == "service" else "both"
-        self.hanging: set[str] = set()
-        """Processes in which the reconciles of some objects do not end, and cannot be cancelled."""
-        self.admin = world.admin()
-        self._started = Counter[str]()
-        self._judged: set[str] = set()
 
     def start(self, name: str, pod: Pod | None = None) -> None:
-        """Starts another process under the name: a sharder if it begins with an x. `pod`: which one a shard runs in."""
-        self._started[name] += 1
-        process = f"{name}~{self._started[name]}"
-        self.oracles.event(f"{process} starts")
-        self.recorder.started(process)
+        process = self.another(name)
         if name.startswith("x"):
             self.world.sharder(process, _CONFIG)
         else:
@@ -144,25 +197,6 @@ class Workload:
     def hangs(self, process: str, name: str) -> bool:
         """Whether a reconcile of the object does not end."""
         return process in self.hanging and int(name[1:]) % 3 == 0
-
-    def live(self, prefix: str) -> list[Process]:
-        return [p for p in self.world.processes.values() if p.name.startswith(prefix) and not p.dead]
-
-    def living(self, prefix: str) -> set[str]:
-        return {name_of(process.name) for process in self.live(prefix)}
-
-    async def respawn(self) -> None:
-        while True:
-            await asyncio.sleep(1)
-            living = self.living("")
-            for name in [*self.names, *self.sharders]:
-                if name not in living and self._respawns.random() < 0.3:
-                    self.start(name)
-            for process in self.world.processes.values():
-                if process.dead and process.name not in self._judged:
-                    self._judged.add(process.name)
-                    self.oracles.event(f"{process.name} {process.dead}")
-                    self.result.counts[f"ends: {process.dead.split('(')[0]}"] += 1
 
     async def churn(self) -> None:
         for value in range(1, 1_000_000):
@@ -195,7 +229,8 @@ class Workload:
                 ring.owner(f"sim.example/Thing/team/{key.name}"),
             )
             if owner != wanted or drain_label(self.world.ring) in labels:
-                found.append(f"{key.name} is {owner}'s and not {wanted}'s: {labels}")
+                asked = ", and is being drained" if drain_label(self.world.ring) in labels else ""
+                found.append(f"{key.name} is {owner or 'nobody'}'s and not {wanted}'s{asked}")
             if children.get(f"c-{key.name}") != owner:
                 found.append(f"c-{key.name} is {children.get(f'c-{key.name}')}'s and not {owner}'s")
             seen, value = (obj["metadata"].get("annotations") or {}).get("seen"), str(obj["spec"].get("v", 0))
@@ -204,18 +239,17 @@ class Workload:
         return found
 
     async def end(self) -> None:
-        """Checks the cluster after all faults are over."""
         began = self.world.loop.time()
         while self.unowned() or self.world.draining() or (self.sharders and not self.living("x")):
             if self.world.loop.time() - began > OWNED_WITHIN:
-                self.oracles.broken(
-                    "not owned", f"{self.unowned()}, draining: {sorted(self.world.draining())}"
-                )
+                found = [f"{name} is {owner or 'nobody'}'s" for name, owner in self.unowned().items()]
+                found += [f"{name} is being drained" for name in sorted(self.world.draining())]
+                self.oracles.broken("not owned", "; ".join(found))
                 break
             await asyncio.sleep(0.5)
         self.result.owned_after = self.world.loop.time() - began
         while self.unsettled():
             if self.world.loop.time() - began > SETTLED_WITHIN:
-                self.oracles.broken("not settled", f"{self.unsettled()[:5]}")
+                self.oracles.broken("not settled", "; ".join(self.unsettled()[:5]))
                 break
             await asyncio.sleep(1)

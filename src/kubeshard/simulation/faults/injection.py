@@ -285,8 +285,7 @@ class Injection:
         if name in self.workload.names:
             self.workload.names.remove(name)
         for process in self.workload.live(f"{name}~"):
-            assert process.manager is not None
-            process.manager.stop()
+            process.terminate()
 
     def object(self) -> str:
         """Returns the name of an object."""

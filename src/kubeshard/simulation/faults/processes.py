@@ -45,8 +45,7 @@ async def twin(on: Injection) -> None:
 async def terminate(on: Injection) -> None:
     """A shard is asked to stop."""
     if process := on.one("s"):
-        assert process.manager is not None
-        process.manager.stop()
+        process.terminate()
 
 
 async def _halted(on: Injection, process: Process | None, halt: Callable[[Process], None]) -> None:

@@ -1,0 +1,37 @@
+"""To which reconciled object each stored one belongs: children are told by their owner references."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from kubeshard.core.kinds import GroupResource
+
+
+class Families:
+    """The names of families: that of the object at the top, which nothing controls. `resources`: of the objects that
+    are reconciled.
+    """
+
+    def __init__(self, resources: Collection[GroupResource]) -> None:
+        self._resources = resources
+        self._names: dict[str, str] = {}
+
+    def name(self, resource: GroupResource, obj: Any) -> str:
+        """The family of the object; empty if nobody reconciles it or its owner."""
+        metadata = obj["metadata"]
+        uid = metadata.get("uid", "")
+        if uid in self._names:
+            return self._names[uid]
+        name = self._names.get(controller_uid(metadata), "")
+        if not name and resource in self._resources:
+            name = metadata["name"]
+        if name and uid:
+            self._names[uid] = name
+        return name
+
+
+def controller_uid(metadata: Any) -> str:
+    """The UID of what controls the object; empty without one."""
+    references = metadata.get("ownerReferences") or ()
+    return next((str(each.get("uid", "")) for each in references if each.get("controller")), "")

@@ -1,0 +1,132 @@
+"""`kubeshard simulate run MODULE:MANAGER`: the page that explains it can be followed, and mistakes end in one line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kubeshard.cli.program import cli
+from kubeshard.core.errors import ConfigurationError
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "how-to" / "simulate.md").read_text()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the examples, as those who follow the page have it."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(tmp_path)
+    path, before = [*sys.path], set(sys.modules)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def kubeshard(*words: str) -> Result:
+    return CliRunner().invoke(cli, words)
+
+
+def command(beginning: str) -> list[str]:
+    """The words of the page's command that begins so."""
+    (found,) = re.findall(rf"^kubeshard ({re.escape(beginning)}.*)$", PAGE, re.M)
+    return shlex.split(found)
+
+
+def test_the_first_operator_is_simulated_by_the_pages_command() -> None:
+    result = kubeshard(*command("simulate run examples/first_operator.py:manager"), "--seeds", "1")
+    assert result.exit_code == 0, result.output
+    assert "seed 1: all hold" in result.stdout
+    assert "faults that had effects: " in result.stdout
+    assert result.stderr == ""
+
+
+@pytest.mark.system
+def test_the_planted_bug_is_found_drawn_and_replayed_by_the_pages_commands(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder / "examples")
+    found = kubeshard(*command("simulate run tickets:manager"))
+    assert found.exit_code == 1
+    assert "always: one_ticket_each: visitor-" in found.stdout
+    shrunk = re.search(
+        r"(\d+) faults? (?:is|are) enough|is enough: kubeshard (simulate replay \S+)", found.stdout
+    )
+    assert shrunk
+    picture = (folder / "examples" / "tickets.svg").read_text()
+    title = next(
+        element.text or ""
+        for element in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
+    )
+    assert title.startswith("stale read: ")
+    assert f">>> {title}" in found.stdout
+    (replay,) = re.findall(r"is enough: kubeshard (simulate replay \S+)", found.stdout)
+    again = kubeshard(*replay.split())
+    assert again.exit_code == 1
+    assert f"BROKEN: always (1), {title.partition(':')[0]}" in again.stdout
+    assert "not the run that was recorded" not in again.stderr
+
+
+RANDOM = """
+import uuid
+from kubeshard import *
+from kubeshard.crd import CustomResource
+@CustomResource()
+class Desk(KubeObject, group="example.com", version="v1"):
+    pass
+async def reconcile(ctx, desk):
+    metadata = ObjectMeta(name=desk.metadata.name, namespace="default")
+    await ensure(ctx, ConfigMap(metadata=metadata, data={"id": str(uuid.uuid4())}), owner=desk)
+manager = Manager([Controller(name="desk", reconciler=reconcile, primary=Watch(Desk, when=when.generation_changed),
+                              owns=[ConfigMap])])
+"""
+
+
+def test_an_operator_that_is_not_repeatable_is_told_so(folder: Path) -> None:
+    (folder / "desks.py").write_text(RANDOM.replace("owns=", "reads="))
+    result = kubeshard("simulate", "run", "desks", "--seeds", "1", "--minutes", "0.2", "--faults", "kill")
+    assert "the operator is not repeatable: seed 1 gave two different runs" in result.stderr
+    assert "POST /api/v1/namespaces/default/configmaps" in result.stderr
+
+
+def test_a_replay_says_if_it_is_not_the_run_that_was_recorded(folder: Path) -> None:
+    script = folder / "script.json"
+    script.write_text(
+        '{"seed": 1, "minutes": 0.2, "objects": 2, "digest": "of another run", "operator": '
+        '{"target": "tickets:manager"}}'
+    )
+    (folder / "tickets.py").write_text((folder / "examples" / "tickets.py").read_text())
+    result = kubeshard("simulate", "replay", "script.json")
+    assert result.exit_code == 0, result.output
+    assert "this is not the run that was recorded" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("nothing:manager", "there is no module nothing"),
+        ("examples/tickets.py:boss", "examples/tickets.py has no boss; it has Visitor"),
+        ("examples/tickets.py:visitors", "is Controller, not a Manager"),
+        ("examples/tickets.py --always examples/tickets.py:nobody", "examples/tickets.py has no nobody"),
+        ("examples/tickets.py --always examples/tickets.py:manager", "is no function"),
+        ("examples/tickets.py --sharder both", "a manager says where its sharder is"),
+        ("examples/tickets.py --faults label", "label cannot be inflicted on this operator; what can: "),
+        ("examples/first_operator.py", "there is no object to work on: --template with a Page"),
+        ("--always examples/tickets.py:manager", "are for an operator: name it first"),
+    ],
+)
+def test_a_mistake_ends_in_one_line(words: str, message: str) -> None:
+    error = kubeshard("simulate", "run", *words.split()).exception
+    assert isinstance(error, ConfigurationError)
+    assert message in str(error)
+    assert "\n" not in str(error)
