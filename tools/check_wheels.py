@@ -33,7 +33,7 @@ from kubeshard.sharding.names import shard_label
 from kubeshard.testing.child import Child
 from kubeshard.testing.control_plane import free_port, wait_until
 from kubeshard.version import how_to_install
-from kubeshard_apiserver.testing.embedded import EmbeddedApi
+from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"

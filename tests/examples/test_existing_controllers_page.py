@@ -18,7 +18,7 @@ from kubeshard.core import Lease, MergePatch
 from kubeshard.crd import definition
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.testing.child import Child
-from kubeshard_apiserver.testing.embedded import EmbeddedApi
+from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "existing-controllers.md").read_text()

@@ -37,9 +37,7 @@ from kubeshard.sharding.names import RING_LABEL, STATE_LABEL
 from kubeshard.testing import ControlPlane, wait_until
 from kubeshard.testing.child import Child
 from kubeshard.testing.virtual_world import SeededRng
-from kubeshard_apiserver.testing.embedded import EmbeddedApi
-from kubeshard_apiserver.testing.kube_api import KubeApi
-from kubeshard_apiserver.testing.real import RealApi
+from kubeshard_apiserver.testing.kube_api import EmbeddedApi, KubeApi, RealApi
 
 WITHIN = 120.0
 SHARDS = 2

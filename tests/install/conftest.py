@@ -11,7 +11,7 @@ from installed_cluster import Cluster
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.testing import ControlPlane
 from kubeshard.testing.assets import find_assets
-from kubeshard_apiserver.testing.embedded import EmbeddedApi
+from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager import Manager
 from kubeshard.shard import Sharding
 from kubeshard.sharding.names import shard_label
-from kubeshard_apiserver.testing.embedded import EmbeddedApi
+from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from kubeshard.testing import wait_until
 from kubeshard.testing.child import Child
-from kubeshard_apiserver.testing.embedded import EmbeddedApi
+from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
 pytestmark = pytest.mark.system
 

@@ -14,7 +14,7 @@ from kubectl_program import Kubectl
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.testing import ControlPlane, wait_until
 from kubeshard.testing.assets import find_assets
-from kubeshard_apiserver.testing.embedded import EmbeddedApi
+from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
 _numbers = itertools.count(1)
 

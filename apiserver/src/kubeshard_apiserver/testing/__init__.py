@@ -12,14 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kubeshard_apiserver.testing.embedded import EmbeddedApi
-    from kubeshard_apiserver.testing.kube_api import KubeApi
+    from kubeshard_apiserver.testing.kube_api import EmbeddedApi, KubeApi, RealApi
     from kubeshard_apiserver.testing.memory import MemoryApi
-    from kubeshard_apiserver.testing.real import RealApi
 
 __all__ = ["EmbeddedApi", "KubeApi", "MemoryApi", "RealApi"]
 
-_MODULES = {"EmbeddedApi": "embedded", "KubeApi": "kube_api", "MemoryApi": "memory", "RealApi": "real"}
+_MODULES = {"EmbeddedApi": "kube_api", "KubeApi": "kube_api", "MemoryApi": "memory", "RealApi": "kube_api"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,5 @@
-"""An API server for a test session, with the same interface whether it is embedded or real.
+"""An API server for a test session, with the same interface whether it is embedded or real: `EmbeddedApi` runs in a
+thread that lives as long as the session, `RealApi` is a kube-apiserver with etcd and the rest of a control plane.
 
 Guaranteed: it listens only on the loopback interface; `kubeconfig` is a complete kubeconfig; `stop` leaves nothing
 behind. The methods block, and may be called from tests with or without an event loop. All of them act with the rights
@@ -12,11 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
+import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kubeshard.client.client import Client
 from kubeshard.client.config import ClusterConfig
@@ -26,6 +29,12 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.runtime.background import in_background
 from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD
+from kubeshard.testing.folders import TemporaryFolder
+from kubeshard_apiserver.controllers.controllers import Controllers
+from kubeshard_apiserver.serving.embedded import LIMITS, EmbeddedServer
+
+if TYPE_CHECKING:
+    from kubeshard.testing.control_plane import ControlPlane
 
 T = TypeVar("T")
 Manifest = Mapping[str, Any]
@@ -130,3 +139,79 @@ class KubeApi(ABC):
         if self._client is None:
             self._client = self._background.call(Client.connect(self.kubeconfig))
         return self._client
+
+
+class EmbeddedApi(KubeApi):
+    """Serves as soon as it is created. `controllers` runs garbage collection, namespace deletion and Event expiry;
+    with `pods`, workloads get pods that become ready immediately. Raises ConfigurationError, which names the extra to
+    install, if packages are missing.
+    """
+
+    target = "embedded"
+
+    def __init__(self, *, controllers: bool = True, pods: bool = True) -> None:
+        self._folder = TemporaryFolder("kubeshard-api-")
+        super().__init__()
+        self._controllers = controllers or pods
+        self._pods = pods
+        self._stack = AsyncExitStack()
+        self.kubeconfig = self._folder.path / "kubeconfig"
+        try:
+            self._background.call(self._start())
+        except BaseException:
+            self.stop()
+            raise
+
+    async def _start(self) -> None:
+        self._served = EmbeddedServer(limits=dataclasses.replace(LIMITS, stop_grace=0))
+        await self._stack.enter_async_context(self._served)
+        if self._controllers:
+            await self._stack.enter_async_context(
+                Controllers(
+                    self._served.server,
+                    pods=self._pods,
+                    root_ca=self._served.credentials.ca,
+                    caller=self._served.caller,
+                    rights=self._served.front.gate.rights,
+                )
+            )
+        self._served.write_kubeconfig(self.kubeconfig)
+
+    def forget(self) -> None:
+        async def work() -> None:
+            self._served.server.store.compact()
+
+        self._background.call(work())
+
+    def stop(self) -> None:
+        self._background.call(self._stack.aclose())
+        self._folder.remove()
+        super().stop()
+
+
+class RealApi(KubeApi):
+    """Uses a running control plane, which the caller has to stop."""
+
+    target = "real"
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        super().__init__()
+        self.control_plane = control_plane
+        self.kubeconfig = control_plane.kubeconfig
+
+    def forget(self) -> None:
+        answer = self.call(lambda client: client.raw("GET", "/api/v1/namespaces?limit=1"))
+        compact(self.control_plane, int(json.loads(answer.body)["metadata"]["resourceVersion"]))
+
+
+def compact(control_plane: ControlPlane, revision: int) -> None:
+    """Compacts etcd at a revision, through etcd's gateway for clients without gRPC; its address is on etcd's command
+    line.
+    """
+    etcd = control_plane.children[0].pid
+    arguments = Path(f"/proc/{etcd}/cmdline").read_text().split("\0")
+    flag = "--listen-client-urls="
+    url = next(argument.removeprefix(flag) for argument in arguments if argument.startswith(flag))
+    body = json.dumps({"revision": revision, "physical": True}).encode()
+    request = urllib.request.Request(f"{url}/v3/kv/compaction", body, method="POST")  # noqa: S310 - etcd's
+    urllib.request.urlopen(request).close()  # noqa: S310

@@ -100,14 +100,14 @@ def kube_api(request: pytest.FixtureRequest) -> Iterator[KubeApi]:
 
 
 def _real(request: pytest.FixtureRequest) -> KubeApi:
-    from kubeshard_apiserver.testing.real import RealApi
+    from kubeshard_apiserver.testing.kube_api import RealApi
 
     return RealApi(request.getfixturevalue("kube_control_plane"))
 
 
 def _embedded(request: pytest.FixtureRequest) -> KubeApi:
     from kubeshard.core.errors import ConfigurationError
-    from kubeshard_apiserver.testing.embedded import EmbeddedApi
+    from kubeshard_apiserver.testing.kube_api import EmbeddedApi
 
     try:
         return EmbeddedApi(**request.getfixturevalue("kube_options"))
