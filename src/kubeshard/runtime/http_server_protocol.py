@@ -147,6 +147,39 @@ class Connections:
 class HttpConnection(asyncio.Protocol):
     """Used by the event loop; `on_...` are the calls of httptools' parser."""
 
+    __slots__ = (  # a dict with more than thirty attributes would be slower by a tenth
+        "_afresh",
+        "_all",
+        "_arrived",
+        "_begun",
+        "_chunk",
+        "_direct",
+        "_exchanges",
+        "_expects_continue",
+        "_head",
+        "_header_bytes",
+        "_headers",
+        "_held",
+        "_held_body",
+        "_hosts",
+        "_idle_timer",
+        "_in_trailers",
+        "_instead",
+        "_limits",
+        "_loop",
+        "_missing",
+        "_parser",
+        "_reading",
+        "_receiving",
+        "_refusal",
+        "_scope",
+        "_timed",
+        "_timer",
+        "_url",
+        "_writable",
+        "since",
+        "transport",
+    )
     transport: asyncio.Transport
 
     def __init__(self, connections: Connections) -> None:
@@ -293,7 +326,10 @@ class HttpConnection(asyncio.Protocol):
             return
         self._chunk = data
         try:
-            self._parse(data)
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._parse_behind(upgrade, data)
             if self._held and self._missing is _Waiting.BODY:
                 self._hand_over()
         except httptools.HttpParserError:
@@ -309,14 +345,14 @@ class HttpConnection(asyncio.Protocol):
         if self._missing is not self._timed:
             self._wait()
 
-    def _parse(self, data: bytes) -> None:
+    def _parse_behind(self, upgrade: httptools.HttpParserUpgrade, data: bytes) -> None:
+        """The requests behind one for an upgrade: they are in the same protocol."""
         while True:
+            data = data[upgrade.args[0] :]
             try:
-                self._parser.feed_data(data)
-            except httptools.HttpParserUpgrade as upgrade:
-                data = data[upgrade.args[0] :]  # the next request, in the same protocol
-            else:
-                return
+                return self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as again:
+                upgrade = again
 
     # Called by the parser. What these raise becomes an HttpParserError of `feed_data`.
 
@@ -325,7 +361,7 @@ class HttpConnection(asyncio.Protocol):
         if self._begun > self._limits.max_pipelined:
             raise ValueError("too many requests at once")
         self._missing = _Waiting.HEADERS
-        self._header_bytes = 0 if self._at_start() else -len(self._chunk)
+        self._header_bytes = 0 if self._afresh and self._begun == 1 else -len(self._chunk)
         self._hosts = 0
         if self._timer is not None:
             self._disarm()
@@ -338,7 +374,7 @@ class HttpConnection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._missing is _Waiting.BODY:
+        if self._in_trailers:
             return  # a trailer must not pass for a header
         name = name.lower()
         if name == b"host":
@@ -349,7 +385,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._missing = _Waiting.BODY
-        if len(self._chunk) > self._limits.max_header_bytes or not self._at_start():
+        if not self._afresh or self._begun > 1 or len(self._chunk) > self._limits.max_header_bytes:
             # The bytes received may be headers, or headers and something else.
             self._header_bytes = len(self._url) + sum(
                 len(name) + len(value) + 4 for name, value in self._headers
@@ -384,10 +420,6 @@ class HttpConnection(asyncio.Protocol):
             self._receiving.feed_end()
 
     # Requests
-
-    def _at_start(self) -> bool:
-        """Whether the request being parsed is what the bytes received last start with."""
-        return self._afresh and self._begun <= 1
 
     def _answered_directly(self) -> bool:
         """Answers the held request, or passes it on."""
