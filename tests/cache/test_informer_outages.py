@@ -13,10 +13,13 @@ import pytest
 from msgspec import json
 
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Updated
+from kubeshard.cache.stats import InformerNotices
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.client.config import Auth, BearerToken, TokenFile
 from kubeshard.core import ConfigMap, Key, KubeObject, ObjectMeta
-from kubeshard.core.errors import NotFound, Unauthorized
+from kubeshard.core.errors import ApiError, Gone, NotFound, Unauthorized, Unavailable
+from kubeshard.listwatch.reflector import Interrupted
+from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.transport import TransportError
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
@@ -219,3 +222,12 @@ async def test_a_definition_that_is_deleted_and_made_anew_is_followed_again_with
             assert second.metadata.uid != first.metadata.uid
             assert copy.told == {"Added": 2, "Deleted": 1}
             assert informer.last_error is None
+
+
+@pytest.mark.parametrize(("error", "level"), [(Gone("too old"), "INFO"), (Unavailable("no"), "WARNING")])
+def test_a_history_that_the_server_has_dropped_alarms_nobody(
+    error: ApiError, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    InformerNotices("Gadget", SystemClock()).interrupted(Interrupted(error, 1.0), "", quiet=False)
+    assert [each.levelname for each in caplog.records] == [level]

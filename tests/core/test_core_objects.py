@@ -1,5 +1,6 @@
 import json
 import pickle
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -177,3 +178,10 @@ def test_keys_of_one_name_in_several_clusters_are_several_and_those_at_home_are_
         home.at("us"),
     ]
     assert pickle.loads(pickle.dumps(eu)) == eu
+
+
+def test_the_creation_timestamp_is_also_a_time() -> None:
+    assert ObjectMeta().created is None
+    made = ObjectMeta(creation_timestamp="2026-01-02T03:04:05Z")
+    assert made.created == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert b"created" not in encode(Gadget(metadata=made))

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from kubeshard.client.installing import install
+from kubeshard.webhook import Denied
+from kubeshard_apiserver.testing import MemoryApi
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "custom-resources.md"
 
 
@@ -36,3 +40,24 @@ def test_both_versions_of_the_document_are_served_and_one_is_stored(names: dict[
         ("v1alpha1", False),
         ("v1", True),
     ]
+
+
+def test_the_versions_of_the_document_are_converted(names: dict[str, Any]) -> None:
+    old = names["OldVault"](spec=names["OldVaultSpec"](every="5 4 * * *"))
+    new = names["upgraded"](old)
+    assert new.spec.schedule == "5 4 * * *"
+    assert names["downgraded"](new) == old
+    with pytest.raises(Denied, match="has no"):
+        names["downgraded"](names["Vault"](spec=names["VaultSpec"](schedule="5 4 ? * *")))
+
+
+async def test_a_definition_with_a_deprecated_version_is_installed_without_a_warning(
+    names: dict[str, Any], kube_memory: MemoryApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with kube_memory.client() as client:
+        assert [each["kind"] async for each in install(client, [names["vaults"]])] == [
+            "CustomResourceDefinition"
+        ]
+        assert not [each for each in caplog.records if each.levelname == "WARNING"]
+        await client.raw("GET", "/apis/example.com/v1alpha1/vaults")
+        assert [each for each in caplog.records if each.levelname == "WARNING"], "the server would warn"

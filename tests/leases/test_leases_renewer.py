@@ -215,7 +215,7 @@ async def test_an_unfit_process_loses_its_lease_and_says_why(caplog: pytest.LogC
         process.health = lambda: f"a worker is {process.now:.0f} s over its limit"  # type: ignore[method-assign]
         assert await held.lost() == "not renewed for 9s: a worker is 9 s over its limit"
         assert process.now == 9
-    assert warnings(caplog) == ["Not renewing the Lease: this process is unfit to hold it"]
+    assert warnings(caplog) == ["Not renewing the Lease until this process works again"]
 
 
 @virtual_time

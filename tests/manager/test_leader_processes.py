@@ -95,7 +95,7 @@ def test_a_leader_whose_reconcile_blocks_longer_than_its_lease_is_dead_before_an
     assert first.exit_code == -signal.SIGKILL, first.tail()
     assert candidates.acts("first")[-1] < candidates.acts("second")[0]
     told = first.log.read_text()
-    assert "Not renewing the Lease: this process is unfit to hold it" in told
+    assert "Not renewing the Lease until this process works again" in told
     assert "Lost the Lease" in told
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 
 from kubeshard.cache.transforms import TransformFailed
 from kubeshard.core.encoding import UndecodableObject
-from kubeshard.core.errors import NotFound
+from kubeshard.core.errors import Gone, NotFound
 from kubeshard.core.objects import Key
 from kubeshard.listwatch.reflector import Interrupted, ListWatchStats
 from kubeshard.runtime.clock import Clock
@@ -100,6 +100,12 @@ class InformerNotices:
         if isinstance(error, NotFound):
             tell = log.debug if optional else tell
             tell("The API server does not serve this kind", error=error, again_in=seconds)
+        elif isinstance(
+            error, Gone
+        ):  # happens in the best of clusters, after a pause or a changed definition
+            log.info(
+                "The API server no longer has the latest changes; listing everything again", again_in=seconds
+            )
         else:
             tell("List or watch failed", error=error, again_in=seconds)
 

@@ -36,9 +36,14 @@ async def install(client: Client, manifests: Iterable[Manifest]) -> AsyncIterato
 
 
 async def _served(client: Client, definition: Manifest) -> None:
-    """Waits until the kind is served in each version, which is a moment after its definition was accepted."""
+    """Waits until the kind is served in each version, which is a moment after its definition was accepted. Of a
+    deprecated one, of which the API server would warn, only if there are no others: all appear together.
+    """
     spec = definition["spec"]
-    versions = [version["name"] for version in spec["versions"] if version.get("served")]
+    served = [version for version in spec["versions"] if version.get("served")]
+    versions = [each["name"] for each in served if not each.get("deprecated")] or [
+        each["name"] for each in served
+    ]
     paths = [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1" for version in versions]
     try:
         async with asyncio.timeout(_SERVED_WITHIN):

@@ -62,12 +62,16 @@ class Services:
 
 
 class Context:
-    """One run of a reconciler.
+    """One run of a reconciler, and what it can use.
 
-    `client` writes, and is fenced when the manager is sharded. Later calls of `get` and `list`, in this run and in
-    later runs for the same key, see what it wrote. `cache` is for reads that do not need this guarantee. `why` contains
-    some of the triggers, each with what happened, to which object, and when; `reasons` has the same as phrases. Both
-    are for logs and traces only. `log` and every other logger of the task carry controller, object and reconcile id.
+        website = await ctx.get(Website, "blog")            # from the cache, with this run's own writes
+        await ensure(ctx, deployment, owner=website)        # creates or updates
+        await ctx.status(website, WebsiteStatus(ready=True))
+
+    `key`: namespace and name of the reconciled object. `client`: for writes, and for reads past the cache; when the
+    manager is sharded, it refuses to write an object that is another shard's. `log`: its lines carry controller, object
+    and reconcile id, as do those of every other logger in the task. `clock`: the time, also in tests. `reconcile_id`:
+    different in every run. `form`: the primary kind, as it is read.
     """
 
     def __init__(self, run: Run, services: Services) -> None:
@@ -85,14 +89,17 @@ class Context:
 
     @property
     def why(self) -> tuple[Cause, ...]:
+        """Some of the triggers of this run: what happened, to which object, and when. For logs and traces only."""
         return self._run.why
 
     @property
     def reasons(self) -> tuple[str, ...]:
+        """`why` as phrases."""
         return tuple(str(cause) for cause in self.why)
 
     @property
     def cache(self) -> Cache:
+        """The objects in memory, for reads that need not see what this run wrote."""
         return self._run.cache
 
     @property

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Mapping
+from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
 from itertools import repeat
 from typing import (
@@ -35,6 +36,7 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 
 from kubeshard.core.kinds import Kind, default_plural
+from kubeshard.core.times import parse_time
 
 __all__ = [
     "UNSET",
@@ -219,6 +221,12 @@ class ObjectMeta(Struct, omit_defaults=True):
     def annotation(self, key: str) -> str:
         """The annotation's value, `""` when absent."""
         return self.annotations.get(key, "") if self.annotations else ""
+
+    @property
+    def created(self) -> datetime | None:
+        """The creation timestamp, which stays text in objects; None if the object is not stored yet."""
+        seconds = parse_time(self.creation_timestamp)
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
     @property
     def deleting(self) -> bool:

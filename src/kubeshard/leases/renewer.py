@@ -272,9 +272,7 @@ class LeaseRenewer:
         if not machine.unfit:
             self._notices.resolved("unfit")
         elif self._notices.due("unfit"):
-            self._log.warning(
-                "Not renewing the Lease: this process is unfit to hold it", reason=machine.unfit
-            )
+            self._log.warning("Not renewing the Lease until this process works again", reason=machine.unfit)
             self._metrics.not_renewed(self._claim.name, "unfit")
         if machine.holds:
             seconds = min(seconds, LONGEST_SLEEP)
