@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 from test_ensure_kube import settles
 
-from kubeshard import ALL, Client, KubeObject, ObjectMeta, is_ready, kinds
+from kubeshard import ALL, Client, Context, Controller, KubeObject, Manager, ObjectMeta, is_ready, kinds
 from kubeshard.client import KindNotServed
 from kubeshard.core import MergePatch
 
@@ -108,6 +109,43 @@ async def test_what_is_wanted_is_sent_once(
     await settles(kube_client, wanted)
     read = await kube_client.get(class_, "a", namespace)
     assert is_ready(read).state in ("Current", "InProgress")
+
+
+async def test_a_desired_set_of_all_of_them_settles_and_the_next_process_sends_nothing(
+    kube_client: Client, namespace: str
+) -> None:
+    members = [
+        class_(metadata=ObjectMeta(name="a", namespace=namespace), **fields)
+        for class_, fields in WANTED.items()
+        if class_ is not kinds.ServiceAccount
+    ]
+    reconciled = asyncio.Queue[None]()
+
+    async def reconcile(ctx: Context, account: kinds.ServiceAccount) -> None:
+        if account.metadata.namespace == namespace:
+            await ctx.apply(*members)
+            reconciled.put_nowait(None)
+
+    async def written() -> list[str]:
+        """What a process writes for the object."""
+        writes: list[str] = []
+        client = kube_client.on_write(lambda record: writes.append(str(record.kind)))
+        controller = Controller(
+            name="all",
+            reconciler=reconcile,
+            primary=kinds.ServiceAccount,
+            applies=[type(each) for each in members],
+        )
+        manager = Manager([controller], client=client, status_pages=None)
+        running = asyncio.create_task(manager.run())
+        await asyncio.wait_for(reconciled.get(), 60)
+        manager.stop()
+        await running
+        return writes
+
+    await kube_client.create(kinds.ServiceAccount(metadata=ObjectMeta(name="owner", namespace=namespace)))
+    assert {str(type(each).KIND) for each in members} <= set(await written())
+    assert await written() == []
 
 
 async def test_what_others_set_stays_when_a_field_is_changed(kube_client: Client, namespace: str) -> None:
