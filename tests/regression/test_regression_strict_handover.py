@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
 import pytest
+from test_regression_pod_reports import at_work
 
 from kubeshard.client import Client
 from kubeshard.controller.context import Context
@@ -229,6 +230,48 @@ async def test_a_container_that_is_restarted_in_its_pod_waits_for_nobody() -> No
         await asyncio.sleep(5)
         assert at.of("s0") == before
         assert not at.overlaps
+
+
+@virtual_time
+async def test_a_kubelet_that_reports_the_end_of_a_shard_confirms_it_at_once() -> None:
+    async with at_work() as node, node.world.admin() as admin:
+        change = MergePatch({"metadata": {"annotations": {STRICT_HANDOVER_ANNOTATION: "true"}}})
+        await admin.patch(ControllerRing, node.world.ring, "", change)
+        await asyncio.sleep(1)
+        node.world.processes["s0"].kill()
+        await node.report("s0", {"waiting": {"reason": "CrashLoopBackOff"}}, node.ended())
+        await node.world.until(node.gone, within=5.0)
+        lease = await admin.get(Lease, "s0", "ops")
+        assert lease.metadata.annotation(CONFIRMED_ANNOTATION).endswith("/kubelet")
+
+
+@virtual_time
+async def test_a_report_that_comes_when_the_lease_has_been_taken_confirms_it_too() -> None:
+    async with at_work() as node, node.world.admin() as admin:
+        change = MergePatch({"metadata": {"annotations": {STRICT_HANDOVER_ANNOTATION: "true"}}})
+        await admin.patch(ControllerRing, node.world.ring, "", change)
+        node.world.processes["s0"].kill()
+        await asyncio.sleep(120)
+        assert node.holder("s0") == SHARDER_IDENTITY
+        assert node.count("s0")
+        await node.report("s0", node.ended())
+        await node.world.until(node.gone, within=10.0)
+
+
+@virtual_time
+async def test_an_operator_that_is_its_own_sharder_asks_for_it_without_a_controllerring() -> None:
+    async with SimulatedCluster() as world, world.admin() as admin:
+        await world.install()
+        at, sharding = Scene(world, admin), {"mode": "both", "strict_handover": True}
+        for name in ("s0", "s1"):
+            world.shard(name, Works(at, name), sharding=sharding)
+        await world.make_things(20)
+        await world.until(lambda: world.all_owned("s0", "s1"), within=60)
+        before = at.of("s0")
+        world.processes["s0"].kill()
+        await asyncio.sleep(180)
+        assert at.holder("s0") == SHARDER_IDENTITY
+        assert at.of("s0") == before
 
 
 @virtual_time

@@ -23,6 +23,7 @@ from kubeshard.shard.drain import shard_predicate
 from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.sharding import MODES
 from kubeshard.sharding.api import RingGroupResource, RingResource
+from kubeshard.sharding.names import STRICT_HANDOVER_ANNOTATION
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 
@@ -219,11 +220,22 @@ async def test_a_process_that_is_no_shard_refuses_controllers_that_would_see_a_s
         ({"sync_period": float("nan")}, "sync_period: nan: give a positive"),
         ({"concurrent_moves": 0}, "concurrent_moves: 0: must be positive"),
         ({"mass_failure_grace": -1}, "mass_failure_grace: -1: give a number of seconds"),
+        ({"strict_handover": -1}, "strict_handover: -1: give True, or a number of seconds"),
     ],
 )
 def test_a_sharder_that_could_do_nothing_is_refused_at_once(options: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Sharding("ring", mode="both", **options)
+
+
+@pytest.mark.parametrize(("asked", "stated"), [(False, ""), (True, "true"), (90, "90s")])
+def test_a_ring_without_a_controllerring_says_how_strict_its_hand_over_is(
+    asked: bool | float, stated: str
+) -> None:
+    sharding = Sharding("ring", mode="both", resources=RESOURCES, strict_handover=asked)
+    ring = sharding.declared_ring([])
+    assert ring is not None
+    assert ring.metadata.annotation(STRICT_HANDOVER_ANNOTATION) == stated
 
 
 def test_modes_and_selectors_that_cannot_work_are_refused_at_once() -> None:

@@ -364,7 +364,9 @@ def _objects(ring: SeenRing, counted: Sequence[Counts], oldest_drain: float | No
         if counts.stranded.count and ring.view.available:
             yield Trouble(
                 f"{counts.resource} on shards that are gone: {_some(counts.stranded)}",
-                "the leading sharder moves them; if they remain, check its log",
+                "they wait until it is confirmed that these have ended: `kubectl shard release`"
+                if ring.strict_handover
+                else "the leading sharder moves them; if they remain, check its log",
                 log,
                 "error",
             )
