@@ -396,7 +396,6 @@ def test_every_mistake_has_its_condition() -> None:
         "ShardsAccepted",
         "WebhookReached",
         "DrainStuck",
-        "AssignmentStuck",
         "ConfirmationAwaited",
         "StrictHandoverAccepted",
     }
@@ -405,6 +404,20 @@ def test_every_mistake_has_its_condition() -> None:
     assert "gone" not in found["DrainStuck"]
     assert "b (secrets n/x)" in found["ConfirmationAwaited"]
     assert 'resources: ["secrets"], verbs: [patch, watch]' in found["Permitted"]
+
+
+def test_objects_that_cannot_be_given_to_a_shard_are_named_unless_a_missing_right_explains_it() -> None:
+    report, resources = RingReport(), RingResources([WEBSITES])
+    stuck = Objects.of(f"websites n/{number}" for number in (4, 3, 2, 1))
+    report.waiting({}, stuck, {})
+    text = conditions_of(report, resources)["AssignmentStuck"]
+    assert text.startswith("4 objects")
+    assert text.endswith(": websites n/1, websites n/2, websites n/3 and 1 more")
+    report.permitted(WEBSITES.group_resource, "patch", False)
+    assert set(conditions_of(report, resources)) == {"Permitted"}
+    report.permitted(WEBSITES.group_resource, "patch", True)
+    report.waiting({}, None, {})
+    assert conditions_of(report, resources) == {}
 
 
 def test_findings_about_a_resource_end_when_the_ring_no_longer_has_it() -> None:

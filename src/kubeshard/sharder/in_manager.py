@@ -55,7 +55,7 @@ from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
-from kubeshard.sharder.reports import OWN_CONDITIONS, findings
+from kubeshard.sharder.reports import CHANGING, LOGGED_BEFORE, OWN_CONDITIONS, findings
 from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
@@ -333,7 +333,9 @@ class _Assigning:
             for condition in findings(ring.report, ring.resources, present, max_shards=MAX_SHARDS)
         }
         for type_, message in found.items():
-            if self._notices.due(type_, message):
+            if type_ in LOGGED_BEFORE:
+                continue
+            if self._notices.due(type_, "" if type_ in CHANGING else message):
                 _log.warning("The ring has a problem", ring=ring.name, what=type_, problem=message)
         for type_ in sorted(OWN_CONDITIONS - found.keys()):
             if self._notices.resolved(type_):

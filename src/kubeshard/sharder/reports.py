@@ -55,6 +55,12 @@ OWN_CONDITIONS = frozenset(
     }
 )
 
+CHANGING = frozenset({DRAIN_STUCK, ASSIGNMENT_STUCK, CONFIRMATION_AWAITED})
+"""Conditions whose message changes with the objects that it is about: they are told when they begin."""
+
+LOGGED_BEFORE = frozenset({ASSIGNMENT_STUCK})
+"""Conditions whose cause is in the log, where it occurred."""
+
 _NEEDED = (RESOURCES_ACCEPTED, PERMITTED, SELECTOR_VALID, NAMESPACES_ACCEPTED)
 """Conditions without which something is not sharded. Not `ResourcesResolved`: a ring may be there before the
 definitions of its resources, and an API server that fails for a while does not change what a ring is.
@@ -205,7 +211,7 @@ def findings(
         (SHARDS_ACCEPTED, "False", "ShardsRefused", "; ".join(shard_problems(shards, max_shards))),
         (WEBHOOK_REACHED, "False", "WebhookNotCalled", _UNREACHED if report.webhook_unreached else ""),
         (DRAIN_STUCK, "True", "DrainNotAcknowledged", _stuck(report, shards)),
-        (ASSIGNMENT_STUCK, "True", "ObjectsUnassigned", _unassigned(report)),
+        (ASSIGNMENT_STUCK, "True", "ObjectsUnassigned", _unassigned(report, resources)),
         (CONFIRMATION_AWAITED, "True", "ShardsNotConfirmed", _unconfirmed(report)),
         (STRICT_HANDOVER_ACCEPTED, "False", "InvalidDuration", _strict_handover(report)),
         (TAKEOVERS_PAUSED, "True", "ManyShardsFailed", report.failing_together),
@@ -322,8 +328,9 @@ def _stuck(report: RingReport, shards: list[Shard]) -> str:
     )
 
 
-def _unassigned(report: RingReport) -> str:
-    if (found := report.unassigned) is None:
+def _unassigned(report: RingReport, resources: RingResources) -> str:
+    """Not if another condition says why."""
+    if (found := report.unassigned) is None or _permitted(report, resources)[1] == "False":
         return ""
     return (
         f"{_number({'': found})} have had no live shard for more than {ASSIGNMENT_STUCK_AFTER:.0f} s, and could not be "

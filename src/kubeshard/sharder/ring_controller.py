@@ -38,7 +38,8 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.reports import (
-    DRAIN_STUCK,
+    CHANGING,
+    LOGGED_BEFORE,
     MAX_MESSAGE,
     OWN_CONDITIONS,
     findings,
@@ -306,10 +307,13 @@ def _tell_news(ctx: Context, ring: ControllerRing, status: ControllerRingStatus)
     """
     known = {c.type: c.message for c in (ring.status.conditions if ring.status else ())}
     for condition in status.conditions:
-        if condition.type in OWN_CONDITIONS and known.get(condition.type) != condition.message:
-            if (
-                condition.type not in known or condition.type != DRAIN_STUCK
-            ):  # the number in its message changes
+        told = (
+            condition.type in known
+            if condition.type in CHANGING
+            else known.get(condition.type) == condition.message
+        )
+        if condition.type in OWN_CONDITIONS and not told:
+            if condition.type not in LOGGED_BEFORE:
                 problem = condition.message
                 ctx.log.warning("The ring has a problem", what=condition.type, problem=problem)
             ctx.event(ring, "Warning", condition.reason, condition.message, action="Reconcile")
