@@ -25,9 +25,11 @@ from ordering import (
 )
 
 from kubeshard import until
+from kubeshard.cache import Added
 from kubeshard.controller import Applied, ApplyFailed, Ordered
 from kubeshard.controller.desired.applyset import Address, address_of
 from kubeshard.controller.desired.order import Leaving, Order, in_order, order_of, recording, why_held
+from kubeshard.controller.desired.unfinished import UnfinishedSets
 from kubeshard.core import Condition, ConfigMap, Key, KubeObject, MergePatch, Namespace, ObjectMeta, Readiness
 from kubeshard.core.kinds import GroupKind
 
@@ -178,6 +180,26 @@ def test_a_namespace_is_deleted_after_what_was_ordered_in_it() -> None:
 def test_an_annotation_that_says_nothing_holds_nothing_up(said: str) -> None:
     meta = ObjectMeta(name="a", namespace=NAMESPACE, annotations={"kubeshard.dev/after": said})
     assert len(Leaving([Part(metadata=meta), part("b")]).due()) == 2
+
+
+def test_a_set_is_unfinished_until_each_key_that_began_it_has_ended_or_is_forgotten() -> None:
+    sets, one, two = UnfinishedSets(), Key(NAMESPACE, "one"), Key(NAMESPACE, "two")
+    labels = {"applyset.kubernetes.io/part-of": "id", "kubeshard.dev/set": "apps"}
+    member = Added(Part(metadata=ObjectMeta(name="a", labels=labels)))
+    assert not sets.concerns(member)
+    for key in (one, one, two):
+        sets.begin(key, "id/apps")
+    sets.begin(one, "id/others")
+    assert sets.concerns(member)
+    assert not sets.concerns(Added(part("a")))
+    sets.end(one, "id/apps")
+    sets.end(one, "id/apps")
+    assert sets.concerns(member)
+    sets.forget(two)
+    sets.forget(two)
+    assert not sets.concerns(member)
+    sets.forget(one)
+    assert vars(sets) == vars(UnfinishedSets())
 
 
 # On a server

@@ -114,6 +114,30 @@ async def test_what_is_waited_for_triggers_the_next_step_and_nothing_is_polled()
 
 
 @virtual_time
+async def test_a_filter_of_events_delays_no_step() -> None:
+    """Neither a status nor a removal passes it; once the set is complete, it filters as ever."""
+    async with app_cluster(*KINDS) as cluster:
+        await begun(cluster)
+        desired: list[KubeObject | Ordered[Any]] = chain("a", "b")
+        operator = Operator(lambda _: desired)
+        only = when.on(added=lambda _: False, updated=lambda old, new: False, deleted=lambda _: False)
+        async with cluster.running(operator.controller(Watch(Part, when=only), Tenant)):
+            await make_ready(cluster.client, "a")
+            await asyncio.sleep(1)
+            assert await there(cluster) == {"a", "b"}
+            runs = operator.runs
+            await make_ready(cluster.client, "b")
+            await asyncio.sleep(1)
+            assert operator.runs == runs
+            desired = []
+            await cluster.client.patch(App, "a", "default", MergePatch({"spec": {"size": 1}}))
+            await asyncio.sleep(1)
+            assert await there(cluster) == {"a", "b-"}
+            await release(cluster, part("b"))
+            assert await there(cluster) == set()
+
+
+@virtual_time
 async def test_members_anywhere_go_in_reverse_before_the_owner_does() -> None:
     """The garbage collector knows nothing of two of them."""
     async with app_cluster(*KINDS) as cluster:

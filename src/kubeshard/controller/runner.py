@@ -188,7 +188,8 @@ class ControllerRunner:
 
     def _triggers(self) -> Iterator[Trigger]:
         """The triggers, in the order of `Controller.all_watches`."""
-        mappings = zip(mapped_watches(self.controller, self.reader), self._informers, strict=True)
+        watches = mapped_watches(self.controller, self.reader, self._sets.unfinished)
+        mappings = zip(watches, self._informers, strict=True)
         for place, ((watch, keys_of), informer) in enumerate(mappings):
             is_primary = place == 0
             yield self.trigger(watch, keys_of, informer, renewed=self._renewed if is_primary else _ignore)

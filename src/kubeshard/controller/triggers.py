@@ -23,7 +23,8 @@ waits behind at most that many keys.
 
 A controller with finalizers is triggered when the deletion of an object with one of them begins; one with
 daemons also when `restart_on` changes or the object is gone, whatever the `when` of its primary watch lets pass.
-Otherwise every deletion would wait forever.
+Otherwise every deletion would wait forever. For the same reason, every event of a member triggers while its desired set
+is not complete.
 
 Not guaranteed: a bound on the cost of a map function. It runs in the event loop.
 """
@@ -38,11 +39,12 @@ from typing import Any, NamedTuple
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated, current
 from kubeshard.cache.informer import Informer
 from kubeshard.controller.controller import Controller
+from kubeshard.controller.desired.unfinished import UnfinishedSets
 from kubeshard.controller.mapping import KeysOf, Reader, mapped_by, states, to_itself, to_owner
 from kubeshard.controller.metrics import ControllerMetrics, TriggerStep
 from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
-from kubeshard.controller.when import Predicate
+from kubeshard.controller.when import Predicate, always
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import KubeshardError
 from kubeshard.core.objects import Key, KubeObject
@@ -307,14 +309,19 @@ def _is_renewal(delta: Delta[Any]) -> bool:
             return False
 
 
-def mapped_watches(controller: Controller[Any], reader: Reader) -> Iterator[tuple[Watch[Any], KeysOf]]:
+def mapped_watches(
+    controller: Controller[Any], reader: Reader, unfinished: UnfinishedSets
+) -> Iterator[tuple[Watch[Any], KeysOf]]:
     """The watches in the cluster of the primary objects, in the order of `Controller.all_watches`."""
+    of_members = Predicate(unfinished.concerns, "of an unfinished set")
     primary = controller.primary_watch
     if controller.finalizers or controller.daemons:
         yield replace(primary, when=primary.when | _lives(controller)), to_itself
     else:
         yield primary, to_itself
     for watch in controller.owned_watches:
+        if watch.when is not always:
+            watch = replace(watch, when=watch.when | of_members)
         yield watch, to_owner(primary.form.kind, controller_only=not watch.any_owner)
     for watch in controller.mapping_watches:
         yield watch, mapped(watch, reader)

@@ -9,7 +9,8 @@ additions and deletions pass, because there is nothing to compare with. So every
 starts, and again in every resync. A change that a full list shows is also tested as an addition: after a restore of
 etcd, the numbers that are compared come again with other contents (docs/design/after-a-restore.md).
 
-In a controller with finalizers or daemons, the start of a deletion, and what daemons depend on, always pass.
+In a controller with finalizers or daemons, the start of a deletion, and what daemons depend on, always pass; and so do
+all changes of the members of a desired set that is not complete.
 
 Caveats of all predicates: one that is too strict loses work until the next resync, so if in doubt let the change pass.
 It only sees the fields that the object's class declares. It saves reconciles, not memory: objects that do not pass are

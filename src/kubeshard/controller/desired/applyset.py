@@ -172,6 +172,14 @@ def applyset(owner: KubeObject, controller: str, name: str) -> ApplySet:
     )
 
 
+def index_values(obj: KubeObject) -> tuple[str, ...]:
+    """`ApplySet.index_value` of the set that the object is marked for, if any."""
+    labels = obj.metadata.labels
+    if labels is None or PART_OF not in labels:
+        return ()
+    return (f"{labels[PART_OF]}/{labels.get(SET, '')}",)
+
+
 @lru_cache(maxsize=4096)
 def _id(name: str, namespace: str, kind: str, group: str) -> str:
     return f"applyset-{_digest(f'{name}.{namespace}.{kind}.{group}'.encode())}-v1"

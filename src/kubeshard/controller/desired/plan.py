@@ -120,6 +120,11 @@ class Applied:
     """Members that are no longer desired and still exist: their deletion takes time, or their turn has not come."""
 
     @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to be done that an event has to precede."""
+        return not (self.waiting or self.held or self.leaving)
+
+    @property
     def held_because(self) -> str:
         """`held` as one line for a condition; empty if nothing is held."""
         return "; ".join(f"{address} waits for {why}" for address, why in self.held.items())

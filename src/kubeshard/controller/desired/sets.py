@@ -33,12 +33,14 @@ from kubeshard.controller.desired.applyset import (
     Memory,
     address_of,
     applyset,
+    index_values,
     memory_of,
 )
 from kubeshard.controller.desired.execution import Execution, Immutable
 from kubeshard.controller.desired.members import Member, members_of
 from kubeshard.controller.desired.order import NO_ORDER, Order
 from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, plan_of
+from kubeshard.controller.desired.unfinished import UnfinishedSets
 from kubeshard.controller.merging import Rewrites
 from kubeshard.controller.run import Run, from_cache
 from kubeshard.core.encoding import UndecodableObject
@@ -120,10 +122,12 @@ class DesiredSets:
         """What may be applied: `Controller.applies`."""
         self.rewrites = Rewrites(restores)
         self._known = KnownSets()
+        self.unfinished = UnfinishedSets()
 
     def forget(self, key: Key) -> None:
         """Called when the object is gone or belongs to another shard."""
         self._known.forget(key)
+        self.unfinished.forget(key)
 
     def leave(self, store: Store[Any]) -> None:
         """Called when the controller is removed but the store remains."""
@@ -142,12 +146,15 @@ class DesiredSets:
             return known
         set_ = await self._set(run, request)
         members = self._members(set_, request)
+        self.unfinished.begin(run.key, set_.index_value)
         wanted, observer = memory_of(members), Observer(run, self._known)
         observed = await observer.observe(set_, members, wanted)
         plan = plan_of(set_, members, observed, self.rewrites, request.unowned, request.order)
         applied = await Execution(
             run.client, set_, members, self.rewrites, request.unowned, request.immutable, request.order
         ).carry_out(plan, wanted)
+        if applied.is_complete:
+            self.unfinished.end(run.key, set_.index_value)
         if not plan and not applied.leaving and observer.shown_by_caches(set_, applied.objects):
             self._known.note(run.key, whose, fingerprint, set_, applied)
         return applied
@@ -210,7 +217,7 @@ class KnownSets:
         """Returns when the marked objects of its store are known. From then on, changes are noticed."""
         if not informer.store.has_index(self._index):
             with suppress(ValueError):  # another run of the controller has begun it
-                informer.add_index(self._index, _index_values, self._changed)
+                informer.add_index(self._index, index_values, self._changed)
             await informer.indexed()
 
     def follows(self, store: Store[Any]) -> bool:
@@ -255,13 +262,6 @@ class KnownSets:
             except UndecodableObject:
                 return None
         return known.applied if owner is not None and known.is_said_by(owner) else None
-
-
-def _index_values(obj: KubeObject) -> tuple[str, ...]:
-    labels = obj.metadata.labels
-    if labels is None or PART_OF not in labels:
-        return ()
-    return (f"{labels[PART_OF]}/{labels.get(SET, '')}",)
 
 
 class Observer:
