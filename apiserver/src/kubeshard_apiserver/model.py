@@ -71,7 +71,7 @@ EVERY_RIGHT = Rights()
 class Duplicates(NamedTuple):
     """Fields that a body contains twice: as warnings, and as listed in the error."""
 
-    told: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     refused: str = ""
 
 

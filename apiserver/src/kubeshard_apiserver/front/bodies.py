@@ -303,19 +303,19 @@ def duplicates_in_json(body: bytes, document: Any, *, is_json_patch: bool = Fals
         return NO_DUPLICATES
     paths = list(dict.fromkeys(_repeated(json.loads(body, object_pairs_hook=_Pairs), "")))
     if not is_json_patch:
-        return _told([f'duplicate field "{path}"' for path in paths])
-    told = [f'json patch duplicate field "{path}"' for path in paths]
-    return _told(told + [f'duplicate field "{path}"' for path in _patched(paths, document)])
+        return _duplicates([f'duplicate field "{path}"' for path in paths])
+    found = [f'json patch duplicate field "{path}"' for path in paths]
+    return _duplicates(found + [f'duplicate field "{path}"' for path in _patched(paths, document)])
 
 
 def duplicates_in_yaml(repeated: list[Repeated]) -> Duplicates:
     """Reports duplicate keys with their lines."""
-    told = [f"line {line}: key {key} already set in map" for line, key in repeated]
-    return Duplicates(tuple(told), "\n  ".join(("yaml: unmarshal errors:", *told)) if told else "")
+    found = [f"line {line}: key {key} already set in map" for line, key in repeated]
+    return Duplicates(tuple(found), "\n  ".join(("yaml: unmarshal errors:", *found)) if found else "")
 
 
-def _told(told: list[str]) -> Duplicates:
-    return Duplicates(tuple(told), ", ".join(told))
+def _duplicates(found: list[str]) -> Duplicates:
+    return Duplicates(tuple(found), ", ".join(found))
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -177,7 +177,7 @@ class Request:
             found = self._find_duplicates(is_yaml=is_yaml)
         except (ValueError, yaml.YAMLError):
             return NO_DUPLICATES
-        if strict and applies and found.told:
+        if strict and applies and found.warnings:
             raise bad_request(f"error strict decoding YAML: error converting YAML to JSON: {found.refused}")
         return found
 
@@ -187,7 +187,7 @@ class Request:
             if repeated is None:
                 is_json_patch = self.content_type == JSON_PATCH
                 self._found = duplicates_in_json(self.body, self._document, is_json_patch=is_json_patch)
-                if is_yaml and self._found.told:
+                if is_yaml and self._found.warnings:
                     repeated = read_yaml(self.body)[1]
             if repeated is not None:
                 self._found = duplicates_in_yaml(repeated)

@@ -34,12 +34,12 @@ def _read(target: Target, body: Any, options: WriteOptions) -> tuple[Object, tup
     dropped = strategy.decode(obj)
     unknown = tuple(f'unknown field "{path}"' for path in dropped)
     twice = options.duplicates
-    if twice.told and dropped and not strategy.is_custom:
+    if twice.warnings and dropped and not strategy.is_custom:
         twice = _known(twice, dropped)
-    if options.validation == "Strict" and (unknown or twice.told):
-        problems = (twice.refused, *unknown) if twice.told else unknown
+    if options.validation == "Strict" and (unknown or twice.warnings):
+        problems = (twice.refused, *unknown) if twice.warnings else unknown
         return obj, (), f"strict decoding error: {', '.join(problems)}"
-    warnings = (*twice.told, *unknown) if options.validation == "Warn" else ()
+    warnings = (*twice.warnings, *unknown) if options.validation == "Warn" else ()
     # Warnings are sent whatever the outcome of the request.
     warn(options, list(warnings))
     return obj, warnings, ""
@@ -109,8 +109,8 @@ def _other_name(name: str, target: Target) -> Exception:
 def _known(twice: Duplicates, dropped: list[str]) -> Duplicates:
     """Returns the duplicates without those inside unknown fields."""
     inside = tuple(f'duplicate field "{path}{mark}' for path in dropped for mark in ".[")
-    told = tuple(text for text in twice.told if not text.startswith(inside))
-    return twice if told == twice.told else Duplicates(told, ", ".join(told))
+    kept = tuple(text for text in twice.warnings if not text.startswith(inside))
+    return twice if kept == twice.warnings else Duplicates(kept, ", ".join(kept))
 
 
 def warn(options: WriteOptions, warnings: list[str]) -> None:

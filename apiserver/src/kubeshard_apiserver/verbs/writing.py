@@ -97,8 +97,8 @@ class Writes:
         """
         options = options or WriteOptions()
         if isinstance(patch, ApplyPatch):
-            told = options.duplicates.told if options.validation == "Warn" else ()
-            return (yield from self._apply(target, private(patch.body), options))._replace(warnings=told)
+            found = options.duplicates.warnings if options.validation == "Warn" else ()
+            return (yield from self._apply(target, private(patch.body), options))._replace(warnings=found)
         warnings: tuple[str, ...] = ()
 
         def mutate(live: Object) -> Object:
