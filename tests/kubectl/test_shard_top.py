@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from typing import Any
 
@@ -30,6 +31,14 @@ from kubeshard_apiserver.testing import KubeApi
 
 PROGRAM = [sys.executable, "-c", "from kubeshard.cli import shard_main; shard_main()"]
 
+OTHER = {
+    "apiVersion": "sharding.timebertt.dev/v1alpha1",
+    "kind": "ControllerRing",
+    "metadata": {"name": "other"},
+    "spec": {"resources": [{"group": "apps", "resource": "daemonsets"}]},
+}
+"""A ring without shards and objects."""
+
 
 @pytest.fixture
 def filled(written: KubeApi) -> KubeApi:
@@ -46,6 +55,20 @@ def test_one_picture_in_a_pipe_is_a_line(filled: KubeApi, kubectl_shard: Kubectl
     done = kubectl_shard("top", RING, "--once")
     assert (done.code, done.err) == (0, "")
     assert done.out == "a new 1+1, b new 0+0; every object is where it belongs\n"
+
+
+def test_one_picture_of_several_rings_has_a_line_for_each(
+    filled: KubeApi, kubectl_shard: KubectlShard
+) -> None:
+    filled.install(OTHER)
+    done = kubectl_shard("top", "--once")
+    assert (done.code, done.out.splitlines()) == (
+        0,
+        [
+            "other: no shards; no shard is available",
+            f"{RING}: a new 1+1, b new 0+0; every object is where it belongs",
+        ],
+    )
 
 
 def test_one_picture_that_is_incomplete_is_a_failure(
@@ -139,6 +162,34 @@ def test_a_picture_on_a_terminal_until_it_is_interrupted(filled: KubeApi, stop: 
         process.kill()
         process.wait()
         os.close(master)
+
+
+@pytest.mark.system
+def test_the_keyboard_shows_other_rings_and_finds_an_object(filled: KubeApi) -> None:
+    filled.install(OTHER)
+    secret = name_on("a", "a", "b")
+    master, terminal = pty.openpty()
+    environment = {**os.environ, "KUBECONFIG": str(filled.kubeconfig), "TERM": "xterm", "COLUMNS": "120"}
+    before = termios.tcgetattr(terminal)
+    process = subprocess.Popen(
+        [*PROGRAM, "top"], stdin=terminal, stdout=terminal, stderr=terminal, env=environment
+    )
+    try:
+        seen = read_until(master, "ring other, Ctrl-C ends")
+        assert "no shard is available" in seen
+        os.write(master, b"\x1b[C")
+        read_until(master, f"ring {RING}, Ctrl-C ends")
+        os.write(master, f"/secret/{secret} team\r".encode())
+        read_until(master, "hash key: ")
+        os.write(master, b"q")
+        read_until(master, "\x1b[?1049l")
+        assert process.wait(timeout=10) == 0
+        assert termios.tcgetattr(terminal) == before
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+        os.close(terminal)
 
 
 def read_until(master: int, text: str) -> str:

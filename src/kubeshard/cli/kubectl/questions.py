@@ -215,24 +215,31 @@ def why(
 
 
 def _explain(found: Placement) -> None:
-    say(f"{_object(found)} in ring {found.ring}")
+    say(title_of(found))
+    print_facts(facts_of(found))
+
+
+def title_of(found: Placement) -> str:
+    return f"{_object(found)} in ring {found.ring}"
+
+
+def facts_of(found: Placement) -> list[tuple[str, str]]:
+    """Why an object is where it is, as names and values; some values may be empty."""
     owner = found.owner
     drains = f", drain requested {seconds(found.draining_seconds) or '?'} ago" if found.draining else ""
     where_owner = (
         "" if owner is None else (owner.shard or "no shard") if owner.exists else "it does not exist"
     )
-    print_facts(
-        [
-            ("shard", f"{found.shard} ({found.shard_state}){drains}" if found.shard else "none"),
-            ("hash ring", found.desired),
-            ("hash key", f"{found.key} -> {found.point}" if found.key else ""),
-            ("next", ", ".join(found.successors)),
-            ("owner", f"{owner.kind} {owner.name}: {where_owner}" if owner else ""),
-            *(("controls", _children(child.resource, child.shards, child.error)) for child in found.children),
-            ("why", f"{found.reason}: {found.message}"),
-            ("do", found.remedy),
-        ]
-    )
+    return [
+        ("shard", f"{found.shard} ({found.shard_state}){drains}" if found.shard else "none"),
+        ("hash ring", found.desired),
+        ("hash key", f"{found.key} -> {found.point}" if found.key else ""),
+        ("next", ", ".join(found.successors)),
+        ("owner", f"{owner.kind} {owner.name}: {where_owner}" if owner else ""),
+        *(("controls", _children(child.resource, child.shards, child.error)) for child in found.children),
+        ("why", f"{found.reason}: {found.message}"),
+        ("do", found.remedy),
+    ]
 
 
 def _children(resource: str, shards: dict[str, int], error: str) -> str:

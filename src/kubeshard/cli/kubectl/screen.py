@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -45,6 +47,24 @@ def ring(view: Picture, objects: str = "objects", note: str = "", *, history: bo
         Text(one_line(view.verdict), "green" if view.settled else "yellow"),
         Text(f"{counts}{f'; {note}' if note else ''}", "dim"),
     )
+
+
+def top(
+    rings: Mapping[str, Picture], chosen: str, happenings: Sequence[tuple[str, str]], below: Sequence[str]
+) -> RenderableType:
+    """The chosen ring, with the verdicts of the others above it and its history below: how long ago, and what. `below`
+    are further lines, from names and messages of the cluster.
+    """
+    others = Table.grid(padding=(0, 2))
+    for name, view in rings.items() if len(rings) > 1 else ():
+        mark = "▶" if name == chosen else ""
+        verdict = Text(one_line(view.verdict), "green" if view.settled else "yellow")
+        others.add_row(mark, Text(name, "bold" if name == chosen else ""), f"{view.total} objects", verdict)
+    past = Table.grid(padding=(0, 2))
+    for ago, what in happenings:
+        past.add_row(Text(ago, "dim"), Text(one_line(what)))
+    note = f"ring {chosen}, Ctrl-C ends"
+    return Group(others, ring(rings[chosen], note=note), past, *(Text(one_line(each)) for each in below))
 
 
 def line(view: Picture) -> str:

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, only_ring, say, stop_in_order
+from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, say, seconds, stop_in_order
+from kubeshard.cli.kubectl.browsing import KEYS, Browsing, asked
+from kubeshard.cli.kubectl.questions import facts_of, placements, title_of
+from kubeshard.cli.kubectl.watched import Watched, watched_rings
 from kubeshard.commands.options import CLUSTER_VARIABLE, Command
-from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.errors import ConfigurationError, KubeshardError
 from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from kubeshard.client.client import Client
-    from kubeshard.inspection.live import RingWatcher
 
 REFRESH = 0.25
 """Seconds between two refreshes."""
+HAPPENINGS = 6
+"""How many happenings the picture shows."""
 
 
 @click.command(
     cls=Command,
-    short_help="Watch a ring live.",
+    short_help="Watch rings live.",
     environment=CLUSTER_VARIABLE,
     examples=(
         "kubectl shard top",
@@ -41,11 +48,12 @@ REFRESH = 0.25
 )
 @access_options
 def top(ring: str | None, once: bool, access: Access) -> None:
-    """Watch a ring: each shard's objects as a bar, what moves, what is being drained, and whether everything is in its
-    place.
+    """Watch all rings, or one: each shard's objects as a bar, what moves, what is being drained, whether everything is
+    in its place, and what happened since.
 
-    It runs until Ctrl-C. It watches the metadata of every object of the ring and keeps one number for each, so you can
-    leave it open on a large ring. If the output is not a terminal, it writes a line whenever something has changed.
+    It runs until Ctrl-C or q. The arrow keys show the other rings; / asks where an object is, as in "/secret/a team".
+    It watches the metadata of every object of the rings and keeps one number for each, so you can leave it open on
+    large ones. If the output is not a terminal, it writes a line whenever something has changed.
     """
     try:
         from rich.console import Console
@@ -57,50 +65,115 @@ def top(ring: str | None, once: bool, access: Access) -> None:
 
 
 async def _look(client: Client, console: Console, name: str | None, *, once: bool) -> None:
-    from kubeshard.inspection.live import RingWatcher
+    rings = await watched_rings(client, name)
+    works = {f"ring {each}": ring.run() for each, ring in rings.items()}
+    await first_of(showing=_show(client, rings, console, once=once), **works)
 
-    watcher = RingWatcher(client, await only_ring(client, name))
-    await first_of(following=watcher.run(), showing=_show(watcher, console, once=once))
+
+async def _show(client: Client, rings: Mapping[str, Watched], console: Console, *, once: bool) -> None:
+    for each in rings.values():
+        await each.watcher.read()
+    if once:
+        _print(rings, console)
+        if any(each.picture().unread for each in rings.values()):
+            sys.exit(1)
+    elif not console.is_terminal:
+        await _lines(rings)
+    else:
+        await _live(client, rings, console)
 
 
-async def _show(watcher: RingWatcher, console: Console, *, once: bool) -> None:
+def _print(rings: Mapping[str, Watched], console: Console) -> None:
+    from kubeshard.cli.kubectl import screen
+
+    if console.is_terminal:
+        for name, each in rings.items():
+            console.print(screen.ring(each.picture(), note=f"ring {name}", history=False))
+    else:
+        say("\n".join(_told(rings)))
+
+
+async def _lines(rings: Mapping[str, Watched]) -> None:
+    last: set[str] = set()
+    while True:
+        lines = _told(rings)
+        for line in lines:
+            if line not in last:
+                say(line)
+        sys.stdout.flush()
+        last = set(lines)
+        await asyncio.sleep(1.0)
+
+
+def _told(rings: Mapping[str, Watched]) -> list[str]:
+    """A line for each ring, with its name if there are several."""
+    from kubeshard.cli.kubectl import screen
+
+    several = len(rings) > 1
+    return [f"{f'{name}: ' if several else ''}{screen.line(each.picture())}" for name, each in rings.items()]
+
+
+async def _live(client: Client, rings: Mapping[str, Watched], console: Console) -> None:
     from rich.live import Live
 
     from kubeshard.cli.kubectl import screen
 
-    await watcher.read()
-    if once:
-        _print(watcher, console)
-        if watcher.picture().unread:
-            sys.exit(1)
-    elif not console.is_terminal:
-        await _lines(watcher)
-    else:
-        with Live(console=console, auto_refresh=False, screen=True) as live:
-            while True:
-                live.update(
-                    screen.ring(watcher.picture(), note=f"ring {watcher.name}, Ctrl-C ends"), refresh=True
-                )
-                await asyncio.sleep(REFRESH)
+    browsing = Browsing([*rings])
+    questions: set[asyncio.Task[None]] = set()
+
+    def typed(text: str) -> None:
+        for question in browsing.keys(text):
+            task = asyncio.create_task(_find(client, browsing, question), name="a question")
+            questions.add(task)
+            task.add_done_callback(questions.discard)
+
+    with Live(console=console, auto_refresh=False, screen=True) as live, keyboard(typed) as listens:
+        while not browsing.ended:
+            shown = rings[browsing.ring]
+            pictures = {name: each.picture() for name, each in rings.items()}
+            past = [
+                (f"{seconds(shown.wall() - each.at) or '0s'} ago", each.what)
+                for each in shown.history.latest(HAPPENINGS)
+            ]
+            question = [] if browsing.typed is None else [f"/{browsing.typed}_"]
+            below = [*question, *browsing.answer, *([KEYS] if listens else [])]
+            live.update(screen.top(pictures, browsing.ring, past, below), refresh=True)
+            await asyncio.sleep(REFRESH)
 
 
-def _print(watcher: RingWatcher, console: Console) -> None:
-    from kubeshard.cli.kubectl import screen
+async def _find(client: Client, browsing: Browsing, question: str) -> None:
+    words, namespace = asked(question)
+    browsing.answer = [f"looking for {question} ..."]
+    try:
+        found = await placements(words, namespace, family=True)(client)
+    except KubeshardError as error:
+        browsing.answer = [str(error)]
+        return
+    lines = [
+        [title_of(each), *(f"{name}: {text}" for name, text in facts_of(each) if text)] for each in found
+    ]
+    browsing.answer = [line for each in lines for line in each]
 
-    if console.is_terminal:
-        console.print(screen.ring(watcher.picture(), note=f"ring {watcher.name}", history=False))
-    else:
-        say(screen.line(watcher.picture()))
 
+@contextmanager
+def keyboard(typed: Callable[[str], None]) -> Iterator[bool]:
+    """Calls `typed` with each key, without waiting for Enter and without showing it, while the block runs. Yields
+    whether there is a keyboard.
+    """
+    try:
+        import termios
+        import tty
 
-async def _lines(watcher: RingWatcher) -> None:
-    from kubeshard.cli.kubectl import screen
-
-    last = ""
-    while True:
-        line = screen.line(watcher.picture())
-        if line != last:
-            say(line)
-            sys.stdout.flush()
-        last = line
-        await asyncio.sleep(1.0)
+        terminal = sys.stdin.fileno()
+        before = termios.tcgetattr(terminal)
+    except (ImportError, OSError, ValueError, termios.error):
+        yield False
+        return
+    loop = asyncio.get_running_loop()
+    tty.setcbreak(terminal)
+    loop.add_reader(terminal, lambda: typed(os.read(terminal, 1024).decode(errors="ignore")))
+    try:
+        yield True
+    finally:
+        loop.remove_reader(terminal)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, rings_to_watch, stop_in_order
+from kubeshard.cli.kubectl.asking import Access, access_options, ask, first_of, stop_in_order
 from kubeshard.cli.kubectl.questions import placements
+from kubeshard.cli.kubectl.watched import watched_rings
 from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
-    from kubeshard.inspection.ring import SeenRing
-    from kubeshard.inspection.stats import Picture
 
 HOST = "127.0.0.1"
-REMEMBERED_EVERY = 1.0
-"""Seconds between two pictures that are compared for the history."""
 
 
 @click.command(
@@ -47,36 +44,13 @@ def web(ring: str | None, port: int, access: Access) -> None:
     ask(access, lambda client: _serve(client, ring, port))
 
 
-class _Watched:
-    """A ring, and what happened to it since the program began."""
-
-    def __init__(self, client: Client, ring: SeenRing) -> None:
-        from kubeshard.inspection.history import History
-        from kubeshard.inspection.live import RingWatcher
-
-        self.watcher = RingWatcher(client, ring)
-        self.history = History()
-        self._wall = client.world.clock.wall
-
-    def picture(self) -> Picture:
-        return self.watcher.picture()
-
-    async def run(self) -> None:
-        await first_of(following=self.watcher.run(), remembering=self._remember())
-
-    async def _remember(self) -> None:
-        while True:
-            self.history.see(self.picture(), self._wall())
-            await asyncio.sleep(REMEMBERED_EVERY)
-
-
 async def _serve(client: Client, name: str | None, port: int) -> None:
     from kubeshard.core.errors import ConfigurationError
     from kubeshard.inspection.page.app import LivePage, local_names
     from kubeshard.runtime.asgi import Limits
     from kubeshard.runtime.http_server import AsgiServer, ListenError
 
-    rings = {each.name: _Watched(client, each) for each in await rings_to_watch(client, name)}
+    rings = await watched_rings(client, name)
     page = LivePage(
         rings, lambda: local_names(server.port), lambda word, place: _why(client, word, place or None)
     )
