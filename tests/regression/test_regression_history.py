@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -28,7 +29,7 @@ from kubeshard.simulation.history import (
     Sent,
     Started,
 )
-from kubeshard.simulation.picture import as_svg, as_text, picture_of
+from kubeshard.simulation.picture import WIDTH, as_svg, as_text, picture_of
 from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -214,6 +215,39 @@ def test_a_picture_shows_owners_work_leases_writes_and_faults() -> None:
     drawn = ElementTree.fromstring(svg)
     tips = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}title")]
     assert "11.10 s: a~1 is refused: PATCH main t1, 422" in tips
+
+
+def test_a_picture_names_the_measures_that_were_switched_off() -> None:
+    picture = picture_of(FAILURE, 10.0, "t1", "overlap", without=("fence", "watchdog"))
+    assert as_text(picture).splitlines()[1] == "switched off: fence, watchdog"
+    assert ">switched off: fence, watchdog</text>" in as_svg(picture)
+
+
+def test_no_label_of_a_picture_covers_another_one_or_leaves_it() -> None:
+    """However long names and titles are, and however many faults there are at once."""
+    name = "a-desk-with-quite-a-long-name-0"
+    history: list[Entry] = [
+        *(Inflicted(5.0 + number / 10, number, "leases_unreadable") for number in range(6)),
+        *(Inflicted(9.0, number, "leases_unreadable", over=True) for number in range(6)),
+        Began(9.9, "s0~1", name),
+        *(Inflicted(10.5 + number, 10 + number, "rolling_update") for number in range(3)),
+    ]
+    drawn = ElementTree.fromstring(
+        as_svg(picture_of(history, 10.0, name, "overlap: " + "who did what " * 30))
+    )
+    texts = [(element, element.text or "") for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    places = []
+    for element, text in texts:
+        wide = len(text) * (8.4 if element.get("font-weight") else 6.6)
+        x, y = float(element.attrib["x"]), float(element.attrib["y"])
+        anchor = element.get("text-anchor")
+        begin = x - wide if anchor == "end" else x - wide / 2 if anchor == "middle" else x
+        assert begin >= 0, text
+        assert begin + wide <= WIDTH, text
+        places.append((y, begin, begin + wide, text))
+    places.sort()
+    for (y, _, end, text), (below, begin, _, other) in pairwise(places):
+        assert below - y >= 10 or begin >= end, f"{text} covers {other}"
 
 
 @virtual_time

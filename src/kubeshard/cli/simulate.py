@@ -188,7 +188,7 @@ def run(
         if result.breaks:
             click.echo(f"kubeshard simulate replay {_saved(script, output)}")
             failed = failed or (script, result)
-        if recorder and (repeats is None or (repeats and failed and failed[0] is script)):
+        if recorder and repeats is None:
             repeats = _repeats(script, recorder)
     if operator:
         _print_summary(totals)
