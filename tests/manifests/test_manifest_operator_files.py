@@ -176,6 +176,13 @@ def test_an_operator_in_some_namespaces_has_rights_in_these_only() -> None:
     assert {"name": "WATCH_NAMESPACE", "value": "one,two"} in pod["containers"][0]["env"]
 
 
+def test_a_manager_is_as_before_when_its_manifests_are_made() -> None:
+    made = manager()
+    before = list(made.grants())
+    operator_objects(made, "my_pages:manager", "pages", chosen(OperatorValues, {"image": IMAGE}))
+    assert list(made.grants()) == before
+
+
 def test_what_a_chart_no_longer_has_is_removed_and_files_of_others_stay(tmp_path: Path) -> None:
     target = ["kubeshard.examples.checksum.operator", "--set", f"image={IMAGE}", "--folder", str(tmp_path)]
     command = ["operator", *target, "--format", "kustomize"]

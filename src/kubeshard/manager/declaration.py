@@ -128,21 +128,26 @@ class Declaration:
 
     def confine(self, namespaces: frozenset[str]) -> None:
         """Caches nothing outside these namespaces. Raises ConfigurationError for a cache that the program created."""
+        self.cache = self._confined(namespaces)
+
+    def _confined(self, namespaces: frozenset[str]) -> CacheSettings:
         if isinstance(self.cache, Cache):
             raise ConfigurationError(
                 "namespaces: the program has created the cache itself, so it decides what that contains"
             )
         settings, only = self.cache_settings, Scope(namespaces)
-        self.cache = replace(
+        return replace(
             settings,
             scopes={kind: narrowed(scope, only) for kind, scope in settings.scopes.items()},
             default_scope=narrowed(settings.default_scope or Scope(), only),
         )
 
-    def grants(self) -> Iterator[Grant]:
+    def grants(self, namespaces: frozenset[str] | None = None) -> Iterator[Grant]:
+        """With `namespaces`, those of a process that is confined to them; raises like `confine`."""
+        settings = self.cache_settings if namespaces is None else self._confined(namespaces)
         parts = (self.leader_election, self.sharding, *self.servers, *self.every)
         auth = self.status_pages is not None and self.status_pages.metrics_auth
-        return manager_grants(self.controllers, parts, self.cache_settings.scope_of, metrics_auth=auth)
+        return manager_grants(self.controllers, parts, settings.scope_of, metrics_auth=auth)
 
     def deployment_needs(self, pages: StatusPagesServer) -> DeploymentNeeds:
         return DeploymentNeeds(

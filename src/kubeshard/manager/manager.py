@@ -212,9 +212,11 @@ class Manager(ArgumentHints):
         """
         await self._process.other_clusters.remove(name)
 
-    def grants(self) -> Iterator[Grant]:
-        """The required RBAC rules (`kubeshard.manager.roles`)."""
-        return self._declared.grants()
+    def grants(self, namespaces: frozenset[str] | None = None) -> Iterator[Grant]:
+        """The required RBAC rules (`kubeshard.manager.roles`); with `namespaces`, as with the setting of that name, for
+        which it raises ConfigurationError if the program has created the cache itself.
+        """
+        return self._declared.grants(namespaces)
 
     def deployment_needs(self) -> DeploymentNeeds:
         """What manifests need to know about the process (`kubeshard manifests operator`)."""

@@ -18,7 +18,6 @@ from kubeshard.crd.defining import definition
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.roles import roles
 from kubeshard.manager.servers import Converting
-from kubeshard.manager.settings import Settings
 from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_policy, service_monitor
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
 from kubeshard.manifests.ring import ring_objects
@@ -207,18 +206,17 @@ class _Operator:
         metadata = {**found["metadata"], "annotations": annotations}
         return {**found, "metadata": metadata, "automountServiceAccountToken": False}
 
-    def _roles(self) -> Iterator[Manifest]:
-        account = (NAMESPACE, ACCOUNT)
-        for manifest in roles(self._manager.grants(), self._name, namespace=NAMESPACE, account=account):
+    def _roles(self, namespaces: frozenset[str] | None = None) -> Iterator[Manifest]:
+        grants, account = self._manager.grants(namespaces), (NAMESPACE, ACCOUNT)
+        for manifest in roles(grants, self._name, namespace=NAMESPACE, account=account):
             yield {**manifest, "metadata": {**manifest["metadata"], "labels": self._labels}}
 
     def _confined(self) -> tuple[Manifest, ...]:
         """The roles for `watchNamespaces`; none if the program decides itself what it caches."""
         try:
-            self._manager.configure(Settings(namespaces=frozenset({WATCHED})))
+            return tuple(self._roles(frozenset({WATCHED})))
         except ConfigurationError:
             return ()
-        return tuple(self._roles())
 
     def _services(self) -> Iterator[Manifest]:
         """A Service for each webhook server and one for metrics."""

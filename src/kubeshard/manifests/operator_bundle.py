@@ -47,9 +47,9 @@ _DESCRIPTORS = {
 def operator_bundle(
     manager: Manager, target: str, name: str, values: OperatorValues, own_dashboards: Dashboards | None = None
 ) -> Files:
-    """The files of the bundle. Raises like `operator_parts`, and ConfigurationError for what OLM cannot do: a ring, a
-    NetworkPolicy, chosen namespaces, webhooks that are narrowed down by namespaces or conditions, several webhook
-    servers.
+    """The files of the bundle; the manager registers no webhooks afterwards. Raises like `operator_parts`, and
+    ConfigurationError for what OLM cannot do: a ring, a NetworkPolicy, chosen namespaces, webhooks that are narrowed
+    down by namespaces or conditions, several webhook servers.
     """
     _check(values)
     if manager.has_webhooks:
