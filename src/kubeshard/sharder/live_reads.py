@@ -1,5 +1,8 @@
 """Reads of single objects, where what a list or a watch has shown may be too old.
 
+Not guaranteed: that an owner is still where it was read when the controlled object moves. A write to one object cannot
+depend on another one, and may take effect seconds after it was sent. Scans repair that.
+
 RBAC: get or list on every main and controlled resource of the ring: the reference's sharder may list objects, but not
 get them.
 """

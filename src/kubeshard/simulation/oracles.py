@@ -13,7 +13,9 @@
 - missed child: no shard that owns an object creates a child that another one has created for it, unless it is new.
 - taken alive: no sharder takes an object from a process that holds its Lease, works on the object, and was not asked
   for it.
-- parted: no sharder takes a child from such a process either, while the process has the main object.
+- parted: no sharder takes a child from such a process either, while the process has the main object. Moves of children
+  that were sent before the main object came, and took effect after it, are counted separately: nothing that is written
+  to one object depends on another one.
 - dead target: no sharder, and no webhook, gives an object to a shard that has not held a Lease for a while.
 - hasty: no sharder gives away at once what a user has taken from its shard: the shard takes it back.
 - not restored: a shard label that a user drops is still there after an update that a webhook has seen.
@@ -160,6 +162,8 @@ class Oracles(Judge):
         self._assigned: dict[str, int] = {}
         """The resourceVersion at which each object got its shard from another one, until a reconcile has begun."""
         self._last_owner: dict[str, str] = {}
+        self._came: dict[str, float] = {}
+        """When each object came to its shard."""
         self._drains: dict[str, tuple[str, float, float]] = {}
         """The last drain of each object: of which shard, from when, and until when."""
         self._worked: dict[str, tuple[str, float]] = {}
@@ -310,6 +314,7 @@ class Oracles(Judge):
                 self._drains[name] = *self._drains[name][:2], self._now
         if before == after:
             return
+        self._came[name] = self._now
         self.event(f"{name}: {before or None} -> {after or None}")
         self._dropped.pop(name, None)
         if after and after != self._last_owner.get(name):
@@ -358,6 +363,9 @@ class Oracles(Judge):
             if not self._asked(event.old):
                 self.broken("taken alive", f"{who} gives {name}, on which {worker} works, to {after or None}")
         elif main is not None and self._owner(main) == before and self._is_child(event.old, main):
+            if self._came.get(name, -math.inf) > sent:
+                self._result.counts["late moves of children"] += 1
+                return
             self.broken("parted", f"{who} gives {event.key.name} to {after}, and {worker} has its owner")
 
     def _judge_write(
