@@ -21,8 +21,10 @@ from kubeshard_apiserver.testing import EmbeddedApi
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kubectl-shard.md").read_text()
 EXAMPLES = re.findall(r"^```console\n\$ kubectl shard (.*)\n([^`]*)^```", PAGE, re.M)
-BLOCKS = [block for block in EXAMPLES if block[0] != "doctor"]
-"""`doctor` examines an installation, which the scene of the page has not: `test_shard_doctor` has one."""
+BLOCKS = [block for block in EXAMPLES if block[0].split()[0] not in ("doctor", "release")]
+"""`doctor` examines an installation, and `release` needs a dead shard, which the scene of the page has not:
+`test_shard_doctor` and `test_shard_release` have them.
+"""
 RESOURCES = (GroupResource("", "secrets"), GroupResource("", "configmaps"))
 COMMANDS = (
     ["status"],

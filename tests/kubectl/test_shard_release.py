@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 
 import pytest
 from commands import KubectlShard
@@ -15,6 +17,7 @@ from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import CONFIRMED_ANNOTATION, SHARDER_IDENTITY, STRICT_HANDOVER_ANNOTATION
 from kubeshard_apiserver.testing import KubeApi
 
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kubectl-shard.md").read_text()
 NAME = name_on("b", "a", "b")
 
 
@@ -56,7 +59,10 @@ def test_it_asks_and_then_confirms_it_in_the_lease(
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     done = kubectl_shard("release", "dead")
     assert (done.code, done.err) == (0, "")
-    assert done.out.endswith("confirmed: the sharder moves the objects of dead\n")
+    ((asked, answered),) = re.findall(r"release (backups-2)\n([^`]*)```", PAGE)
+    assert done.out == answered.replace("[y/N]: y\n", "[y/N]: ").replace(asked, "dead").replace(
+        "ring backups", "ring r"
+    )
     assert said(written) == "0/operator"
     again = kubectl_shard("release", "dead", "--yes")
     assert (again.code, "nothing to confirm" in again.err) == (1, True)
