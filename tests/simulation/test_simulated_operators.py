@@ -285,9 +285,13 @@ def test_random_numbers_of_python_are_repeatable() -> None:
         ("time.sleep(1)", "sleeps in real time: await asyncio.sleep instead"),
         ("threading.Thread(target=print).start()", "starts a thread: threads are not simulated"),
         ("socket.create_connection(('127.0.0.1', 9))", "looks up a host: only the API server is simulated"),
+        (
+            "await asyncio.open_connection('127.0.0.1', 9)",
+            "opens a connection: only the API server is simulated",
+        ),
         ("subprocess.run(['true'])", "starts a program: other programs are not simulated"),
     ],
-    ids=["sleep", "thread", "socket", "program"],
+    ids=["sleep", "thread", "socket", "stream", "program"],
 )
 def test_what_leaves_the_simulation_is_named_with_its_line(statement: str, message: str) -> None:
     source = f"async def reconcile(ctx, desk):\n    {statement}\nmanager = managed(reconcile)\n"
@@ -338,7 +342,7 @@ manager = Manager([Controller(name="chair", reconciler=reconcile, primary=Chair)
     [
         (BLOCKING, "a BlockingReconciler works in threads, which are not simulated"),
         (NAMED, "every instance would be the shard one: leave Sharding"),
-        (OF_MAPS, "there is no object to work on: --template with a ConfigMap"),
+        (OF_MAPS, "there is no object to work on: give --template with a ConfigMap"),
         (REQUIRED, "no value can be made up for Chair.spec.code: give an object with --template"),
     ],
     ids=["blocking", "named shard", "no object", "no value"],

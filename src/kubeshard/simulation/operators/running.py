@@ -36,10 +36,11 @@ def play_operator(
 
     recording = digest.recording if digest is not None else lambda cluster: nullcontext()
     with sealed(script.seed, leaves):
-        result = play(script, recording, until=until, subject=subject)
-    if left:
-        raise left[0]
-    return result
+        try:
+            return play(script, recording, until=until, subject=subject)
+        finally:
+            if left:  # whatever came of it
+                raise left[0]
 
 
 def difference(script: Script, author: Author, first: Recorder) -> str:

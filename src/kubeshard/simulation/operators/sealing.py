@@ -8,6 +8,7 @@ a run with these differs from its repetition, which the digest of both shows.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import signal
 import socket
@@ -30,14 +31,13 @@ STUCK_AFTER = 10.0
 _HOME = str(Path(__file__).resolve().parents[2])
 _STDLIB = str(Path(threading.__file__).resolve().parent)
 
+_CONNECTS = "opens a connection: only the API server is simulated; put a fake in its place"
+
 _LEAVING: tuple[tuple[Any, str, str], ...] = (
+    (asyncio.BaseEventLoop, "create_connection", _CONNECTS),
     (time, "sleep", "sleeps in real time: await asyncio.sleep instead"),
     (threading.Thread, "start", "starts a thread: threads are not simulated"),
-    (
-        socket.socket,
-        "connect",
-        "opens a connection: only the API server is simulated; put a fake in its place",
-    ),
+    (socket.socket, "connect", _CONNECTS),
     (socket.socket, "bind", "listens on a socket: servers are not simulated"),
     (socket, "getaddrinfo", "looks up a host: only the API server is simulated; put a fake in its place"),
     (subprocess.Popen, "__init__", "starts a program: other programs are not simulated"),
@@ -104,7 +104,9 @@ def _noticing_stuck_loops() -> Iterator[None]:
     signal.setitimer(signal.ITIMER_PROF, STUCK_AFTER, STUCK_AFTER)
     try:
         yield
-    except _Stuck:
+    except BaseException:  # also what the loop raises because it was interrupted
+        if not stuck:
+            raise
         raise LeavesSimulation(
             f"{stuck[0]} went on for {STUCK_AFTER:g} s of processor time, and no virtual time passed: a loop that "
             "does not wait, or an endless computation"
@@ -115,8 +117,6 @@ def _noticing_stuck_loops() -> Iterator[None]:
 
 
 def _running_loop() -> VirtualTimeLoop | None:
-    import asyncio
-
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:

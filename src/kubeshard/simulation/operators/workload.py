@@ -126,19 +126,23 @@ class OperatorWorkload(Workload):
             await self.admin.create(Namespace(metadata=ObjectMeta(name=name)))
 
     async def _choose_samples(self, manifests: list[Mapping[str, Any]]) -> None:
+        definitions = {
+            manifest["metadata"]["name"]: manifest
+            for manifest in manifests
+            if manifest["kind"] == "CustomResourceDefinition" and self._reconciles(manifest)
+        }
         sources: list[tuple[ObjectTemplate | MadeUp, Mapping[str, Any]]] = []
         for text in self._operator.templates:
             template = ObjectTemplate(text)
             sources.append((template, template.render("name", 1, "word")))
         if not sources:
-            for manifest in manifests:
-                if manifest["kind"] == "CustomResourceDefinition" and self._reconciles(manifest):
-                    made_up = MadeUp(manifest)
-                    sources.append((made_up, made_up.render("name", 1, "word")))
+            made_up = map(MadeUp, definitions.values())
+            sources = [(source, source.render("name", 1, "word")) for source in made_up]
         if not sources:
-            kinds = ", ".join(str(each.primary_watch.form.kind.kind) for each in self._shape.controllers)
+            kinds = dict.fromkeys(each.primary_watch.form.kind.kind for each in self._shape.controllers)
             raise ConfigurationError(
-                f"there is no object to work on: --template with a {kinds}, or --apply with its definition"
+                f"there is no object to work on: give --template with a {' or '.join(kinds)}, or --apply with its "
+                "definition"
             )
         for number in range(self.count):
             source, example = sources[number % len(sources)]
