@@ -158,12 +158,14 @@ class Labels(HTMLParser):
         self.ids += [found] if (found := given.get("id")) else []
 
 
+@pytest.mark.system
 def test_a_comparison_has_the_charts_of_each_kind_of_runs(page: Path) -> None:
     labels = [label.partition(".")[0] for label in Labels(page.read_text()).labels]
     each = ["What a set-up costs", "How long users waited", "CPU over time"]
     assert labels == [*each, *each, "Capacity by the number of instances"]
 
 
+@pytest.mark.system
 def test_a_comparison_loads_nothing_and_names_are_text(page: Path) -> None:
     text = page.read_text()
     parsed = Labels(text)
@@ -173,6 +175,7 @@ def test_a_comparison_loads_nothing_and_names_are_text(page: Path) -> None:
     assert "<b>, external" not in text
 
 
+@pytest.mark.system
 def test_the_charts_of_a_comparison_are_beside_it(page: Path) -> None:
     beside = page.with_name("all-charts")
     with (beside / "group-2-capacity.csv").open() as file:

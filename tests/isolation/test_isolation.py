@@ -13,12 +13,16 @@ from table import TABLE, Cell, Misbehaviour, Shown, Unit, cells
 from kubeshard.simulation.cluster import SimulatedCluster, simulate
 
 CELLS = list(cells())
-QUICK = {unit: misbehaviour for unit, misbehaviour, _ in reversed(CELLS)}
-"""One cell of each unit, for `make test`; the whole table takes longer, and is walked by `make test-system`."""
+ELSEWHERE = {Unit.KIND, Unit.CLUSTER, Unit.WATCH}
+"""Of these, `tests/regression` has shorter scenes."""
+QUICK = {unit: misbehaviour for unit, misbehaviour, _ in reversed(CELLS) if unit not in ELSEWHERE} | {
+    Unit.TENANT: Misbehaviour.LIES
+}
+"""One cell of each other unit, for `make test`; the whole table takes longer, and is walked by `make test-system`."""
 
 
 def _param(unit: Unit, misbehaviour: Misbehaviour, cell: Cell) -> Any:
-    marks = [] if QUICK[unit] is misbehaviour else [pytest.mark.system]
+    marks = [] if QUICK.get(unit) is misbehaviour else [pytest.mark.system]
     return pytest.param(cell, id=f"{unit.name}-{misbehaviour.name}".lower(), marks=marks)
 
 

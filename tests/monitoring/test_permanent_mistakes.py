@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from scenes import CHILDREN, READ_THINGS, grant_rights, refuse
 from test_regression_reference_role import SHARDER, Rule
+from tiers import further
 
 from kubeshard.controller import Controller
 from kubeshard.core import Namespace, ObjectMeta
@@ -214,7 +215,13 @@ MISTAKES: dict[str, tuple[Start, str]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", list(MISTAKES))
+LONG = {"sharder: no right to list", "sharder: a policy refuses its patches"}
+"""Mistakes that cost most processor time, and are like another one."""
+
+
+@pytest.mark.parametrize(
+    "mistake", [*(name for name in MISTAKES if name not in LONG), *further(*sorted(LONG))]
+)
 def test_a_permanent_mistake_is_one_line_that_says_what_to_do(
     mistake: str, caplog: pytest.LogCaptureFixture
 ) -> None:

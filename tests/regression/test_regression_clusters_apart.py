@@ -119,6 +119,7 @@ def test_a_shard_that_loses_the_control_cluster_ends_and_others_take_its_objects
     simulate(scene)
 
 
+@pytest.mark.system
 def test_a_shard_that_alone_loses_the_cluster_with_the_objects_gives_them_up() -> None:
     """It cannot see that it should release an object, so it does not keep its Lease."""
 
@@ -134,6 +135,7 @@ def test_a_shard_that_alone_loses_the_cluster_with_the_objects_gives_them_up() -
     simulate(scene)
 
 
+@pytest.mark.system
 def test_the_cluster_with_the_objects_comes_back_before_anybody_gave_up_and_nothing_moved() -> None:
     async def scene() -> None:
         async with working(apart=True) as team:
@@ -152,6 +154,7 @@ def test_the_cluster_with_the_objects_comes_back_before_anybody_gave_up_and_noth
     simulate(scene)
 
 
+@pytest.mark.system
 def test_a_shard_that_starts_while_the_cluster_with_the_objects_is_down_takes_no_lease_before_it_is_back() -> (
     None
 ):

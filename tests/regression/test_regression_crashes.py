@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tiers import further
 
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import ObjectMeta
@@ -49,12 +50,14 @@ def sync_of(args: tuple[Any, ...]) -> str:
 @pytest.mark.parametrize(
     ("owner", "method", "part"),
     [
-        (Scanner, "scan", "scan"),
         (Assignments, "_wait_for_others", "scan"),
-        (_Watch, "put", "watch"),
-        (NamespaceScans, "_scan_namespace", "scan new namespaces"),
         (Mover, "_attempt", ""),
-        (LeaseObserver, "relist", "lease observer"),
+        *further(
+            (Scanner, "scan", "scan"),
+            (_Watch, "put", "watch"),
+            (NamespaceScans, "_scan_namespace", "scan new namespaces"),
+            (LeaseObserver, "relist", "lease observer"),
+        ),
     ],
 )
 @virtual_time

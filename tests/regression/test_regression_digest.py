@@ -49,10 +49,12 @@ def test_a_seed_gives_the_same_digest_twice_in_one_process(known: digest.Digest)
     assert known.events > 500
 
 
+@pytest.mark.system
 def test_another_seed_gives_another_digest(known: digest.Digest) -> None:
     assert digest.of(1, 1, 20).value != known.value
 
 
+@pytest.mark.system
 def test_the_digest_sees_one_draw_without_a_seed(
     known: digest.Digest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tiers import further
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
@@ -151,18 +152,20 @@ async def test_a_shard_that_does_not_release_an_object_is_evicted_and_cannot_act
         assert at.said("ShardEvicted")
 
 
+@pytest.mark.parametrize("minutes", [5, *further(30)])
 @virtual_time
-async def test_without_a_timeout_no_shard_is_evicted() -> None:
+async def test_without_a_timeout_no_shard_is_evicted(minutes: int) -> None:
     async with scene(timeout=0.0) as at:
         stuck = at.would_leave("s0", "s0", "s1", "s2")[0]
         await at.hang("s0", stuck)
         at.shard("s2")
-        await asyncio.sleep(30 * 60)
+        await asyncio.sleep(minutes * 60)
         assert at.holder("s0") == "s0"
         assert stuck in at.of("s0")
         assert not at.said("ShardEvicted")
 
 
+@pytest.mark.system
 @virtual_time
 async def test_an_object_on_which_every_shard_hangs_costs_one_of_them() -> None:
     async with scene() as at:
@@ -181,6 +184,7 @@ async def test_an_object_on_which_every_shard_hangs_costs_one_of_them() -> None:
         assert not at.overlaps
 
 
+@pytest.mark.system
 @virtual_time
 async def test_the_next_leader_waits_as_long_before_it_takes_objects_from_an_evicted_shard() -> None:
     async with scene() as at:
@@ -196,6 +200,7 @@ async def test_the_next_leader_waits_as_long_before_it_takes_objects_from_an_evi
         assert not at.overlaps
 
 
+@pytest.mark.system
 @virtual_time
 async def test_an_evicted_shard_that_is_restarted_gets_its_objects_back() -> None:
     async with scene() as at:

@@ -155,7 +155,9 @@ def test_objects_are_assigned_without_service_webhook_and_controllerring() -> No
     simulate(scene)
 
 
-@pytest.mark.parametrize(("sharder", "at_least", "at_most"), [({"sync_period": 10.0}, 10, 14), ({}, 0, 2)])
+@pytest.mark.parametrize(
+    ("sharder", "at_least", "at_most"), [({"sync_period": 10.0}, 10, 14), *further(({}, 0, 2))]
+)
 def test_all_objects_are_looked_at_as_often_as_the_operator_says(
     sharder: dict[str, Any], at_least: int, at_most: int
 ) -> None:
@@ -247,6 +249,7 @@ def test_a_sharder_that_dies_while_objects_drain_is_succeeded_and_nothing_is_lef
     simulate(scene)
 
 
+@pytest.mark.system
 def test_children_follow_a_long_drain_also_when_a_shard_is_lost_meanwhile() -> None:
     """What is known about drains is based on a former set of shards; correcting it must not wait for the next periodic
     scan.
@@ -302,7 +305,8 @@ def test_a_sharder_that_was_stopped_for_a_while_does_no_harm_when_it_goes_on() -
     simulate(scene)
 
 
-@pytest.mark.parametrize("seed", [11, *further(12, 13)])
+@pytest.mark.system
+@pytest.mark.parametrize("seed", [11, 12, 13])
 def test_a_sharder_without_shard_that_was_stopped_sends_what_it_had_in_hand_when_others_lead_and_nothing_breaks(
     seed: int,
 ) -> None:
@@ -390,6 +394,7 @@ def test_a_process_that_ends_in_the_moment_in_which_it_loses_the_leadership_does
     simulate(scene)
 
 
+@pytest.mark.system
 def test_two_leaders_at_once_move_nothing_twice_and_no_object_is_in_two_hands() -> None:
     """A user deletes the leader's Lease, and another instance acquires it before the leader has noticed."""
 
@@ -457,6 +462,7 @@ def test_after_an_outage_of_the_api_server_everything_goes_on() -> None:
     simulate(scene)
 
 
+@pytest.mark.system
 def test_a_service_that_comes_and_goes_moves_nothing_of_a_settled_ring() -> None:
     """In-manager, both at once, and in-manager again. The ring's objects are not written at all."""
 
@@ -508,7 +514,8 @@ def test_a_controllerring_that_appears_counts_and_the_declaration_does_when_it_g
     simulate(scene)
 
 
-@pytest.mark.parametrize("who", ["s", *further("x")])
+@pytest.mark.system
+@pytest.mark.parametrize("who", ["s", "x"])
 def test_a_service_and_an_elected_shard_at_once_hand_over_as_one_of_them_would(who: str) -> None:
     async def scene() -> None:
         async with working(seed=8) as team:

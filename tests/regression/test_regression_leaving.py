@@ -56,6 +56,7 @@ async def test_an_object_that_only_gets_the_drain_label_comes_back() -> None:
         assert world.owners() == before
 
 
+@pytest.mark.system
 @virtual_time
 async def test_a_lease_without_the_rings_label_has_it_again_before_anything_moves() -> None:
     async with SimulatedCluster(1) as world:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
+from tiers import further
 
 from kubeshard.core import Lease, ObjectMeta
 from kubeshard.core.builtin import LeaseSpec
@@ -62,7 +63,7 @@ def all_labelled(world: SimulatedCluster, rings: int) -> bool:
     )
 
 
-@pytest.mark.parametrize("rings", [3, 24])
+@pytest.mark.parametrize("rings", [3, *further(24)])
 @virtual_time
 async def test_objects_that_all_rings_assign_at_once_are_patched_once_for_each_ring(rings: int) -> None:
     async with SimulatedCluster(latency=(0.001, 0.03)) as world:

@@ -448,6 +448,7 @@ def test_a_kind_about_which_the_server_says_nothing_does_not_keep_the_others_wai
     simulate(scene)
 
 
+@pytest.mark.system
 def test_a_shard_that_may_not_read_its_main_kind_asks_for_no_lease_and_so_for_no_objects() -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:
@@ -477,6 +478,7 @@ def test_a_shard_that_may_not_read_its_main_kind_asks_for_no_lease_and_so_for_no
 # -- outages
 
 
+@pytest.mark.system
 def test_an_outage_of_ten_minutes_restarts_nobody_who_need_not_and_who_starts_in_it_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

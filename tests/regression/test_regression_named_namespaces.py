@@ -112,6 +112,7 @@ async def test_rights_in_the_named_namespaces_are_enough_and_nothing_is_read_els
         assert {how for _, how in places} == {"list", "watch"}
 
 
+@pytest.mark.system
 @virtual_time
 async def test_a_namespace_in_which_the_right_is_missing_costs_the_others_nothing_and_is_named() -> None:
     """The objects that others control are moved, too, although it is unknown what is drained there."""
@@ -140,6 +141,7 @@ async def test_a_namespace_in_which_the_right_is_missing_costs_the_others_nothin
         await world.until(lambda: owned(world, "closed", "s1", "s2"), within=2)
 
 
+@pytest.mark.system
 @virtual_time
 async def test_a_namespace_whose_lists_hang_does_not_hold_up_the_others() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:
@@ -177,6 +179,7 @@ def children_follow(world: SimulatedCluster) -> bool:
     return bool(maps) and all(shard == things[name.removeprefix("c-")] for name, shard in maps.items())
 
 
+@pytest.mark.system
 @virtual_time
 async def test_a_named_namespace_that_comes_later_is_served_and_not_missed_before() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:

@@ -85,6 +85,7 @@ async def test_an_object_created_with_its_namespace_is_assigned_whichever_watch_
         await world.until(in_(world, "fresh"), within=2)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("slow", ["/api/v1/namespaces?", *further("/apis/sim.example/v1/")])
 @virtual_time
 async def test_an_object_of_one_of_few_selected_namespaces_among_many_is_assigned_whichever_watch_is_late(

@@ -221,6 +221,7 @@ def test_a_drain_is_acknowledged_once_the_kind_can_be_read_again_and_not_before(
     simulate(scene)
 
 
+@pytest.mark.system
 def test_a_kind_that_fails_is_said_once_with_its_controllers(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 

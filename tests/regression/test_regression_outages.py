@@ -175,6 +175,7 @@ def test_a_shard_that_is_restarted_after_its_lease_was_taken_over_is_back_at_onc
     scene()
 
 
+@pytest.mark.system
 @virtual_time
 async def test_shards_whose_renewals_alone_are_refused_keep_their_objects_until_they_return() -> None:
     """The sharder reaches the API server all the time: a policy or a webhook for Leases fails."""
@@ -203,6 +204,7 @@ async def test_shards_whose_renewals_alone_are_refused_keep_their_objects_until_
         assert set(ring.conditions()) == {"Ready"}
 
 
+@pytest.mark.system
 @virtual_time
 async def test_a_sharder_that_was_cut_off_alone_takes_nothing_over() -> None:
     async with at_work() as ring:
@@ -217,6 +219,7 @@ async def test_a_sharder_that_was_cut_off_alone_takes_nothing_over() -> None:
         assert "TakeoversPaused" not in ring.conditions()
 
 
+@pytest.mark.system
 @virtual_time
 async def test_shards_that_really_die_together_are_given_up_within_the_stated_bound() -> None:
     async with at_work() as ring:
@@ -235,11 +238,13 @@ async def test_shards_that_really_die_together_are_given_up_within_the_stated_bo
         assert "TakeoversPaused" not in ring.conditions()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("dying", "grace"),
     [
         (("s0", "s1"), MASS_FAILURE_GRACE),
-        *further((("s0",), MASS_FAILURE_GRACE), (SHARDS[:4], 0.0)),
+        (("s0",), MASS_FAILURE_GRACE),
+        (SHARDS[:4], 0.0),
     ],
 )
 def test_few_shards_or_all_if_so_configured_are_given_up_at_once(

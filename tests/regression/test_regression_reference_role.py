@@ -109,6 +109,7 @@ async def test_with_the_references_role_the_sharder_becomes_ready_and_shards_fai
     await world.__aexit__(None, None, None)
 
 
+@pytest.mark.system
 @virtual_time
 async def test_webhook_configurations_that_may_not_be_watched_are_applied_and_the_missing_rule_is_named_once(
     caplog: pytest.LogCaptureFixture,
@@ -136,6 +137,7 @@ async def test_webhook_configurations_that_may_not_be_watched_are_applied_and_th
     await world.__aexit__(None, None, None)
 
 
+@pytest.mark.system
 @virtual_time
 async def test_the_right_to_watch_webhook_configurations_is_used_once_it_is_granted() -> None:
     world = await started()

@@ -185,6 +185,7 @@ async def test_a_hand_over_that_a_restore_undid_is_done_again_for_the_object_and
         assert not joined.dead
 
 
+@pytest.mark.system
 @virtual_time
 async def test_two_shards_work_on_what_a_restore_gave_back_for_a_moment_at_most() -> None:
     async with working(seed=4) as team:

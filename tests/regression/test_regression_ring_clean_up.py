@@ -159,6 +159,7 @@ async def test_objects_of_dead_shards_and_their_leases_are_cleaned_up_too() -> N
         }
 
 
+@pytest.mark.system
 @virtual_time
 async def test_a_ring_is_gone_although_a_shard_does_not_release_its_objects() -> None:
     """Its labels stay: nobody else may work on the objects meanwhile."""

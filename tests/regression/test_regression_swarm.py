@@ -15,15 +15,8 @@ from kubeshard.simulation.script import Script, shrunk
 
 pytestmark = pytest.mark.regression
 
-SOON = (
-    "children wait",
-    "deadline",
-    "healthy renewal",
-    "moves by version",
-    "proof of death",
-    "tombstone",
-)
-"""Measures whose absence is noticed within a second."""
+SOON = ("deadline", "healthy renewal", "tombstone")
+"""Measures whose absence is noticed soonest."""
 
 
 @pytest.mark.parametrize("seed", [1, *further(2, 3)])
@@ -42,6 +35,7 @@ def test_the_same_holds_where_an_elected_shard_is_the_sharder(seed: int, sharder
     assert result.breaks == []
 
 
+@pytest.mark.system
 def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -73,7 +67,8 @@ def test_the_absence_of_a_measure_is_noticed(measure: Measure) -> None:
     assert any(result.broken[measure.oracle] for result in noticed)
 
 
-@pytest.mark.parametrize("kind", ["renewals_refused", *further(*sorted(AIMED - {"renewals_refused"}))])
+@pytest.mark.system
+@pytest.mark.parametrize("kind", sorted(AIMED))
 def test_faults_that_are_aimed_at_a_measure_break_nothing_while_it_is_there(kind: str) -> None:
     result = explore(601, 4, [kind], calm=0.7)
     assert result.counts[f"effects: {kind}"]
@@ -89,6 +84,7 @@ def test_a_second_line_of_defence_is_one(measure: Measure) -> None:
     assert not ablated(alone, 601).broken[measure.oracle]
 
 
+@pytest.mark.system
 def test_a_script_plays_alike_again_from_a_file(tmp_path: Path) -> None:
     script = drawn(Script(seed=601, minutes=1, calm=0.7, without=("healthy renewal",)), ["block"])
     result = play(script)

@@ -19,8 +19,8 @@ from tiers import further
 from kubeshard.testing.virtual_time import virtual_time
 
 RIGHTS = sorted(granted(manifests()) - {FINALIZERS})
-QUICK = list({right.verb: right for right in RIGHTS}.values())
-"""One right for each verb; the others are taken away in `make test-system`."""
+QUICK = [Right("sim.example", "things", verb) for verb in ("get", "patch", "watch")]
+"""The others are taken away in `make test-system`."""
 
 
 @virtual_time
