@@ -21,14 +21,16 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(RUNS)) ## Watch a ring of shards work
 QUICK   = (main_job or not system) and not (kube or interop or go)
 SYSTEM  = system and not main_job and not (kube or interop or go)
 OUTSIDE = kube or interop or go
+# Folders without a quick test, which `make test` does not read.
+SLOW    = $(addprefix --ignore=,tests/install tests/interop tests/kube apiserver/tests/kubectl apiserver/tests/peers)
 # Tests of a file run in one process, which creates its fixtures once, and in order, so that slow tests do not come last.
 SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (three to four minutes)
-	$(BIN)/pytest -m "$(QUICK)" $(SPREAD) $(ARGS)
+	$(BIN)/pytest -m "$(QUICK)" --kube=embedded $(SLOW) $(SPREAD) $(ARGS)
 
 test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server (eight minutes)
-	$(BIN)/pytest -m "$(SYSTEM)" $(ARGS)
+	$(BIN)/pytest -m "$(SYSTEM)" --kube=embedded $(ARGS)
 
 test-all: export HYPOTHESIS_PROFILE = ci
 test-all: test test-system ## Run everything that needs neither Go nor a real kube-apiserver, with many random examples

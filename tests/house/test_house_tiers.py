@@ -30,6 +30,16 @@ def test_every_test_is_in_one_tier_whatever_its_markers() -> None:
         assert len(selected) == 1, values
 
 
+def test_what_make_test_does_not_read_has_only_tests_of_other_tiers() -> None:
+    (left_out,) = re.findall(
+        r"^SLOW += \$\(addprefix --ignore=,(.*)\)$", (ROOT / "Makefile").read_text(), re.M
+    )
+    (marked,) = re.findall(r"^SYSTEM = \(\n(.*?)^\)", (ROOT / "conftest.py").read_text(), re.M | re.S)
+    for folder in left_out.split():
+        assert f'"{folder}",' in marked
+        assert not any("main_job" in path.read_text() for path in (ROOT / folder).glob("*.py"))
+
+
 def test_ci_runs_every_tier_once() -> None:
     targets = re.findall(r"^step .* tests (test[\w-]*)$", (ROOT / ".ci" / "run").read_text(), re.M)
     assert sorted(targets) == ["test", "test-kube", "test-pythons", "test-system"]

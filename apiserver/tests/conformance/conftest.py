@@ -66,6 +66,13 @@ def credentials() -> Credentials:
     return Credentials.made(SystemClock().wall())
 
 
+@pytest.fixture(scope="module")
+def model() -> tuple[ApiServer, Identity]:
+    """One server for all cases of a file."""
+    server = ApiServer()
+    return server, Identity(server, tokens={TOKEN: ADMIN})
+
+
 @pytest.fixture
 async def caller() -> AsyncIterator[HttpCaller]:
     """Performs the calls to admission webhooks if the server is ours."""
@@ -77,17 +84,22 @@ async def caller() -> AsyncIterator[HttpCaller]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
         wire = ["http"] if metafunc.definition.get_closest_marker("wire") else []
-        real = pytest.param("real", marks=pytest.mark.kube)
-        metafunc.parametrize("target", ["model", *wire, real], indirect=True)
+        with_real = metafunc.config.getoption("--kube") != "embedded"
+        real = [pytest.param("real", marks=pytest.mark.kube)] if with_real else []
+        metafunc.parametrize("target", ["model", *wire, *real], indirect=True)
 
 
 @pytest.fixture
 async def target(
-    request: pytest.FixtureRequest, credentials: Credentials, caller: HttpCaller
+    request: pytest.FixtureRequest,
+    credentials: Credentials,
+    model: tuple[ApiServer, Identity],
+    caller: HttpCaller,
 ) -> AsyncIterator[Target]:
     issued = functools.partial(_issued, credentials.authority)
     if request.param == "model":
-        front = _guarded(TOKEN, caller)
+        server, gate = model
+        front = Front(server, gate=gate, caller=caller)
         config = ClusterConfig("http://model", auth=BearerToken(TOKEN))
         yield Target(
             config,
@@ -139,11 +151,6 @@ def served(credentials: Credentials) -> Iterator[Served]:
 
 def _issued(authority: CertificatePair, user: str, groups: Sequence[str]) -> CertificatePair:
     return new_client_leaf(authority, user, groups, SystemClock().wall(), 3600.0)
-
-
-def _guarded(token: str, caller: HttpCaller) -> Front:
-    server = ApiServer()
-    return Front(server, gate=Identity(server, tokens={token: ADMIN}), caller=caller)
 
 
 def _over_http(
