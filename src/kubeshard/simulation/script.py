@@ -107,7 +107,7 @@ def shrunk(
                 break
         if found is not None:
             script, part = found, max(2, part - 1)
-            tell(f"{len(script.faults)} faults are enough")
+            tell(f"{len(script.faults)} {'faults are' if len(script.faults) > 1 else 'fault is'} enough")
         elif size == 1:
             break
         else:
