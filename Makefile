@@ -26,10 +26,10 @@ SLOW    = $(addprefix --ignore=,tests/install tests/interop tests/kube apiserver
 # Tests of a file run in one process, which creates its fixtures once, and in order, so that slow tests do not come last.
 SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (three to four minutes)
+test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (two to three minutes)
 	$(BIN)/pytest -m "$(QUICK)" --kube=embedded $(SLOW) $(SPREAD) $(ARGS)
 
-test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server (eight minutes)
+test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server, and long scenes on virtual time (ten minutes)
 	$(BIN)/pytest -m "$(SYSTEM)" --kube=embedded $(ARGS)
 
 test-all: export HYPOTHESIS_PROFILE = ci
