@@ -173,6 +173,24 @@ manager = managed(reconcile)
 """
 
 
+LATE = """
+async def reconcile(ctx, desk):
+    from kubeshard.core.errors import NotFound
+    try:
+        await ctx.client.patch(Desk, "gone", "default", MergePatch({"metadata": {"labels": {"a": "b"}}}))
+    except NotFound:
+        await label(ctx, desk, "the server said that it is gone")
+manager = managed(reconcile)
+"""
+
+
+def test_a_write_to_an_object_that_is_gone_is_answered_as_a_server_does() -> None:
+    result = calm(operator(LATE))
+    assert result.breaks == []
+    assert result.counts["writes"] > 0
+    assert not any(count for name, count in result.counts.items() if "KeyError" in name)
+
+
 def test_a_create_that_follows_from_a_stale_read_is_noticed() -> None:
     stale = tuple(TimedFault(float(after), "stale_front", f"1/{after}") for after in (2, 20, 40, 60))
     result = play_operator(

@@ -25,7 +25,7 @@ class Families:
             return self._names[uid]
         name = self._names.get(controller_uid(metadata), "")
         if not name and resource in self._resources:
-            name = metadata["name"]
+            name = metadata.get("name", "")  # an object whose name the server is to generate has none yet
         if name and uid:
             self._names[uid] = name
         return name

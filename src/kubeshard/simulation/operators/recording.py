@@ -42,7 +42,9 @@ class Requested(NamedTuple):
 
     @property
     def metadata(self) -> Any:
-        return (self.body.get("metadata") if isinstance(self.body, dict) else None) or {}
+        """What is known of the object's metadata without the object: its name from the path, and what the body says."""
+        given = self.body.get("metadata") if isinstance(self.body, dict) else None
+        return ({"name": self.name} if self.name else {}) | (given if isinstance(given, dict) else {})
 
     @property
     def says_nothing(self) -> bool:
