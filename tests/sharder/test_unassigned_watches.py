@@ -16,7 +16,7 @@ from kubeshard.cache import Updated
 from kubeshard.client.watching import Changed
 from kubeshard.core.errors import ApiError, Forbidden, Gone, NotFound, Throttled, Timeout, Unavailable
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard.core.objects import ObjectMeta, PartialObject
+from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.core.selectors import LabelSelector, Selector
 from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Job
@@ -397,5 +397,9 @@ async def test_an_object_that_has_lost_its_shard_holds_back_what_it_controls_unt
     assert not sync.pending_drains.unsure(key, hashring)
     assert late.delays(sync, Kind("", "v1", "Secret", "secrets"), meta)
     assert sync.pending_drains.unsure(key, hashring)
+    sync.delayed.left(Key("default", "old"))  # to be read: who gave it a shard may have chosen another one
+    assert Key("default", "old") not in sync.delayed
+    _, read = await sync.delayed.next_due()
+    assert read
     sync.pending_drains.placed(key)
     assert not sync.pending_drains.unsure(key, hashring)

@@ -41,7 +41,7 @@ class LateAssignment:
         key = Key(meta.namespace, meta.name)
         job = _job(sync, kind, meta) if sync.entry.main else None
         if job is None or not sync.delayed.waits(key, meta):
-            sync.delayed.drop(key)
+            sync.delayed.left(key)
             return False
         sync.delayed.put(key, job)
         sync.pending_drains.not_placed(
@@ -56,7 +56,8 @@ class LateAssignment:
         """Until cancelled."""
         async with BoundedTaskGroup(self._concurrent_moves) as tasks:
             while True:
-                await tasks.start(self._carry_out(sync, await sync.delayed.next_due()))
+                job, left = await sync.delayed.next_due()
+                await tasks.start(self._mover.look(job) if left else self._carry_out(sync, job))
 
     async def _carry_out(self, sync: ResourceSync, job: Job) -> None:
         outcome = await self._mover.carry_out(job)

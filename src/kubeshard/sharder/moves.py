@@ -158,6 +158,15 @@ class Mover:
         except Exception as error:
             return self._failed(job, error)
 
+    async def look(self, job: Job) -> None:
+        """Notes it if somebody else has put the object on its shard. Anything else is left to the next scan."""
+        try:
+            now = await self._decided_again(job)
+        except (ApiError, TimeoutError):
+            return
+        if now is not None and now.decision.action is Action.NOTHING and now.decision.target:
+            job.sync.placed(job.entry.resource, now.decision)
+
     def _failed(self, job: Job, error: Exception) -> MoveResult:
         verb = "draining" if job.decision.action is Action.DRAIN else "moving"
         silent = job.sync.to_log(job.entry.resource, "patch", error)

@@ -350,7 +350,7 @@ class _Watch(Sink[PartialObject]):
     def drop(self, entry: PartialObject | UndecodableObject, /) -> None:
         if self._selector is not None and entry.key is not None:
             for sync in self.syncs:
-                sync.delayed.drop(entry.key)
+                sync.delayed.left(entry.key)
 
     async def interrupted(self, interruption: Interrupted, /, *, quiet: bool) -> None:
         error, self._scanned = interruption.error, False

@@ -190,14 +190,15 @@ class DelayedAssignments(Generic[J]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._jobs: dict[Key, tuple[float, J]] = {}
+        self._jobs: dict[Key, tuple[float, J, bool]] = {}
         """When each is due, the earliest first."""
         self._news = asyncio.Event()
         self.attended = False
         """Whether somebody calls `next_due`."""
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._jobs
+        """Whether the object waits without a shard."""
+        return key in self._jobs and not self._jobs[key][2]
 
     def waits(self, key: Key, meta: ObjectMeta) -> bool:
         """Whether an unassigned object has to wait."""
@@ -207,22 +208,26 @@ class DelayedAssignments(Generic[J]):
 
     def put(self, key: Key, job: J) -> None:
         """Later states of an object do not make it wait longer."""
-        due, _ = self._jobs.get(key, (self._clock.monotonic() + ASSIGNMENT_DELAY, job))
-        self._jobs[key] = due, job
+        known = self._jobs.get(key)
+        due = self._clock.monotonic() + ASSIGNMENT_DELAY if known is None else known[0]
+        self._jobs[key] = due, job, False
         self._news.set()
 
-    def drop(self, key: Key) -> None:
-        """The object has a shard again, or is gone."""
-        self._jobs.pop(key, None)
+    def left(self, key: Key) -> None:
+        """The object has a shard again, or is gone: somebody has to look which."""
+        if key in self._jobs:
+            due, job, _ = self._jobs[key]
+            self._jobs[key] = due, job, True
 
-    async def next_due(self) -> J:
-        """Removes a job when it is due."""
+    async def next_due(self) -> tuple[J, bool]:
+        """Removes a job when it is due. Returns it, and whether to read its object first (`left`)."""
         while True:
             while not self._jobs:
                 self._news.clear()
                 await self._news.wait()
-            key, (due, _) = next(iter(self._jobs.items()))
+            key, (due, job, left) = next(iter(self._jobs.items()))
             wait = due - self._clock.monotonic()
             if wait <= 0:
-                return self._jobs.pop(key)[1]
+                del self._jobs[key]
+                return job, left
             await asyncio.sleep(wait)
