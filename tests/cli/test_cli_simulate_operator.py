@@ -25,12 +25,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the examples, as those who follow the page have it."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.chdir(tmp_path)
-    path, before = [*sys.path], set(sys.modules)
+    path, before = [*sys.path], dict(sys.modules)
     yield tmp_path
     sys.path[:] = path
-    for name in set(sys.modules) - before:
+    for name in set(sys.modules) - set(before):
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
+    sys.modules.update(before)  # the examples, which other tests have imported
 
 
 def kubeshard(*words: str) -> Result:

@@ -58,12 +58,13 @@ async def label(ctx, desk, text):
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
-    before, path = set(sys.modules), [*sys.path]
+    before, path = dict(sys.modules), [*sys.path]
     yield tmp_path
     sys.path[:] = path
-    for name in set(sys.modules) - before:
+    for name in set(sys.modules) - set(before):
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
+    sys.modules.update(before)  # the examples, which other tests have imported
 
 
 def operator(source: str, target: str = "manager", **options: Any) -> Operator:

@@ -62,12 +62,13 @@ class _Authors:
         depth = 0 if name.endswith(".py") else name.count(".") + is_package
         self._folder = file.parents[depth]
         self._package = name.partition(".")[0]
+        self._is_example = name.startswith(_EXAMPLES)
 
     def __contains__(self, module: object) -> bool:
         if not isinstance(module, ModuleType) or module.__name__ == "__main__":
             return False
         if module.__name__.partition(".")[0] in _OURS:
-            return f"{module.__name__}.".startswith(_EXAMPLES)
+            return self._is_example and f"{module.__name__}.".startswith(_EXAMPLES)
         if _INSTALLED in self._folder.parts:
             return module.__name__.partition(".")[0] == self._package
         file = getattr(module, "__file__", None)
