@@ -105,6 +105,7 @@ def test_a_shard_that_stops_hands_over_at_once() -> None:
     simulate(scene)
 
 
+@pytest.mark.system
 def test_a_shard_that_loses_the_control_cluster_ends_and_others_take_its_objects() -> None:
     """Although it could still write to the other cluster: no two shards work on an object at once."""
 
@@ -229,6 +230,7 @@ def test_an_object_is_not_handed_over_before_a_write_of_unknown_outcome_can_land
     simulate(scene)
 
 
+@pytest.mark.system
 def test_namespaces_are_selected_by_their_labels_in_the_cluster_with_the_objects() -> None:
     """The control cluster has no namespace of that name at all."""
 

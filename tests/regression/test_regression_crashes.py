@@ -51,8 +51,8 @@ def sync_of(args: tuple[Any, ...]) -> str:
     ("owner", "method", "part"),
     [
         (Assignments, "_wait_for_others", "scan"),
-        (Mover, "_attempt", ""),
         *further(
+            (Mover, "_attempt", ""),
             (Scanner, "scan", "scan"),
             (_Watch, "put", "watch"),
             (NamespaceScans, "_scan_namespace", "scan new namespaces"),

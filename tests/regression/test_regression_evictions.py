@@ -152,7 +152,7 @@ async def test_a_shard_that_does_not_release_an_object_is_evicted_and_cannot_act
         assert at.said("ShardEvicted")
 
 
-@pytest.mark.parametrize("minutes", [5, *further(30)])
+@pytest.mark.parametrize("minutes", [2, *further(30)])
 @virtual_time
 async def test_without_a_timeout_no_shard_is_evicted(minutes: int) -> None:
     async with scene(timeout=0.0) as at:

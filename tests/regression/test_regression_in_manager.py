@@ -185,6 +185,7 @@ def test_all_objects_are_looked_at_as_often_as_the_operator_says(
     simulate(scene)
 
 
+@pytest.mark.system
 def test_that_the_kind_controllerring_is_not_installed_is_nothing_to_warn_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -615,6 +616,7 @@ def bound(role: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.system
 def test_the_rights_of_the_guide_are_enough_and_nothing_is_refused() -> None:
     refused: list[str] = []
 

@@ -197,6 +197,7 @@ def test_a_shard_keeps_its_lease_and_acknowledges_drains_while_a_kind_that_it_me
     simulate(scene)
 
 
+@pytest.mark.system
 def test_a_shard_starts_and_keeps_its_lease_though_a_main_kind_is_not_installed() -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:

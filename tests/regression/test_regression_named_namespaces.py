@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from test_regression_many_rings import served
 from test_regression_reference_role import LEADER_ELECTION, SHARDER, SHARDER_ROLE, Rule, grant
+from tiers import further
 
 from kubeshard.core import Lease, Namespace, ObjectMeta
 from kubeshard.core.builtin import LeaseSpec
@@ -213,7 +214,7 @@ async def test_a_ring_that_names_other_namespaces_reads_these() -> None:
         assert {namespace for namespace, _ in places} == {"other"}
 
 
-@pytest.mark.parametrize("everywhere", [True, False])
+@pytest.mark.parametrize("everywhere", [True, *further(False)])
 def test_many_rings_with_named_namespaces_share_a_watch_only_if_it_is_permitted(everywhere: bool) -> None:
     @virtual_time
     async def scene() -> None:
@@ -243,6 +244,7 @@ def test_many_rings_with_named_namespaces_share_a_watch_only_if_it_is_permitted(
     scene()
 
 
+@pytest.mark.system
 @virtual_time
 async def test_rings_that_may_not_share_a_watch_any_longer_watch_on_their_own() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:

@@ -122,6 +122,7 @@ async def test_many_namespaces_with_objects_are_all_noticed_and_cost_no_full_pas
         assert all("/namespaces/fresh" in target for target in lists)
 
 
+@pytest.mark.system
 @virtual_time
 async def test_namespaces_without_objects_cost_nothing() -> None:
     async with SimulatedCluster() as world:

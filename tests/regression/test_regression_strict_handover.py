@@ -245,6 +245,7 @@ async def test_a_kubelet_that_reports_the_end_of_a_shard_confirms_it_at_once() -
         assert lease.metadata.annotation(CONFIRMED_ANNOTATION).endswith("/kubelet")
 
 
+@pytest.mark.system
 @virtual_time
 async def test_a_report_that_comes_when_the_lease_has_been_taken_confirms_it_too() -> None:
     async with at_work() as node, node.world.admin() as admin:
