@@ -29,7 +29,7 @@ SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-re
 test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (two to three minutes)
 	$(BIN)/pytest -m "$(QUICK)" --kube=embedded $(SLOW) $(SPREAD) $(ARGS)
 
-test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server, and long scenes on virtual time (ten minutes)
+test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server, and long scenes on virtual time (a quarter of an hour)
 	$(BIN)/pytest -m "$(SYSTEM)" --kube=embedded $(ARGS)
 
 test-all: export HYPOTHESIS_PROFILE = ci
