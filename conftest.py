@@ -6,6 +6,7 @@ that needs it and serves the whole session.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import sys
@@ -72,10 +73,17 @@ sys.addaudithook(_audit)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     global _may_start_programs
     _may_start_programs = any(mark.name in OUTSIDE for mark in item.iter_markers())
+    root, ours = logging.getLogger(), logging.getLogger("kubeshard")
+    before = root.level, [*root.handlers], ours.level, root.manager.disable
     try:
         return (yield)
     finally:
         _may_start_programs = True
+        # A command that ran in the process of the test has set up logging for itself, not for the tests after it.
+        level, root.handlers, of_ours, disabled = before
+        root.setLevel(level)
+        ours.setLevel(of_ours)
+        logging.disable(disabled)
 
 
 @pytest.hookimpl(wrapper=True)

