@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,30 @@ from kubeshard.core import ConfigMap, Namespace, ObjectMeta
 from kubeshard_apiserver.testing.kube_api import KubeApi
 
 _numbers = itertools.count(1)
+
+
+@pytest.fixture
+def authors_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current directory of the test, in which an author's modules are. Those that are imported from it go with it,
+    and modules that were imported before are what they were.
+    """
+    monkeypatch.chdir(tmp_path)
+    before, path = dict(sys.modules), [*sys.path]
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - set(before):
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+    sys.modules.update(before)
+
+
+@pytest.fixture(scope="module")
+def no_garbage_of_simulations() -> Iterator[None]:
+    """A simulation that an operator's mistake ends leaves coroutines behind, whose end is not for other tests."""
+    yield
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "unraisablehook", lambda _: None)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -50,15 +50,8 @@ data: {greeting: hello}
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current directory of the test."""
-    monkeypatch.chdir(tmp_path)
-    before, path = set(sys.modules), list(sys.path)
-    yield tmp_path
-    sys.path[:] = path
-    for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+def folder(authors_folder: Path) -> Path:
+    return authors_folder
 
 
 MISTAKES = [

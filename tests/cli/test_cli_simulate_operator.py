@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import shlex
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,27 +18,16 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "simulate.md").read_text()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def nothing_left() -> Iterator[None]:
-    """A simulation that an operator's mistake ends leaves coroutines behind, whose end is not for other tests."""
-    yield
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "unraisablehook", lambda _: None)
-        gc.collect()
+pytestmark = pytest.mark.usefixtures("no_garbage_of_simulations")
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(authors_folder: Path) -> Path:
     """A copy of the examples, as those who follow the page have it."""
-    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.chdir(tmp_path)
-    path, before = [*sys.path], dict(sys.modules)
-    yield tmp_path
-    sys.path[:] = path
-    for name in set(sys.modules) - set(before):
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
-    sys.modules.update(before)  # the examples, which other tests have imported
+    shutil.copytree(
+        ROOT / "examples", authors_folder / "examples", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    return authors_folder
 
 
 def kubeshard(*words: str) -> Result:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -56,25 +53,7 @@ async def label(ctx, desk, text):
 """
 
 
-@pytest.fixture(autouse=True, scope="module")
-def nothing_left() -> Iterator[None]:
-    """A simulation that an operator's mistake ends leaves coroutines behind, whose end is not for other tests."""
-    yield
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "unraisablehook", lambda _: None)
-        gc.collect()
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    before, path = dict(sys.modules), [*sys.path]
-    yield tmp_path
-    sys.path[:] = path
-    for name in set(sys.modules) - set(before):
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
-    sys.modules.update(before)  # the examples, which other tests have imported
+pytestmark = pytest.mark.usefixtures("no_garbage_of_simulations", "authors_folder")
 
 
 def operator(source: str, target: str = "manager", **options: Any) -> Operator:
@@ -160,8 +139,10 @@ def test_a_manager_and_a_function_that_makes_one_give_the_same_run() -> None:
 
 
 @pytest.mark.parametrize("invariant", ["always", "eventually"])
-def test_an_invariant_of_the_author_is_reported_once_with_what_it_says(invariant: str, folder: Path) -> None:
-    (folder / "holds.py").write_text(
+def test_an_invariant_of_the_author_is_reported_once_with_what_it_says(
+    invariant: str, authors_folder: Path
+) -> None:
+    (authors_folder / "holds.py").write_text(
         "from desks import ConfigMap, Desk\n"
         "def no_maps(snapshot):\n"
         "    for desk in snapshot.list(Desk):\n"

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kubeshard.core.documents import at
 from kubeshard.core.encoding import to_dict
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import UNSET, KubeObject, ObjectMeta
@@ -152,7 +153,7 @@ class Rewrites:
             if sent is not None and not _sets(sent, path):
                 continue
             entry = (kind, path, _json(value))
-            self._stored[entry] = _json(_at(answer, path))
+            self._stored[entry] = _json(at(answer, *path))
             self._stored.move_to_end(entry)
             if len(self._stored) > REMEMBERED:
                 self._stored.popitem(last=False)
@@ -197,12 +198,6 @@ def _sets(patch: Any, path: _Path) -> bool:
             return False
         patch = patch[name]
     return True
-
-
-def _at(document: Any, path: _Path) -> Any:
-    for name in path:
-        document = document.get(name) if isinstance(document, Mapping) else None
-    return document
 
 
 def _json(value: Any) -> bytes:

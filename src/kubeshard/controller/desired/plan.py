@@ -35,6 +35,7 @@ from kubeshard.controller.desired.members import Member, rank
 from kubeshard.controller.desired.order import NO_ORDER, Leaving, Order, in_order, why_held
 from kubeshard.controller.desired.problems import NotAdopted
 from kubeshard.controller.merging import Rewrites, lacking, merged
+from kubeshard.core.documents import at
 from kubeshard.core.encoding import to_dict
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import KubeObject
@@ -156,7 +157,7 @@ def _changes(update: Update) -> Iterator[str]:
         yield "    (fields that are no longer desired are given up)"
     had = to_dict(update.live)
     for path, value in _leaves(update.changes):
-        before = _shown(update.live, path, _at(had, path))
+        before = _shown(update.live, path, at(had, *path))
         after = "none, unless somebody else sets it" if value is None else _shown(update.live, path, value)
         yield f"    {path}: {before} -> {after}"
 
@@ -174,12 +175,6 @@ class _Path(tuple[str, ...]):
 
     def __str__(self) -> str:
         return ".".join(name if name.isidentifier() else f"[{name}]" for name in self)
-
-
-def _at(document: Any, path: _Path) -> Any:
-    for name in path:
-        document = document.get(name) if isinstance(document, Mapping) else None
-    return document
 
 
 def _shown(obj: KubeObject, path: _Path, value: Any) -> str:
