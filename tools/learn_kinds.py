@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from kubeshard.core.kinds import Kind
+from kubeshard.crd.codegen import Described, Imports, ModuleWriter, reference
 from kubeshard.crd.manifests import described, schemas_in
 from kubeshard.crd.schema import Schema
-from kubeshard.crd.source import Described, Imports, ModuleWriter, reference
 from kubeshard.testing.control_plane import ControlPlane
 from learning.asking import Asker, asking
 

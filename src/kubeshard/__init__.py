@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.context import Context
     from kubeshard.controller.controller import Controller, Generator
     from kubeshard.controller.daemons import Daemon
-    from kubeshard.controller.dependents import Ensured, ensure
+    from kubeshard.controller.dependents import EnsureResult, ensure
     from kubeshard.controller.desired.order import Ordered
     from kubeshard.controller.desired.plan import Applied, Plan
     from kubeshard.controller.every_kind import EveryKind
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
     from kubeshard.controller.watch import Index, Watch, related
     from kubeshard.core import until
     from kubeshard.core.builtin import ConfigMap
-    from kubeshard.core.clusters import EVERY_CLUSTER, HOME, OTHER_CLUSTERS
+    from kubeshard.core.clusters import EVERY_CLUSTER, HOME_CLUSTER, OTHER_CLUSTERS
     from kubeshard.core.conditions import Condition
     from kubeshard.core.grants import Grant
     from kubeshard.core.names import safe_name
@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # what type checkers and editors read; `_HOMES` says the same
 __all__ = [
     "ALL",
     "EVERY_CLUSTER",
-    "HOME",
+    "HOME_CLUSTER",
     "OTHER_CLUSTERS",
     "Applied",
     "BlockingReconciler",
@@ -63,7 +63,7 @@ __all__ = [
     "Context",
     "Controller",
     "Daemon",
-    "Ensured",
+    "EnsureResult",
     "EveryKind",
     "FieldSelector",
     "Finalizer",
@@ -110,7 +110,7 @@ _HOMES = {
     "controller.context": ("Context",),
     "controller.controller": ("Controller", "Generator"),
     "controller.daemons": ("Daemon",),
-    "controller.dependents": ("Ensured", "ensure"),
+    "controller.dependents": ("EnsureResult", "ensure"),
     "controller.desired.order": ("Ordered",),
     "controller.desired.plan": ("Applied", "Plan"),
     "controller.finalizers": ("Finalizer",),
@@ -120,7 +120,7 @@ _HOMES = {
     "": ("errors",),
     "core": ("until",),
     "core.builtin": ("ConfigMap",),
-    "core.clusters": ("EVERY_CLUSTER", "HOME", "OTHER_CLUSTERS"),
+    "core.clusters": ("EVERY_CLUSTER", "HOME_CLUSTER", "OTHER_CLUSTERS"),
     "core.conditions": ("Condition",),
     "core.grants": ("Grant",),
     "core.names": ("safe_name",),

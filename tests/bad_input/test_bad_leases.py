@@ -18,7 +18,7 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.config import WebhookConfig
-from kubeshard.sharder.reports import RingReport
+from kubeshard.sharder.ring_conditions import RingReport
 from kubeshard.sharder.ring_controller import ControllerRings
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing

@@ -23,8 +23,8 @@ from kubeshard.runtime.clock import SystemClock
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.config import SharderConfig, WebhookConfig
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.reports import MAX_MESSAGE, RingReport, findings
 from kubeshard.sharder.ring import RingInputs
+from kubeshard.sharder.ring_conditions import MAX_MESSAGE, RingReport, findings
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingGroupResource, RingResource

@@ -11,7 +11,7 @@ from scripted_client import ScriptedClient, Widget
 
 from kubeshard.cache import Cache, CacheBehind, Scope
 from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
-from kubeshard.client.writes import WriteRecord
+from kubeshard.client.write_records import WriteRecord
 from kubeshard.core.builtin import Namespace
 from kubeshard.core.objects import Key, form_of
 from kubeshard.core.selectors import Selector

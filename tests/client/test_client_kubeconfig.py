@@ -6,7 +6,7 @@ import pytest
 
 from kubeshard.client import load_config
 from kubeshard.client.config import BasicAuth, BearerToken, ExecPlugin, TokenFile
-from kubeshard.client.loading import in_cluster_config, load_kubeconfig
+from kubeshard.client.kubeconfig import in_cluster_config, load_kubeconfig
 from kubeshard.core.errors import ConfigurationError
 
 MINIMAL = """

@@ -11,7 +11,7 @@ from kubeshard.client import Client, ClusterConfig, KindNotServed, TokenBucketLi
 from kubeshard.client.config import ExecPlugin, TokenFile
 from kubeshard.client.requests import query, server_timeout
 from kubeshard.client.retry import RetryPolicy
-from kubeshard.client.writes import WriteRecord
+from kubeshard.client.write_records import WriteRecord
 from kubeshard.core import (
     AlreadyExists,
     ApiError,

@@ -11,8 +11,8 @@ import pycurl
 import pytest
 from aiohttp import web
 
+from kubeshard.runtime.curl_transfers import Sockets
 from kubeshard.runtime.http import LOOKUP_LIFETIME, HttpTransport
-from kubeshard.runtime.transfers import Sockets
 from kubeshard.runtime.transport import HttpRequest, TransportError, TransportTimeout
 
 

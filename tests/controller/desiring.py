@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from kubeshard.cache import Cache, Scope
 from kubeshard.cache.own_writes import OwnWrites, WriteBook, record_own_write
 from kubeshard.client import Client
-from kubeshard.client.writes import WriteRecord
+from kubeshard.client.write_records import WriteRecord
 from kubeshard.controller import Context, Watch
 from kubeshard.controller.context import Services
 from kubeshard.controller.desired.sets import DesiredSets

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from kubeshard.client import Client
 from kubeshard.controller import Context
-from kubeshard.controller.dependents import Ensured, ensure
+from kubeshard.controller.dependents import EnsureResult, ensure
 from kubeshard.controller.merging import Rewrites
 from kubeshard.core import KubeObject, NotFound
 
@@ -31,6 +31,6 @@ class Ensuring:
     def may_be_first(self, *_: object) -> bool:
         return False
 
-    async def __call__(self, desired: KubeObject, owner: KubeObject | None = None) -> Ensured:
+    async def __call__(self, desired: KubeObject, owner: KubeObject | None = None) -> EnsureResult:
         _, outcome = await ensure(cast(Context, self), desired, owner=owner)
         return outcome

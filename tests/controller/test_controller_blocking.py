@@ -18,7 +18,7 @@ from kubeshard.controller.in_flight import follow_thread
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.core import Key
 from kubeshard.core.patches import MergePatch
-from kubeshard.runtime.threads import FollowedExecutor, Threads, wait_in_thread
+from kubeshard.runtime.blocking_calls import FollowedExecutor, Threads, wait_in_thread
 
 A = Key("ns", "a")
 PATIENCE = 20.0

@@ -18,7 +18,7 @@ from kubeshard.cache.snapshot import Apply
 from kubeshard.controller import Context
 from kubeshard.controller.deadlines import OVERDUE, TOLERATED
 from kubeshard.core import Key
-from kubeshard.runtime.threads import Threads
+from kubeshard.runtime.blocking_calls import Threads
 from kubeshard.testing.virtual_time import settle, virtual_time
 
 pytestmark = pytest.mark.regression

@@ -13,7 +13,7 @@ from app_cluster import App, AppCluster, AppStatus, app, app_cluster
 
 from kubeshard import Context, Controller, Daemon, Finalizer, Manager, Watch, when
 from kubeshard.cache.own_writes import OwnWrites
-from kubeshard.client.writes import WriteRecord
+from kubeshard.client.write_records import WriteRecord
 from kubeshard.controller.context import run_of
 from kubeshard.controller.in_flight import Activity, InFlight
 from kubeshard.core import Key, MergePatch

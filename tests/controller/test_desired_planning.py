@@ -23,7 +23,7 @@ from kubeshard.controller.desired.applyset import (
     Address,
     ApplySet,
     Memory,
-    Standing,
+    Ownership,
     address_of,
     applyset,
     mark,
@@ -216,8 +216,8 @@ def test_the_id_is_that_of_the_specification() -> None:
 def test_members_are_marked_with_set_and_name() -> None:
     obj = stored(A)
     assert (obj.metadata.label(PART_OF), obj.metadata.label(SET)) == (SET_A.id, "apps")
-    assert SET_A.standing(obj) is Standing.MEMBER
-    assert SET_A.standing(having(obj, name="copy")) is not Standing.MEMBER
+    assert SET_A.ownership(obj) is Ownership.MEMBER
+    assert SET_A.ownership(having(obj, name="copy")) is not Ownership.MEMBER
     assert str(Address(ConfigMap.KIND.group_kind, Key("n", "a"))) == "ConfigMap n/a"
 
 

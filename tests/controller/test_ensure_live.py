@@ -10,7 +10,7 @@ from controller_bench import NOT_FOUND, Bench, Site, child, json_answer, site
 
 from kubeshard.controller import Context
 from kubeshard.controller.context import run_of, with_run
-from kubeshard.controller.dependents import Ensured, ensure
+from kubeshard.controller.dependents import EnsureResult, ensure
 from kubeshard.core import ConfigMap, KubeObject, MergePatch, ObjectMeta
 from kubeshard.core.owners import with_owner
 from kubeshard.core.times import micro_time
@@ -56,7 +56,7 @@ async def asked_for(
     return server.asked
 
 
-async def once(ctx: Context, obj: Site, expected: Ensured | None = None) -> None:
+async def once(ctx: Context, obj: Site, expected: EnsureResult | None = None) -> None:
     desired = ConfigMap(metadata=ObjectMeta(name="c", namespace="ns", labels={"wanted": "yes"}))
     _, outcome = await ensure(ctx, desired, owner=obj)
     assert expected in (None, outcome)

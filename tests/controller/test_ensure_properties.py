@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kubeshard.client import Client
-from kubeshard.controller.dependents import Ensured
+from kubeshard.controller.dependents import EnsureResult
 from kubeshard.core import UNSET, KubeObject, ObjectMeta, Struct, UnsetType, encode, field
 from kubeshard_apiserver.testing.memory import MemoryApi
 
@@ -174,7 +174,7 @@ def run(*specs: Spec, learned: bool = True) -> list[Any]:
             assert_granted(json.loads(encode(desired))["spec"], states[-1], before or {}, SPEC)
             transport.sent = 0
             for again in (ensuring, *([] if learned else [Ensuring(client)])):
-                assert await again(desired) is Ensured.UNCHANGED
+                assert await again(desired) is EnsureResult.UNCHANGED
             assert transport.sent == 0
         return states
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeshard.client.writes import apply_body
+from kubeshard.client.write_records import apply_body
 from kubeshard.core import UNSET, KubeObject, ObjectMeta, Struct, UnsetType, decode, encode, field, to_dict
 from kubeshard.core.objects import form_of
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeshard.core import Condition, KubeObject, Struct, field
-from kubeshard.core.statements import completed, has_conditions, leaves_out, stating
+from kubeshard.core.desired_status import completed, has_conditions, leaves_out, stating
 
 
 class AppStatus(Struct):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshard.crd.comparing import compared
+from kubeshard.crd.breaking_changes import compared
 from kubeshard_apiserver.schema.validation import Validator
 
 STRING = {"type": "string"}

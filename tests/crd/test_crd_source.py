@@ -17,8 +17,8 @@ from kubeshard import KubeObject
 from kubeshard.core import Kind, decode
 from kubeshard.core.objects import form_of
 from kubeshard.crd import definition
+from kubeshard.crd.codegen import Described, UnknownField, source_of, wanted_fields
 from kubeshard.crd.manifests import definitions_in, described, kind_in, schemas_in
-from kubeshard.crd.source import Described, UnknownField, source_of, wanted_fields
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import controller_ring_crd
 

@@ -7,11 +7,11 @@ import math
 
 from rich.console import Console
 
-from kubeshard.experiment.picture import Percentiles, Picture, line
+from kubeshard.experiment.progress import Percentiles, Progress, line
 from kubeshard.experiment.recording import Event, Usage
 from kubeshard.experiment.screen import frame
 
-PICTURE = Picture(
+PICTURE = Progress(
     title="basic, external",
     doing="loading",
     elapsed=75.0,

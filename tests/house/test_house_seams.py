@@ -48,14 +48,14 @@ ALLOWED = {
 REAL = {
     f"kubeshard.runtime.{name}"
     for name in (
-        "clock.SystemClock", "rng.SystemRng", "http.HttpTransport", "thread.LoopThread", "threads.Threads",
+        "clock.SystemClock", "rng.SystemRng", "http.HttpTransport", "loop_thread.LoopThread", "blocking_calls.Threads",
         "watchdog.ExitWatchdog", "watchdog.KernelWatchdog", "watchdog.default_watchdog", "environ.hostname",
         "environ.pod_namespace", "pod.boot_id", "pod.this_pod", "processes.this_process", "processes.has_ended",
         "world.REAL_WORLD", "world.SystemHost",
     )
 }  # fmt: skip
 """The parts of a World on a real machine."""
-IN_PLACE_OF_REAL = {"kubeshard.runtime.watchdog.NoWatchdog", "kubeshard.runtime.thread.SameLoop"}
+IN_PLACE_OF_REAL = {"kubeshard.runtime.watchdog.NoWatchdog", "kubeshard.runtime.loop_thread.SameLoop"}
 """Parts that may be chosen, but must not be defaults."""
 
 OUTERMOST = {
@@ -70,7 +70,7 @@ MAY_NAME_THE_REAL_WORLD = {
     "kubeshard/cli/*": "a command begins a process in the real world",
     "kubeshard/examples/*/__main__.py": "likewise",
     "kubeshard_apiserver/cli/*": "a command begins a process in the real world",
-    "kubeshard/client/loading.py": "finds the configuration of a pod",
+    "kubeshard/client/kubeconfig.py": "finds the configuration of a pod",
     "kubeshard/examples/webhosting/config.py": "loads a configuration",
     "kubeshard/examples/webhosting/operator.py": "`kubeshard run` calls its `manager`",
 }
@@ -347,7 +347,7 @@ def test_the_search_finds_what_falls_back_on_the_real_world(code: str) -> None:
         "from kubeshard.runtime import environ\ndef f():\n    return [environ.hostname()]",
         "from kubeshard.runtime.http import HttpTransport\ndef f(t=None):\n    return t or HttpTransport('http://a')",
         "from kubeshard.runtime.environ import hostname\ndef f(name=None):\n    return name if name else hostname()",
-        "from kubeshard.runtime.thread import LoopThread\nasync def f():\n    await LoopThread('a').run(f)",
+        "from kubeshard.runtime.loop_thread import LoopThread\nasync def f():\n    await LoopThread('a').run(f)",
     ],
 )
 def test_the_search_finds_what_names_the_real_world(code: str) -> None:

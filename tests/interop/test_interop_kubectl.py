@@ -21,7 +21,7 @@ from ring import Ring, differing, eventually, on
 from service import service
 
 from kubeshard.core import AlreadyExists, ConfigMap, Namespace, NotFound, ObjectMeta, Secret
-from kubeshard.inspection.departure import Pod
+from kubeshard.inspection.shard_drain import Pod
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard.testing.child import Child

@@ -141,8 +141,8 @@ async def test_a_joining_shard_gets_its_share_by_drain_and_acknowledgement(fleet
 async def test_who_moved_an_object_is_told_by_the_field_manager_of_its_label_unless_a_webhook_set_it(
     fleet: Fleet,
 ) -> None:
-    """What shards rely on before they take something back (`kubeshard.shard.taking_back`). A released object gets its
-    label from the webhook, with either sharder; the Go sharder leaves that of a child to its webhook, too.
+    """What shards rely on before they take something back (`kubeshard.shard.label_restorer`). A released object gets
+    its label from the webhook, with either sharder; the Go sharder leaves that of a child to its webhook, too.
     """
     await fleet.start("a")
     for site in SITES:

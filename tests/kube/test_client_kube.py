@@ -9,7 +9,7 @@ import pytest
 from kubeshard import ALL
 from kubeshard.client import Changed
 from kubeshard.client.discovery import Discovery
-from kubeshard.client.writes import WriteRecord
+from kubeshard.client.write_records import WriteRecord
 from kubeshard.core import (
     AlreadyExists,
     ApplyPatch,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeshard.client import Client
-from kubeshard.controller.dependents import Ensured, ensure
+from kubeshard.controller.dependents import EnsureResult, ensure
 from kubeshard.controller.merging import Rewrites
 from kubeshard.core import ConfigMap, Form, Key, KubeObject, MergePatch, NotFound, ObjectMeta, Struct, field
 from kubeshard.examples.webhosting import children
@@ -37,7 +37,7 @@ class Process:
     def just_read(self, *_: object) -> None:
         """It has no reads to remember."""
 
-    async def ensure(self, desired: KubeObject) -> Ensured:
+    async def ensure(self, desired: KubeObject) -> EnsureResult:
         _, outcome = await ensure(self, desired)  # type: ignore[arg-type]
         return outcome
 
@@ -45,9 +45,9 @@ class Process:
 async def settles(client: Client, desired: KubeObject) -> None:
     """Creates the object once; nothing is sent again, neither by the same process nor by the next one."""
     process = Process(client)
-    assert await process.ensure(desired) is Ensured.CREATED
-    assert await process.ensure(desired) is Ensured.UNCHANGED
-    assert await Process(client).ensure(desired) is Ensured.UNCHANGED
+    assert await process.ensure(desired) is EnsureResult.CREATED
+    assert await process.ensure(desired) is EnsureResult.UNCHANGED
+    assert await Process(client).ensure(desired) is EnsureResult.UNCHANGED
 
 
 WEBSITE = Website(metadata=ObjectMeta(name="site", uid="u"), spec=WebsiteSpec(theme="t"))
@@ -134,11 +134,11 @@ async def test_a_quantity_is_sent_once_in_whatever_form(
 async def test_another_amount_is_sent(kube_client: Client, namespace: str) -> None:
     process = Process(kube_client)
     for amount, outcome in [
-        ("1000m", Ensured.CREATED),
-        ("1", Ensured.UNCHANGED),
-        ("1001m", Ensured.PATCHED),
-        ("1000m", Ensured.PATCHED),
-        ("1000m", Ensured.UNCHANGED),
+        ("1000m", EnsureResult.CREATED),
+        ("1", EnsureResult.UNCHANGED),
+        ("1001m", EnsureResult.PATCHED),
+        ("1000m", EnsureResult.PATCHED),
+        ("1000m", EnsureResult.UNCHANGED),
     ]:
         desired = workload(namespace, resources=Resources(limits={"cpu": amount}))
         assert await process.ensure(desired) is outcome
@@ -150,8 +150,8 @@ async def test_what_is_not_said_stays_with_the_server_and_with_others(
     process = Process(kube_client)
     await process.ensure(workload(namespace))
     await kube_client.patch(Workload, "a", namespace, MergePatch({"spec": {"replicas": 5}}))
-    assert await process.ensure(workload(namespace)) is Ensured.UNCHANGED
-    assert await process.ensure(workload(namespace, command=("true",))) is Ensured.PATCHED
+    assert await process.ensure(workload(namespace)) is EnsureResult.UNCHANGED
+    assert await process.ensure(workload(namespace, command=("true",))) is EnsureResult.PATCHED
     there = await kube_client.get(Workload, "a", namespace)
     assert there.spec.replicas == 5
     assert there.spec.template.spec.containers[0].image_pull_policy == "IfNotPresent"
@@ -160,8 +160,8 @@ async def test_what_is_not_said_stays_with_the_server_and_with_others(
 
 async def test_a_number_that_falls_to_zero_is_sent(kube_client: Client, namespace: str) -> None:
     process = Process(kube_client)
-    assert await process.ensure(workload(namespace, replicas=2)) is Ensured.CREATED
-    assert await process.ensure(workload(namespace, replicas=0)) is Ensured.PATCHED
+    assert await process.ensure(workload(namespace, replicas=2)) is EnsureResult.CREATED
+    assert await process.ensure(workload(namespace, replicas=0)) is EnsureResult.PATCHED
     assert (await kube_client.get(Workload, "a", namespace)).spec.replicas == 0
 
 
@@ -175,9 +175,9 @@ async def test_an_empty_map_is_sent_once(
 async def test_a_map_that_becomes_empty_is_emptied(kube_client: Client, namespace: str) -> None:
     process, meta = Process(kube_client), ObjectMeta(name="a", namespace=namespace)
     await process.ensure(ConfigMap(metadata=meta, data={"a": "b"}))
-    assert await process.ensure(ConfigMap(metadata=meta, data={})) is Ensured.PATCHED
+    assert await process.ensure(ConfigMap(metadata=meta, data={})) is EnsureResult.PATCHED
     assert not (await kube_client.get(ConfigMap, "a", namespace)).data
-    assert await Process(kube_client).ensure(ConfigMap(metadata=meta, data={})) is Ensured.UNCHANGED
+    assert await Process(kube_client).ensure(ConfigMap(metadata=meta, data={})) is EnsureResult.UNCHANGED
 
 
 class Port(Struct):
@@ -205,19 +205,19 @@ async def test_a_value_that_the_server_rewrites_is_sent_once_by_a_process(
         spec=ServiceSpec(selector=LABELS, ports=(Port(port=80),)),
     )
     process = Process(kube_client)
-    assert await process.ensure(desired) is Ensured.CREATED
-    assert await process.ensure(desired) is Ensured.UNCHANGED
+    assert await process.ensure(desired) is EnsureResult.CREATED
+    assert await process.ensure(desired) is EnsureResult.UNCHANGED
     told = {vars(record)["fields"]["field"] for record in caplog.records}
     assert told == {"/spec/type", "/spec/ports", "/spec/sessionAffinity"}
     # Another process has to send it once.
     process = Process(kube_client)
-    assert await process.ensure(desired) is Ensured.PATCHED
-    assert await process.ensure(desired) is Ensured.UNCHANGED
+    assert await process.ensure(desired) is EnsureResult.PATCHED
+    assert await process.ensure(desired) is EnsureResult.UNCHANGED
     # And what was learned does not hide a real difference.
     await kube_client.patch(
         EmptyStrings, "a", namespace, MergePatch({"spec": {"sessionAffinity": "ClientIP"}})
     )
-    assert await process.ensure(desired) is Ensured.PATCHED
+    assert await process.ensure(desired) is EnsureResult.PATCHED
     assert (await kube_client.get(EmptyStrings, "a", namespace)).spec.session_affinity == "None"
 
 
@@ -238,7 +238,7 @@ async def test_an_object_without_a_class_of_its_own_says_what_it_names(
     assert there.spec["clusterIP"]
     assert there.key == Key(namespace, "a")
     changed = services.type(metadata=meta, spec={"ports": [{"port": 81}], "selector": {"app": "b"}})
-    assert await Process(kube_client).ensure(changed) is Ensured.PATCHED
+    assert await Process(kube_client).ensure(changed) is EnsureResult.PATCHED
     after = await kube_client.get(services, "a", namespace)
     assert after.spec is not None
     assert (after.spec["clusterIP"], after.spec["ports"][0]["port"]) == (there.spec["clusterIP"], 81)

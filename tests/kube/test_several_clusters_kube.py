@@ -103,7 +103,7 @@ async def test_clusters_work_beside_others_that_are_down_or_refuse_us_and_each_i
             await until(answered)
 
             async def told() -> bool:
-                states = {each.name: each.state for each in manager.picture().clusters}
+                states = {each.name: each.state for each in manager.snapshot().clusters}
                 return states == {"eu": "up", "down": "unavailable", "refused": "refused"}
 
             await until(told)

@@ -20,8 +20,8 @@ from kubeshard.core.errors import ApiError, KubeshardError
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.crd import CustomResource, definition
 from kubeshard.manifests.operator import converting
+from kubeshard.runtime.certificate_authority import new_authority, new_client_leaf
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.runtime.issuing import new_authority, new_client_leaf
 from kubeshard.runtime.rng import SystemRng
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.testing.control_plane import ControlPlane, free_port

@@ -25,7 +25,7 @@ from kubeshard.core.times import micro_time
 from kubeshard.inspection.clocks import skew
 from kubeshard.inspection.diagnosis import Diagnosis
 from kubeshard.inspection.doctor import examine, split_image
-from kubeshard.runtime.issuing import new_authority, new_server_leaf
+from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
 from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.sharding.names import RING_LABEL
 from kubeshard.testing import ControlPlane

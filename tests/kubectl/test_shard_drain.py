@@ -17,11 +17,11 @@ from ring_cluster import RING, RingCluster, name_on
 from kubeshard.client import Client
 from kubeshard.core import NotFound
 from kubeshard.core.errors import Forbidden, Timeout, Unavailable
-from kubeshard.inspection import departure
+from kubeshard.inspection import shard_drain
 from kubeshard.inspection.cluster import read_cluster
-from kubeshard.inspection.departure import Pod
 from kubeshard.inspection.errors import Unanswerable
 from kubeshard.inspection.ring import see
+from kubeshard.inspection.shard_drain import Pod
 from kubeshard_apiserver.testing import EmbeddedApi, MemoryApi
 
 NAME = name_on("b", "a", "b")
@@ -131,7 +131,7 @@ def test_a_shard_that_does_not_leave_in_time(
     manned: Callable[..., None], kubectl_shard: KubectlShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing moves its object here."""
-    monkeypatch.setattr(departure, "LOOK", 0.1)
+    monkeypatch.setattr(shard_drain, "POLL_INTERVAL", 0.1)
     manned()
     done = kubectl_shard("drain", "b", "--yes", "--timeout", "1")
     assert done.code == 1
@@ -212,8 +212,8 @@ def test_what_cannot_be_seen_for_a_while_is_told_and_waited_for(
             raise answer
         return int(answer)
 
-    monkeypatch.setattr(departure, "LOOK", 0.0)
-    monkeypatch.setattr(departure, "_left", left)
+    monkeypatch.setattr(shard_drain, "POLL_INTERVAL", 0.0)
+    monkeypatch.setattr(shard_drain, "_left", left)
     manned()
     done = kubectl_shard("drain", "b", "--yes")
     assert (done.code, done.out.splitlines()[-4:]) == (
@@ -233,13 +233,13 @@ def test_a_right_that_is_missing_while_it_waits_is_named_and_what_was_begun_goes
     def refused(*_: object, **__: object) -> None:
         raise Forbidden("no")
 
-    begin = departure.begin
+    begin = shard_drain.begin
 
     async def evicted(*arguments: Any) -> None:
         await begin(*arguments)
         monkeypatch.setattr(Client, "list", refused)
 
-    monkeypatch.setattr(departure, "begin", evicted)
+    monkeypatch.setattr(shard_drain, "begin", evicted)
     manned()
     done = kubectl_shard("drain", "b", "--yes")
     assert done.code == 1
@@ -271,7 +271,7 @@ def test_an_interrupted_drain_says_what_goes_on(
         signal.raise_signal(signal.SIGTERM)
         await asyncio.sleep(10)
 
-    monkeypatch.setattr(departure, "_look" if where == "progress" else "begin", interrupted)
+    monkeypatch.setattr(shard_drain, "_poll" if where == "progress" else "begin", interrupted)
     manned()
     former = signal.getsignal(signal.SIGTERM)
     try:
@@ -291,4 +291,4 @@ async def test_the_last_shard_stays(kube_memory: MemoryApi) -> None:
         await client.apply(pod("a"))
         ring = await see(client, await read_cluster(client), RING)
         with pytest.raises(Unanswerable, match="a is the only available shard of r"):
-            await departure.departure(client, ring, "a")
+            await shard_drain.departure(client, ring, "a")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kubeshard.inspection.history import KEPT, TOGETHER, History
-from kubeshard.inspection.stats import Picture, ShardRow
+from kubeshard.inspection.stats import RingSnapshot, ShardRow
 
 
-def picture(moves: int = 0, unread: tuple[str, ...] = (), **states: str) -> Picture:
+def snapshot(moves: int = 0, unread: tuple[str, ...] = (), **states: str) -> RingSnapshot:
     rows = [ShardRow(name, state, state in ("ready", "expired"), 1, 0, 0) for name, state in states.items()]
-    return Picture(tuple(rows), moves=moves, unread=unread)
+    return RingSnapshot(tuple(rows), moves=moves, unread=unread)
 
 
-def seen(*pictures: Picture) -> list[str]:
+def seen(*pictures: RingSnapshot) -> list[str]:
     history = History()
     for second, each in enumerate(pictures):
         history.see(each, float(second))
@@ -19,13 +19,13 @@ def seen(*pictures: Picture) -> list[str]:
 
 
 def test_who_was_there_from_the_start_has_not_joined() -> None:
-    assert seen(picture(a="ready")) == []
-    assert seen(picture(unread=("secrets: being read",)), picture(a="ready")) == []
+    assert seen(snapshot(a="ready")) == []
+    assert seen(snapshot(unread=("secrets: being read",)), snapshot(a="ready")) == []
 
 
 def test_shards_join_expire_leave_and_go() -> None:
-    life = [picture(a="ready", b=state) for state in ("ready", "expired", "dead")]
-    assert seen(picture(a="ready"), *life, picture(a="ready")) == [
+    life = [snapshot(a="ready", b=state) for state in ("ready", "expired", "dead")]
+    assert seen(snapshot(a="ready"), *life, snapshot(a="ready")) == [
         "b joined",
         "b is expired",
         "b left: its Lease is dead",
@@ -34,20 +34,20 @@ def test_shards_join_expire_leave_and_go() -> None:
 
 
 def test_moves_that_follow_each_other_are_one_happening() -> None:
-    assert seen(picture(0), picture(1)) == ["1 object moved"]
-    assert seen(picture(0), picture(3), picture(5)) == ["5 objects moved"]
+    assert seen(snapshot(0), snapshot(1)) == ["1 object moved"]
+    assert seen(snapshot(0), snapshot(3), snapshot(5)) == ["5 objects moved"]
     history = History()
     for second, moves in ((0.0, 0), (1.0, 1), (1.0 + 2 * TOGETHER, 2)):
-        history.see(picture(moves), second)
+        history.see(snapshot(moves), second)
     assert [each.what for each in history.latest(9)] == ["1 object moved", "1 object moved"]
 
 
 def test_a_ring_that_was_edited_counts_from_the_start() -> None:
-    assert seen(picture(7), picture(0), picture(2)) == ["2 objects moved"]
+    assert seen(snapshot(7), snapshot(0), snapshot(2)) == ["2 objects moved"]
 
 
 def test_memory_is_bounded() -> None:
     history = History()
     for second in range(3 * KEPT):
-        history.see(picture(second), second * 2 * TOGETHER)
+        history.see(snapshot(second), second * 2 * TOGETHER)
     assert len(history.latest(10 * KEPT)) == KEPT

@@ -18,7 +18,7 @@ from kubeshard.inspection.cluster import read_cluster
 from kubeshard.inspection.errors import Unanswerable
 from kubeshard.inspection.live import RingWatcher, live_ring
 from kubeshard.inspection.ring import SeenRing, see
-from kubeshard.inspection.stats import Picture
+from kubeshard.inspection.stats import RingSnapshot
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard_apiserver.testing import MemoryApi
@@ -64,10 +64,10 @@ class Looking:
         return self._watcher.live
 
     @property
-    def view(self) -> Picture:
-        return self._watcher.picture()
+    def view(self) -> RingSnapshot:
+        return self._watcher.snapshot()
 
-    async def until(self, condition: Callable[[Picture], object]) -> Picture:
+    async def until(self, condition: Callable[[RingSnapshot], object]) -> RingSnapshot:
         try:
             async with asyncio.timeout(10):
                 while not condition(self.view):  # noqa: ASYNC110 - a picture is asked for, it does not tell
@@ -97,7 +97,7 @@ async def relabel(cluster: RingCluster, name: str, **labels: str | None) -> None
     await cluster.client.patch(Secret, name, "team", patch)
 
 
-def columns(view: Picture) -> dict[str, tuple[str, int, int, int]]:
+def columns(view: RingSnapshot) -> dict[str, tuple[str, int, int, int]]:
     return {row.shard: (row.state, row.objects, row.followers, row.draining) for row in view.rows}
 
 
@@ -201,7 +201,7 @@ async def test_who_waits_for_the_first_picture_gets_that_of_a_ring_that_is_edite
         async with asyncio.timeout(10):
             await reading
         assert look.live is not replaced
-        assert not look.picture().unread
+        assert not look.snapshot().unread
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -262,7 +262,7 @@ async def test_what_cannot_be_read_is_told_and_not_waited_for(cluster: RingClust
     assert not reading.done()
     look.heard("configmaps", ApiError("it is broken"))
     await asyncio.wait_for(reading, 10)
-    assert look.picture().unread == ("configmaps: it is broken",)
+    assert look.snapshot().unread == ("configmaps: it is broken",)
 
 
 async def test_namespaces_that_cannot_be_listed_are_told_and_asked_for_again(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeshard.inspection.stats import MOST_NAMES, RECENT, Picture, RingStats, Standing
+from kubeshard.inspection.stats import MOST_NAMES, RECENT, LeaseView, RingSnapshot, RingStats
 from kubeshard.sharding.hash_ring import HashRing
 
 RESOURCES = {"secrets": True, "configmaps": False}
@@ -38,7 +38,7 @@ steps = st.one_of(
 )
 
 
-def counted(objects: dict[str, dict[str, Thing]], live: dict[str, bool]) -> Picture:
+def counted(objects: dict[str, dict[str, Thing]], live: dict[str, bool]) -> RingSnapshot:
     """Returns what the stats should say, counted from scratch."""
     ring = HashRing([name for name, lives in live.items() if lives])
     unassigned = stranded = misplaced = 0
@@ -49,7 +49,7 @@ def counted(objects: dict[str, dict[str, Thing]], live: dict[str, bool]) -> Pict
             misplaced += live.get(thing.shard, False) and ring.owner(thing.key(uid)) != thing.shard
     every = [thing for of in objects.values() for thing in of.values()]
     draining = sum(thing.draining for thing in every)
-    return Picture((), unassigned, stranded, misplaced, draining, len(every))
+    return RingSnapshot((), unassigned, stranded, misplaced, draining, len(every))
 
 
 @settings(max_examples=max(100, settings.default.max_examples))
@@ -78,8 +78,8 @@ def test_counts_are_those_of_the_last_state_of_each_object(told: list[tuple]) ->
                     objects[resource] |= found
             case ("shards", now_live):
                 live = now_live
-                stats.shards({name: Standing("ready", lives) for name, lives in live.items()})
-        view, expected = stats.picture(now), counted(objects, live)
+                stats.shards({name: LeaseView("ready", lives) for name, lives in live.items()})
+        view, expected = stats.snapshot(now), counted(objects, live)
         for field in ("unassigned", "stranded", "misplaced", "draining", "total"):
             assert getattr(view, field) == getattr(expected, field), field
         for main, column in ((True, "objects"), (False, "followers")):
@@ -98,7 +98,7 @@ def test_counts_are_those_of_the_last_state_of_each_object(told: list[tuple]) ->
 
 def stats_of(*shards: str) -> RingStats:
     stats = RingStats(RESOURCES)
-    stats.shards({name: Standing("ready", True) for name in shards})
+    stats.shards({name: LeaseView("ready", True) for name in shards})
     return stats
 
 
@@ -106,9 +106,9 @@ def test_a_movement_is_shown_at_both_ends_for_a_while() -> None:
     stats = stats_of("a", "b")
     stats.put("secrets", "u", "k", "a", False, 0.0)
     stats.put("secrets", "u", "k", "b", False, 1.0)
-    rows = {row.shard: (row.arrived, row.left) for row in stats.picture(2.0).rows}
+    rows = {row.shard: (row.arrived, row.left) for row in stats.snapshot(2.0).rows}
     assert rows == {"a": (0, 1), "b": (1, 0)}
-    assert {(row.arrived, row.left) for row in stats.picture(1.0 + RECENT + 1).rows} == {(0, 0)}
+    assert {(row.arrived, row.left) for row in stats.snapshot(1.0 + RECENT + 1).rows} == {(0, 0)}
     assert stats.moves == 1
 
 
@@ -127,11 +127,11 @@ def test_a_drain_is_as_old_as_the_first_of_those_that_are_pending() -> None:
     stats.put("secrets", "u", "k", "a", True, 5.0)
     stats.put("secrets", "v", "l", "a", False, 6.0)
     stats.put("secrets", "v", "l", "a", True, 9.0)
-    assert stats.picture(10.0).rows[0].draining_for == 5.0
+    assert stats.snapshot(10.0).rows[0].draining_for == 5.0
     stats.put("secrets", "u", "k", "a", False, 11.0)
-    assert stats.picture(12.0).rows[0].draining_for == 7.0
+    assert stats.snapshot(12.0).rows[0].draining_for == 7.0
     stats.drop("secrets", "v", 13.0)
-    assert stats.picture(14.0).rows[0].draining_for == 0.0
+    assert stats.snapshot(14.0).rows[0].draining_for == 0.0
     assert stats.drains == 1
 
 
@@ -139,7 +139,7 @@ def test_names_that_anybody_writes_into_labels_are_bounded() -> None:
     stats = stats_of("a")
     for number in range(MOST_NAMES + 100):
         stats.put("secrets", f"u{number}", f"k{number}", f"made-up-{number}", False, 0.0)
-    view = stats.picture(1.0)
+    view = stats.snapshot(1.0)
     assert len(view.rows) < MOST_NAMES + 2
     assert view.stranded == MOST_NAMES + 100
     assert "(others)" in {row.shard for row in view.rows}

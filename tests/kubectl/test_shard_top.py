@@ -26,7 +26,7 @@ from kubeshard.client import Client
 from kubeshard.core import Lease, MergePatch
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.objects import form_of
-from kubeshard.inspection.stats import Picture, ShardRow
+from kubeshard.inspection.stats import RingSnapshot, ShardRow
 from kubeshard_apiserver.testing import KubeApi
 
 PROGRAM = [sys.executable, "-c", "from kubeshard.cli import shard_main; shard_main()"]
@@ -99,7 +99,7 @@ def test_one_picture_without_shards_says_so(written: KubeApi, kubectl_shard: Kub
 
 def test_one_picture_on_a_terminal_says_nothing_of_what_it_has_not_seen() -> None:
     row = ShardRow("a", "ready", True, 2, 0, 1, draining_for=3.0)
-    once, live = (_text(screen.ring(Picture(rows=(row,)), history=history)) for history in (False, True))
+    once, live = (_text(screen.ring(RingSnapshot(rows=(row,)), history=history)) for history in (False, True))
     assert "0 moves" in live
     assert "1 for 3s" in live
     assert "move" not in once

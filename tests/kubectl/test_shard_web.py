@@ -13,7 +13,7 @@ from commands import KubectlShard
 
 from kubeshard.inspection.history import History
 from kubeshard.inspection.page.app import LivePage, local_names
-from kubeshard.inspection.stats import Picture, ShardRow
+from kubeshard.inspection.stats import RingSnapshot, ShardRow
 from kubeshard_apiserver.testing import KubeApi
 
 PORT = 8088
@@ -21,10 +21,10 @@ PORT = 8088
 
 class Ring:
     def __init__(self) -> None:
-        self.now = Picture((ShardRow("a", "ready", True, 3, 1, 0),), total=4)
+        self.now = RingSnapshot((ShardRow("a", "ready", True, 3, 1, 0),), total=4)
         self.history = History()
 
-    def picture(self) -> Picture:
+    def snapshot(self) -> RingSnapshot:
         return self.now
 
 
@@ -149,7 +149,7 @@ async def test_events_are_pictures_at_once_and_on_every_change() -> None:
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert (first["ring"], first["settled"], first["scale"]) == ("r", True, 5)
         assert first["picture"]["rows"][0]["objects"] == 3
-        ring.now = Picture((ShardRow("a", "dead", False, 3, 1, 0),), stranded=4, total=4)
+        ring.now = RingSnapshot((ShardRow("a", "dead", False, 3, 1, 0),), stranded=4, total=4)
         _, second = await answer.pictures(2)
         assert (second["settled"], second["verdict"]) == (False, "4 on dead shards, no shard is available")
 

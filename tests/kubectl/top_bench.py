@@ -82,7 +82,7 @@ async def look(kubeconfig: str, pipe: Connection) -> None:
         pipe.send("go")
         cpu, began = time.process_time(), time.monotonic()
         while not pipe.poll():
-            view = watcher.picture()
+            view = watcher.snapshot()
             await asyncio.sleep(0.25)
         pipe.recv()
         each = (time.process_time() - cpu) / (time.monotonic() - began)

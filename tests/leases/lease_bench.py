@@ -20,7 +20,7 @@ from kubeshard.leases.held_lease import HeldLease
 from kubeshard.leases.renewer import LeaseRenewer, RenewalFailure
 from kubeshard.leases.state_machine import LeaseStateMachine
 from kubeshard.leases.timing import Timing
-from kubeshard.runtime.thread import LoopRunner, SameLoop
+from kubeshard.runtime.loop_thread import LoopRunner, SameLoop
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, Transport, TransportError, TransportTimeout
 from kubeshard.testing.virtual_time import VirtualClock

@@ -14,7 +14,7 @@ from lease_bench import LeaseServer, Process, Trouble, refused, status, unanswer
 
 from kubeshard.core.errors import NotOurs
 from kubeshard.leases.held_lease import HeldLease
-from kubeshard.runtime.thread import LoopThread
+from kubeshard.runtime.loop_thread import LoopThread
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 

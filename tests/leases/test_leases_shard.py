@@ -14,7 +14,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.runtime.thread import LoopThread
+from kubeshard.runtime.loop_thread import LoopThread
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.watchdog import NoSignals, NoWatchdog, Watchdog
 from kubeshard.runtime.world import REAL_WORLD, World

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from clusters import DEFAULT, Places, Seen, refused
 
-from kubeshard import EVERY_CLUSTER, HOME, OTHER_CLUSTERS
+from kubeshard import EVERY_CLUSTER, HOME_CLUSTER, OTHER_CLUSTERS
 from kubeshard.controller import Context, Controller, Watch
 from kubeshard.core import ConfigMap, Key, KubeObject, ObjectMeta, Secret
-from kubeshard.manager.kinds import START_PATIENCE
+from kubeshard.manager.unreadable_kinds import START_PATIENCE
 from kubeshard.testing.virtual_time import virtual_time
 
 
@@ -32,7 +32,7 @@ async def test_a_cluster_that_cannot_be_reached_at_the_start_delays_nobody_and_w
         places["eu"].line.down = True
         async with places.manager(controller(seen)) as process:
             await asyncio.sleep(5)
-            assert seen.of(HOME) == seen.of("us") == ["one"]
+            assert seen.of(HOME_CLUSTER) == seen.of("us") == ["one"]
             ready = await process.ready()
             assert "readyz check passed" in ready
             assert "warn: cluster eu cannot be read (unavailable)\n" in ready
@@ -40,7 +40,7 @@ async def test_a_cluster_that_cannot_be_reached_at_the_start_delays_nobody_and_w
             metrics = await process.metrics()
             assert 'kubeshard_cluster_up{cluster="eu"} 0.0' in metrics
             assert 'kubeshard_cluster_up{cluster="us"} 1.0' in metrics
-            assert [(each.name, each.state) for each in process.manager.picture().clusters] == [
+            assert [(each.name, each.state) for each in process.manager.snapshot().clusters] == [
                 ("eu", "unavailable"),
                 ("us", "up"),
             ]
@@ -65,7 +65,7 @@ async def test_a_cluster_that_is_lost_and_comes_back_is_up_to_date_then_and_the_
             await places["eu"].put("two")
             await places.home.put("two")
             await asyncio.sleep(1)
-            assert seen.of(HOME) == ["one", "two"]
+            assert seen.of(HOME_CLUSTER) == ["one", "two"]
             await asyncio.sleep(200)
             assert 'kubeshard_cluster_up{cluster="eu"} 0.0' in await process.metrics()
             assert "readyz check passed" in await process.ready()
@@ -84,7 +84,7 @@ async def test_refused_credentials_of_one_cluster_are_told_and_cost_the_others_n
         await filled(places)
         async with places.manager(controller(seen), clusters={"eu": refused(places["eu"])}) as process:
             await asyncio.sleep(30)
-            assert (seen.of(HOME), seen.of("eu")) == (["one"], [])
+            assert (seen.of(HOME_CLUSTER), seen.of("eu")) == (["one"], [])
             ready = await process.ready()
             assert "readyz check passed" in ready
             assert "warn: cluster eu cannot be read (refused)\n" in ready
@@ -112,7 +112,7 @@ async def test_requests_that_hang_in_one_cluster_hold_up_no_worker_of_another() 
             await places["us"].put("one")
             await places.home.put("one")
             await asyncio.sleep(1)
-            assert {key.cluster for key in written} == {HOME, "us"}
+            assert {key.cluster for key in written} == {HOME_CLUSTER, "us"}
 
 
 @virtual_time
@@ -169,7 +169,7 @@ async def test_a_watched_cluster_that_is_down_hinders_no_run_at_home_and_is_hear
     async with Places("eu") as places:
         places["eu"].line.down = True
         await places.home.client.create(Secret(metadata=ObjectMeta(name="app", namespace=DEFAULT)))
-        async with places.manager(controller(seen, Secret, watches=[parts], clusters=[HOME])):
+        async with places.manager(controller(seen, Secret, watches=[parts], clusters=[HOME_CLUSTER])):
             await asyncio.sleep(30)
             assert seen.ended == [Key(DEFAULT, "app")]
             places["eu"].line.down = False
@@ -203,7 +203,7 @@ async def test_home_that_cannot_be_reached_at_the_start_keeps_others_waiting_for
         async with places.manager(controller(seen)):
             await asyncio.sleep(START_PATIENCE + 1)
             assert seen.of("eu") == ["one"]
-            assert seen.of(HOME) == []
+            assert seen.of(HOME_CLUSTER) == []
 
 
 class Gadget(KubeObject, group="example.com", version="v1"):
@@ -218,9 +218,9 @@ async def test_a_kind_that_a_watched_cluster_lacks_is_told_with_who_needs_it(
     async with Places("eu") as places:
         await places.home.put("one")
         seen = Seen()
-        async with places.manager(controller(seen, watches=[parts], clusters=[HOME])):
+        async with places.manager(controller(seen, watches=[parts], clusters=[HOME_CLUSTER])):
             await asyncio.sleep(30)
-            assert seen.of(HOME) == ["one"]
+            assert seen.of(HOME_CLUSTER) == ["one"]
     (told,) = [each.fields for each in caplog.records if each.fields.get("cause") == "not served"]  # type: ignore[attr-defined]
     assert told["kind"] == "Gadget.v1.example.com@eu"
     assert (told["cluster"], told["controllers"]) == ("eu", "maps in eu")

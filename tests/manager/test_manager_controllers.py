@@ -222,7 +222,7 @@ async def test_a_removed_controller_ends_its_runs_begins_no_more_and_its_informe
             await client.create(ConfigMap(metadata=ObjectMeta(name="two", namespace=DEFAULT)))
             await asyncio.sleep(60)
             assert seen.began == ["one"]
-            assert not manager.picture().controllers
+            assert not manager.snapshot().controllers
 
 
 @virtual_time
@@ -299,7 +299,7 @@ async def test_a_removal_that_is_cancelled_cancels_the_runs_and_the_controller_i
                 async with asyncio.timeout(10):
                     await manager.remove("maps")
             assert (seen.began, seen.ended) == (["one"], [])
-            assert not manager.picture().controllers
+            assert not manager.snapshot().controllers
             with pytest.raises(UndeclaredKind):
                 manager.cache.informer(ConfigMap)
             manager.add(controller("maps", again := Seen()))
@@ -396,7 +396,7 @@ async def test_a_kind_that_comes_gets_its_controller_within_seconds_and_loses_it
     async with cluster() as client:
         seen = Seen()
         async with running(client, of_examples(seen)) as manager:
-            assert not manager.picture().controllers
+            assert not manager.snapshot().controllers
             await client.apply(definition("widgets", "Widget"))
             await asyncio.sleep(10)
             await client.apply(widget("first"))
@@ -404,7 +404,7 @@ async def test_a_kind_that_comes_gets_its_controller_within_seconds_and_loses_it
             assert seen.ended == ["first"]
             await client.delete(metadata_only(CRD), "widgets.example.com")
             await asyncio.sleep(15)
-            assert not manager.picture().controllers
+            assert not manager.snapshot().controllers
             assert "Widget" not in str(manager.cache.informers)
             await client.apply(definition("widgets", "Widget"))
             await asyncio.sleep(15)
@@ -455,7 +455,7 @@ async def test_a_run_that_hangs_keeps_no_other_kind_from_coming_or_going() -> No
             await asyncio.sleep(15)
             await client.apply(definition("gadgets", "Gadget"))
             await asyncio.sleep(15)
-            assert "every-gadgets" in [each.name for each in manager.picture().controllers]
+            assert "every-gadgets" in [each.name for each in manager.snapshot().controllers]
 
 
 @virtual_time
@@ -472,7 +472,7 @@ async def test_a_server_that_does_not_answer_removes_nothing() -> None:
 
             client._connection.exchange = out  # type: ignore[method-assign]
             await asyncio.sleep(600)
-            assert [each.name for each in manager.picture().controllers] == ["every-widgets"]
+            assert [each.name for each in manager.snapshot().controllers] == ["every-widgets"]
             client._connection.exchange = real  # type: ignore[method-assign]
 
 
@@ -503,5 +503,5 @@ async def test_a_version_that_the_server_does_not_tell_about_for_a_while_changes
             client._connection.exchange = without_v1  # type: ignore[method-assign]
             await asyncio.sleep(300)
             assert kinds == [WIDGET]
-            assert [each.name for each in manager.picture().controllers] == ["widgets"]
+            assert [each.name for each in manager.snapshot().controllers] == ["widgets"]
             client._connection.exchange = real  # type: ignore[method-assign]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from kubeshard.manager import Manager
+from kubeshard.manager.fast_metrics import Counts, Durations, Levels
 from kubeshard.manager.metrics import QUEUE_BUCKETS, RECONCILE_BUCKETS, Metrics
-from kubeshard.manager.series import Counts, Durations, Levels
 
 LABELS = ("name", "controller")
 seconds = st.floats(0, 1e5) | st.sampled_from([*QUEUE_BUCKETS, *RECONCILE_BUCKETS])

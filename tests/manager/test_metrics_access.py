@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kubeshard.manager.metrics_access import self_signed
+from kubeshard.runtime.certificate_authority import new_authority
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.runtime.issuing import new_authority
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook import selfsigned

@@ -8,9 +8,9 @@ import gzip
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, Summary, generate_latest
 
+from kubeshard.manager.fast_metrics import SAMPLES, render
 from kubeshard.manager.http import pages_app
 from kubeshard.manager.metrics import Metrics
-from kubeshard.manager.series import SAMPLES, render
 
 
 def many(count: int) -> CollectorRegistry:

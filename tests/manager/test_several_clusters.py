@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from clusters import DEFAULT, Places, Seen
 
-from kubeshard import EVERY_CLUSTER, HOME, OTHER_CLUSTERS, errors, when
+from kubeshard import EVERY_CLUSTER, HOME_CLUSTER, OTHER_CLUSTERS, errors, when
 from kubeshard.client import install
 from kubeshard.controller import ChannelSource, Context, Controller, Index, Watch
 from kubeshard.controller.mapping import Reader
@@ -38,7 +38,7 @@ def controller(act: Any, primary: Any = ConfigMap, name: str = "maps", **options
     return Controller(name=name, reconciler=act, primary=primary, **{"clusters": EVERY_CLUSTER, **options})
 
 
-def key(name: str, cluster: str = HOME) -> Key:
+def key(name: str, cluster: str = HOME_CLUSTER) -> Key:
     return Key(DEFAULT, name).at(cluster)
 
 
@@ -62,7 +62,7 @@ async def test_a_controller_works_where_it_says_and_by_default_at_home() -> None
         async with places.manager(
             Controller(name="home", reconciler=at_home, primary=ConfigMap),
             controller(others, name="others", clusters=OTHER_CLUSTERS),
-            controller(named, name="named", clusters=[HOME, "us"]),
+            controller(named, name="named", clusters=[HOME_CLUSTER, "us"]),
         ):
             await asyncio.sleep(5)
             assert sorted(at_home.ended) == [key("one")]
@@ -132,7 +132,7 @@ async def test_a_watch_of_other_clusters_triggers_where_the_primary_objects_are_
     async with Places("eu", "us") as places:
         await places.home.client.create(Secret(metadata=ObjectMeta(name="app", namespace=DEFAULT)))
         parts = Watch(ConfigMap, to=to_its_app, clusters=OTHER_CLUSTERS)
-        async with places.manager(controller(gather, Secret, watches=[parts], clusters=[HOME])):
+        async with places.manager(controller(gather, Secret, watches=[parts], clusters=[HOME_CLUSTER])):
             await asyncio.sleep(5)
             assert found == {"app": ["", ""]}
             for name in ("eu", "us"):
@@ -150,7 +150,7 @@ async def test_a_run_writes_in_other_clusters_as_the_controller() -> None:
 
     async with Places("eu") as places:
         await places.home.client.create(Secret(metadata=ObjectMeta(name="app", namespace=DEFAULT)))
-        async with places.manager(controller(spread, Secret, name="spreader", clusters=[HOME])):
+        async with places.manager(controller(spread, Secret, name="spreader", clusters=[HOME_CLUSTER])):
             await asyncio.sleep(5)
         answer = await places["eu"].client.raw("GET", "/api/v1/namespaces/default/configmaps/spread")
         assert b'"manager":"spreader-controller"' in answer.body
@@ -169,7 +169,7 @@ async def test_a_cluster_that_is_not_there_is_an_error_that_says_which_are() -> 
 
     async with Places("eu") as places:
         await places.home.put("one")
-        async with places.manager(controller(look, clusters=[HOME])):
+        async with places.manager(controller(look, clusters=[HOME_CLUSTER])):
             await asyncio.sleep(5)
     assert set(errors_) == {"there is no cluster 'mars', only '', 'eu'"}
 
@@ -244,7 +244,7 @@ async def test_a_cluster_comes_and_goes_while_the_manager_runs() -> None:
                 tries = places["eu"].line.tries
                 await asyncio.sleep(60)
                 assert places["eu"].line.tries == tries, "nobody asks the cluster for anything any more"
-                assert [each.name for each in manager.picture().controllers] == ["maps"]
+                assert [each.name for each in manager.snapshot().controllers] == ["maps"]
             manager.add_cluster("eu", places["eu"].config)
         assert places["eu"].line.closed == 4, "at the end, too"
 
@@ -354,8 +354,8 @@ async def test_a_controller_that_comes_and_goes_does_so_in_every_cluster() -> No
             await asyncio.sleep(5)
             assert sorted(seen.ended) == [key("one"), key("one", "eu")]
             await process.manager.remove("maps")
-            assert not process.manager.picture().controllers
-            assert not process.manager.picture().informers, (
+            assert not process.manager.snapshot().controllers
+            assert not process.manager.snapshot().informers, (
                 "those of watches in other clusters have ended, too"
             )
 
@@ -374,7 +374,7 @@ async def test_a_controller_that_is_leaving_does_not_begin_in_a_cluster_that_com
             await removing
             await asyncio.sleep(20)
             assert seen.began == [key("one")]
-            assert not process.manager.picture().controllers
+            assert not process.manager.snapshot().controllers
 
 
 @virtual_time
@@ -383,14 +383,16 @@ async def test_a_controller_that_is_leaving_hears_of_no_cluster_that_comes() -> 
     async with Places("eu") as places:
         await places.home.put("one")
         parts = Watch(Secret, to=lambda _, obj: [], clusters=EVERY_CLUSTER)
-        async with places.manager(controller(seen, watches=[parts], clusters=[HOME]), clusters={}) as process:
+        async with places.manager(
+            controller(seen, watches=[parts], clusters=[HOME_CLUSTER]), clusters={}
+        ) as process:
             await asyncio.sleep(1)
             removing = asyncio.create_task(process.manager.remove("maps"))
             await asyncio.sleep(1)
             process.manager.add_cluster("eu", places["eu"].config)
             await removing
             await asyncio.sleep(5)
-            assert not process.manager.picture().informers
+            assert not process.manager.snapshot().informers
 
 
 class Gadget(KubeObject, group="example.com", version="v1"):
@@ -437,7 +439,7 @@ async def test_a_write_elsewhere_of_unknown_outcome_keeps_its_object_busy() -> N
                 given_up.append(clock.monotonic())
 
         places["eu"].line.hangs = ("PATCH",)
-        async with places.manager(controller(write, clusters=[HOME])) as process:
+        async with places.manager(controller(write, clusters=[HOME_CLUSTER])) as process:
             await asyncio.sleep(2)
             assert len(given_up) == 1
             await process.manager.remove("maps")
@@ -452,10 +454,10 @@ async def test_a_controller_that_cannot_work_in_one_of_the_clusters_changes_noth
         there = controller(Seen(), name="there", indexes=[by_name], clusters=["eu"])
         async with places.manager(there) as process:
             await asyncio.sleep(5)
-            before = process.manager.picture()
+            before = process.manager.snapshot()
             with pytest.raises(ValueError, match="index 'name' exists"):
                 process.manager.add(controller(Seen(), indexes=[other]))
-            after = process.manager.picture()
+            after = process.manager.snapshot()
             assert [each.kind for each in before.informers] == [each.kind for each in after.informers]
             assert [each.name for each in after.controllers] == ["there@eu"]
 
@@ -515,7 +517,7 @@ async def test_logs_metrics_and_the_debug_page_tell_clusters_apart() -> None:
             assert 'kubeshard_controller_waiting{controller="maps@eu",kind="ConfigMap.v1@eu"} 0.0' in lines
             assert 'kubeshard_cache_objects{kind="ConfigMap.v1@eu"}' in lines
             assert 'kubeshard_cache_objects{kind="ConfigMap.v1"}' in lines
-            text = as_text(process.manager.picture())
+            text = as_text(process.manager.snapshot())
             assert "controller maps@eu (ConfigMap.v1)" in text
             assert f"    {DEFAULT}/one@eu  for" in text
             assert "  eu    http://eu  up\n" in text

@@ -19,8 +19,8 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.operator_bundle import CERTIFICATES, operator_bundle
 from kubeshard.manifests.values import OperatorValues, chosen
+from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.webhook import CertificateFiles, Webhooks, validates
 from kubeshard_apiserver.testing import MemoryApi
 

@@ -28,8 +28,8 @@ from scenes import (
 from scraping import INTERVAL, Prometheus, evaluated, named, promtool, unlike
 
 from kubeshard.monitoring import ALERTS, dashboards, rules
+from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.simulation.cluster import SimulatedCluster
 from kubeshard.testing.virtual_time import run_virtual
 from kubeshard.webhook.certificates import ServingCertificate

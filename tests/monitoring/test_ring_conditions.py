@@ -16,7 +16,7 @@ from kubeshard.core import MergePatch, ObjectMeta
 from kubeshard.core.conditions import Condition
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharder.reports import OWN_CONDITIONS, needed
+from kubeshard.sharder.ring_conditions import OWN_CONDITIONS, needed
 from kubeshard.sharding.api import READY, ControllerRing, RingResource
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, SYSTEM_NAMESPACES_ANNOTATION
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch

@@ -146,10 +146,10 @@ async def test_writes_that_are_refused_or_unfenced_are_counted() -> None:
         assert value(shard, "refused_writes_total", by="shard") >= 1
         assert value(shard, "unfenced_writes_total") >= 1
         assert shard.manager is not None
-        assert shard.manager.picture().unfenced_writes == {
+        assert shard.manager.snapshot().unfenced_writes == {
             str(Thing.KIND): value(shard, "unfenced_writes_total")
         }
-        assert f"  {Thing.KIND}" in as_text(shard.manager.picture())
+        assert f"  {Thing.KIND}" in as_text(shard.manager.snapshot())
 
 
 def test_tasks_that_block_the_loop_are_counted_by_name_and_the_names_are_bounded() -> None:

@@ -27,7 +27,7 @@ from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.config import API_VERSION, KIND, SharderConfig
-from kubeshard.sharder.reports import PERMITTED
+from kubeshard.sharder.ring_conditions import PERMITTED
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, webhook_config_name

@@ -29,8 +29,8 @@ from kubeshard.simulation.history import (
     Sent,
     Started,
 )
-from kubeshard.simulation.picture import WIDTH, as_svg, as_text, picture_of
 from kubeshard.simulation.processes import Process
+from kubeshard.simulation.timeline import WIDTH, as_svg, as_text, picture_of
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression

@@ -12,8 +12,8 @@ import pytest
 from kubeshard.client import Client
 from kubeshard.core import Lease, MergePatch
 from kubeshard.inspection.cluster import read_cluster
-from kubeshard.inspection.departure import Pod, begin, departure, progress
 from kubeshard.inspection.ring import see
+from kubeshard.inspection.shard_drain import Pod, begin, departure, progress
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import RING_LABEL, drain_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch

@@ -11,8 +11,8 @@ import pytest
 
 from kubeshard.controller import Context, Controller, Reconciler, Result, Watch
 from kubeshard.core import ConfigMap, Key, KubeObject, MergePatch, Namespace, ObjectMeta
-from kubeshard.core.clusters import HOME
-from kubeshard.manager.kinds import START_PATIENCE
+from kubeshard.core.clusters import HOME_CLUSTER
+from kubeshard.manager.unreadable_kinds import START_PATIENCE
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportTimeout
 from kubeshard.shard.reclaiming import PATIENCE
 from kubeshard.sharding.api import RingResource
@@ -317,7 +317,7 @@ def test_a_controller_that_works_at_home_goes_on_while_the_cluster_of_the_object
                     name="homely",
                     reconciler=homely[number],
                     primary=ConfigMap,
-                    clusters=[HOME],
+                    clusters=[HOME_CLUSTER],
                     needs_leadership=False,
                 )
                 return world.shard(f"s{number}", Touch(), sharding={"mode": "both"}, controllers=[controller])

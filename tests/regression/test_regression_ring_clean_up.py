@@ -17,7 +17,7 @@ from kubeshard.controller.reconciler import Result
 from kubeshard.core.errors import AlreadyExists, Conflict, NotFound
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.patches import MergePatch
-from kubeshard.sharder.reports import CLEANED_UP
+from kubeshard.sharder.ring_conditions import CLEANED_UP
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec
 from kubeshard.sharding.clean_up import PATIENCE
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, drain_label, shard_label

@@ -16,8 +16,8 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
 from kubeshard.core import Key, Lease, MergePatch
 from kubeshard.inspection.cluster import read_cluster
-from kubeshard.inspection.confirming import confirm, unconfirmed
 from kubeshard.inspection.errors import Unanswerable
+from kubeshard.inspection.release import confirm, unconfirmed
 from kubeshard.inspection.ring import see
 from kubeshard.runtime.pod import Pod
 from kubeshard.sharding.api import ControllerRing

@@ -19,13 +19,13 @@ from kubeshard.client import Client
 from kubeshard.core import ApiError, ConfigMap, Key, KubeObject, MergePatch, NotOurs, ObjectMeta
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
-from kubeshard.shard import taking_back
+from kubeshard.shard import label_restorer
+from kubeshard.shard.label_restorer import LabelRestorer, Losses
 from kubeshard.shard.shard_lease import HeldShardLease
 from kubeshard.shard.stale_guard import FirstRuns
-from kubeshard.shard.taking_back import Losses, TakingBack
-from kubeshard.sharder import waiting
+from kubeshard.sharder import waiting_objects
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharder.waiting import ASSIGNMENT_DELAY
+from kubeshard.sharder.waiting_objects import ASSIGNMENT_DELAY
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import drain_label, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing
@@ -557,31 +557,31 @@ def _unchanged(self: object, *args: object) -> object:
 
 
 def _another_uid(now: Callable[..., bool]) -> Callable[..., bool]:
-    def is_taken(self: TakingBack, kind: Kind, live: ObjectMeta, lost: ObjectMeta) -> bool:
+    def is_taken(self: LabelRestorer, kind: Kind, live: ObjectMeta, lost: ObjectMeta) -> bool:
         return now(self, kind, live, msgspec.structs.replace(lost, uid=live.uid))
 
     return is_taken
 
 
 def _any_version(now: Callable[..., MergePatch]) -> Callable[..., MergePatch]:
-    def patch(self: TakingBack, live: ObjectMeta, lost: ObjectMeta) -> MergePatch:
+    def patch(self: LabelRestorer, live: ObjectMeta, lost: ObjectMeta) -> MergePatch:
         metadata = now(self, live, lost).body["metadata"]
         return MergePatch({"metadata": {"labels": metadata["labels"]}})
 
     return patch
 
 
-ANOTHER_UID, ANY_VERSION = _another_uid(TakingBack._is_taken), _any_version(TakingBack._patch)
+ANOTHER_UID, ANY_VERSION = _another_uid(LabelRestorer._is_taken), _any_version(LabelRestorer._patch)
 
 GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
     "it is the same object, by its uid": (
-        TakingBack,
+        LabelRestorer,
         "_is_taken",
         ANOTHER_UID,
         test_an_object_that_was_deleted_and_created_again_is_not_taken_back,
     ),
     "no sharder has moved it, by the field manager": (
-        taking_back,
+        label_restorer,
         "_managers",
         lambda meta, label: set(),
         test_what_a_sharder_moves_stays_where_it_is,
@@ -597,7 +597,7 @@ GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
         ),
     ),
     "it is in the version that was read": (
-        TakingBack,
+        LabelRestorer,
         "_patch",
         ANY_VERSION,
         test_a_write_that_takes_back_an_object_and_is_late_takes_it_from_nobody,
@@ -609,13 +609,13 @@ GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
         test_a_shard_whose_lease_is_not_held_takes_nothing_back,
     ),
     "etcd was not restored": (
-        taking_back,
+        label_restorer,
         "SINCE_RESTORE",
         0.0,
         test_what_a_restore_of_etcd_gives_back_to_another_shard_is_that_shards,
     ),
     "the ring selects it": (
-        TakingBack,
+        LabelRestorer,
         "_is_selected",
         _is_selected,
         partial(
@@ -623,7 +623,7 @@ GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
         ),
     ),
     "the owner of a controlled one is on the shard": (
-        TakingBack,
+        LabelRestorer,
         "_was_ours",
         lambda self, lost: True,
         test_an_object_of_a_controlled_kind_that_nobody_controls_is_nobodys,
@@ -635,13 +635,13 @@ GUARDS: dict[str, tuple[object, str, object, Callable[..., object]]] = {
         test_a_shard_that_is_back_takes_nothing_from_the_shards_that_work_on_what_it_had,
     ),
     "it has not been taken back again and again": (
-        TakingBack,
+        LabelRestorer,
         "_is_fought",
         lambda self, kind, key: False,
         test_nobody_is_fought_who_changes_the_label_again_and_again,
     ),
     "the sharder hesitates": (
-        waiting,
+        waiting_objects,
         "ASSIGNMENT_DELAY",
         0.0,
         partial(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kubeshard.runtime.collector import COLLECT_AFTER, FULL, MIDDLE, YOUNG, spare_the_collector
+from kubeshard.runtime.garbage_collection import COLLECT_AFTER, FULL, MIDDLE, YOUNG, spare_the_collector
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kubeshard.runtime.thread import LoopRunner, LoopThread, SameLoop
+from kubeshard.runtime.loop_thread import LoopRunner, LoopThread, SameLoop
 
 
 @pytest.mark.parametrize("runner", [LoopThread("t"), SameLoop()])

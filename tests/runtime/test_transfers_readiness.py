@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from kubeshard.runtime.transfers import READ, WRITE, EpollReadiness, LoopReadiness, Readiness, Ready
+from kubeshard.runtime.curl_transfers import READ, WRITE, EpollReadiness, LoopReadiness, Readiness, Ready
 
 Made = Callable[[asyncio.AbstractEventLoop, Ready], Readiness]
 WAYS = [LoopReadiness, *([EpollReadiness] if hasattr(select, "epoll") else [])]

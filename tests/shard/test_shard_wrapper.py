@@ -35,7 +35,7 @@ from kubeshard.core import (
 from kubeshard.core.objects import form_of
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.transport import UNDELIVERED, HttpRequest, HttpResponse
-from kubeshard.shard.drain import Handovers, shard_predicate
+from kubeshard.shard.handover import Handovers, shard_predicate
 from kubeshard.shard.stale_guard import KEPT, StaleGuard
 from kubeshard.testing.virtual_time import VirtualClock, settle, virtual_time
 from kubeshard.testing.virtual_world import virtual_world

@@ -13,13 +13,22 @@ from kubeshard.cache import Added, Deleted, Scope, Updated
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller, Reconciler, Watch
 from kubeshard.controller.watch import as_watch
-from kubeshard.core import HOME, ConfigMap, GroupKind, KubeObject, NotOurs, ObjectMeta, Secret, Selector
+from kubeshard.core import (
+    HOME_CLUSTER,
+    ConfigMap,
+    GroupKind,
+    KubeObject,
+    NotOurs,
+    ObjectMeta,
+    Secret,
+    Selector,
+)
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.shard import ShardFence, ShardIdentity, Sharding
-from kubeshard.shard.drain import shard_predicate
+from kubeshard.shard.handover import shard_predicate
 from kubeshard.shard.identity import Incarnation
 from kubeshard.shard.sharding import MODES
 from kubeshard.sharding.api import RingGroupResource, RingResource
@@ -102,7 +111,10 @@ async def test_all_kinds_of_the_ring_are_cached_by_label_and_nothing_else_is() -
     sharding = Sharding("ring", "shard-0", "ns")
     await sharding.prepare(Api(RING).client(), [controller(owns=[ConfigMap, Secret])])
     mine = Scope(labels=Selector.equals(SHARD, "shard-0"))
-    assert sharding.scopes(HOME) == {GroupKind("example.com", "Site"): mine, GroupKind("", "ConfigMap"): mine}
+    assert sharding.scopes(HOME_CLUSTER) == {
+        GroupKind("example.com", "Site"): mine,
+        GroupKind("", "ConfigMap"): mine,
+    }
 
 
 @virtual_time
@@ -155,11 +167,11 @@ async def test_controllers_of_the_ring_are_guarded_and_others_stay_the_very_same
     sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
     main, controlled, other = controller(Site), controller(ConfigMap), controller(Other)
     await sharding.prepare(Api(MISSING).client(), [main, controlled, other])
-    assert sharding.wrap(other, HOME) is other
-    assert len(sharding.wrap(main, HOME).guards) == 1
-    assert sharding.wrap(main, HOME).primary_watch.when is not main.primary_watch.when
-    assert len(sharding.wrap(controlled, HOME).guards) == 1
-    assert sharding.wrap(controlled, HOME).primary_watch.when is controlled.primary_watch.when
+    assert sharding.wrap(other, HOME_CLUSTER) is other
+    assert len(sharding.wrap(main, HOME_CLUSTER).guards) == 1
+    assert sharding.wrap(main, HOME_CLUSTER).primary_watch.when is not main.primary_watch.when
+    assert len(sharding.wrap(controlled, HOME_CLUSTER).guards) == 1
+    assert sharding.wrap(controlled, HOME_CLUSTER).primary_watch.when is controlled.primary_watch.when
 
 
 @virtual_time
@@ -168,11 +180,11 @@ async def test_what_controllers_declare_is_sharded_where_there_is_no_controllerr
     for mode in MODES:
         sharding = Sharding("ring", "shard-0", "ns", mode=mode)
         await sharding.prepare(Api(MISSING).client(), [sites])
-        wrapped = sharding.wrap(sites, HOME)
+        wrapped = sharding.wrap(sites, HOME_CLUSTER)
         if mode == "sharder":
-            assert (sharding.scopes(HOME), wrapped) == ({}, None)
+            assert (sharding.scopes(HOME_CLUSTER), wrapped) == ({}, None)
         else:
-            assert set(sharding.scopes(HOME)) == {
+            assert set(sharding.scopes(HOME_CLUSTER)) == {
                 GroupKind("example.com", "Site"),
                 GroupKind("", "ConfigMap"),
             }
@@ -184,7 +196,10 @@ async def test_what_controllers_declare_is_sharded_where_there_is_no_controllerr
 async def test_a_controllerring_counts_more_than_what_controllers_declare() -> None:
     sharding = Sharding("ring", "shard-0", "ns", mode="both")
     await sharding.prepare(Api(RING).client(), [controller(Watch(Site, sharded=True), owns=[ConfigMap])])
-    assert set(sharding.scopes(HOME)) == {GroupKind("example.com", "Site"), GroupKind("", "ConfigMap")}
+    assert set(sharding.scopes(HOME_CLUSTER)) == {
+        GroupKind("example.com", "Site"),
+        GroupKind("", "ConfigMap"),
+    }
     other = Sharding("ring", "shard-0", "ns", mode="both")
     with pytest.raises(ConfigurationError, match="is declared as a main resource, which it is not"):
         await other.prepare(Api(RING).client(), [controller(Watch(Other, sharded=True))])
@@ -252,7 +267,7 @@ async def test_nothing_is_written_before_the_lease_is_held() -> None:
     sharding = Sharding("ring", "shard-0", "ns", resources=RESOURCES)
     await sharding.prepare(api.client(), [controller(owns=[ConfigMap])])
     with pytest.raises(NotOurs, match="not held yet"):
-        await sharding.client(api.client(), HOME).create(
+        await sharding.client(api.client(), HOME_CLUSTER).create(
             Secret(metadata=ObjectMeta(name="s", namespace="ns"))
         )
     assert api.requests == []

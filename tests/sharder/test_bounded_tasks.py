@@ -17,9 +17,9 @@ from kubeshard.core.selectors import Selector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder import retries
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
-from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.moves import Job, Mover, MoveResult, Still
+from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.schedule import ScanScope

@@ -22,11 +22,11 @@ from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder.moves import Job
-from kubeshard.sharder.reports import CLEANED_UP, Objects
 from kubeshard.sharder.resource_sync import AnyOwner
 from kubeshard.sharder.retries import Retries
+from kubeshard.sharder.ring_conditions import CLEANED_UP, Objects
 from kubeshard.sharder.schedule import ScanScope
-from kubeshard.sharder.waiting import REMEMBERED, PendingDrains, SkippedNamespaces, WaitingObjects
+from kubeshard.sharder.waiting_objects import REMEMBERED, PendingDrains, SkippedNamespaces, WaitingObjects
 from kubeshard.sharder.webhook_drift import WebhookDrift
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing

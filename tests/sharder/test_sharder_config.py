@@ -22,7 +22,7 @@ from kubeshard.sharder.config import (
     WebhookConfig,
     load_sharder_config,
 )
-from kubeshard.sharder.reports import Objects, RingReport, findings, with_findings
+from kubeshard.sharder.ring_conditions import Objects, RingReport, findings, with_findings
 from kubeshard.sharder.webhook_config import (
     MutatingWebhookConfiguration,
     in_sync,

@@ -17,7 +17,7 @@ from kubeshard.client import Client, ClusterConfig
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import ObjectMeta
-from kubeshard.manager.series import SAMPLES, render
+from kubeshard.manager.fast_metrics import SAMPLES, render
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.lease_observer import SHARD_LEASES
 from kubeshard.sharder.metrics import StateCollector

@@ -15,9 +15,9 @@ from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.moves import TAKEN, Job, Mover, MoveResult, Still
 from kubeshard.sharder.object_locks import Known
+from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.planner import Action, plan
 from kubeshard.sharding.ring_resources import RingEntry

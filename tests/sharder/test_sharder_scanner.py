@@ -17,14 +17,14 @@ from small_ring import SmallRing
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.reports import Objects
+from kubeshard.sharder.resource_kinds import ResourceKinds
+from kubeshard.sharder.ring_conditions import Objects
 from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
-from kubeshard.sharder.waiting import ASSIGNMENT_DELAY
+from kubeshard.sharder.waiting_objects import ASSIGNMENT_DELAY
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time

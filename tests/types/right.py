@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, assert_type
 from kubeshard import (
     ALL,
     EVERY_CLUSTER,
-    HOME,
+    HOME_CLUSTER,
     OTHER_CLUSTERS,
     Applied,
     BlockingReconciler,
@@ -21,7 +21,7 @@ from kubeshard import (
     Context,
     Controller,
     Daemon,
-    Ensured,
+    EnsureResult,
     EveryKind,
     Finalizer,
     Generator,
@@ -424,7 +424,7 @@ everywhere = Controller(
 )
 several = Manager([everywhere], clusters={"eu": "prod-eu"}, sharding=Sharding("ring", objects_in="eu"))
 several.add_cluster("us", "prod-us")
-Controller(name="some", reconciler=spreads, primary=Site, clusters=[HOME, "eu"])
+Controller(name="some", reconciler=spreads, primary=Site, clusters=[HOME_CLUSTER, "eu"])
 assert_type(run(manager), None)
 assert_type(run(manager, settings=Settings.parse()), None)
 
@@ -464,7 +464,7 @@ async def runs_a_job(ctx: Context, site: Site, client: Client) -> None:
     pod = kinds.PodTemplateSpec(spec=kinds.PodSpec(containers=(container,), restart_policy="Never"))
     meta = ObjectMeta(name="once", namespace="a")
     job, outcome = await ensure(ctx, kinds.Job(metadata=meta, spec=kinds.JobSpec(template=pod)), owner=site)
-    assert_type((job, outcome), tuple[kinds.Job, Ensured])
+    assert_type((job, outcome), tuple[kinds.Job, EnsureResult])
     assert_type(job.spec.template.spec, kinds.PodSpec | None)
     assert_type(job.status.succeeded, int | None)
     assert_type(await ctx.get(kinds.Secret, "keys"), kinds.Secret | None)

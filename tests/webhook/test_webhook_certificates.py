@@ -11,8 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.webhook.certificates import (

@@ -5,8 +5,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.certificates import Identity, ServingCertificate
 from kubeshard.webhook.selfsigned import AUTHORITY_LIFETIME, DAY, LEAF_LIFETIME, renewed

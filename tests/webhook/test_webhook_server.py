@@ -11,8 +11,8 @@ import pytest
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import Limits
+from kubeshard.runtime.certificate_authority import new_authority, new_client_leaf
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.runtime.issuing import new_authority, new_client_leaf
 from kubeshard.runtime.tls import CertificatePair, load_pair
 from kubeshard.runtime.world import REAL_WORLD
 from kubeshard.webhook.certificates import Identity, ServingCertificate

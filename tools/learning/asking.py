@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from kubeshard.client.config import BearerToken
-from kubeshard.client.loading import load_config
+from kubeshard.client.kubeconfig import load_config
 from kubeshard.runtime.http import HttpTransport
 from kubeshard.runtime.transport import HttpRequest, Transport
 from kubeshard.testing.control_plane import ControlPlane

@@ -26,8 +26,8 @@ import msgspec
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key
+from kubeshard.runtime.blocking_calls import Worker
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.threads import Worker
 from kubeshard_apiserver.status import internal
 
 _NAME = "apiserver.db"

@@ -13,7 +13,7 @@ from kubeshard.client.config import BearerToken
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.objects import Key
-from kubeshard.runtime.issuing import new_authority, new_client_leaf
+from kubeshard.runtime.certificate_authority import new_authority, new_client_leaf
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.runtime.world import REAL_WORLD

@@ -12,8 +12,8 @@ from kubeshard import ALL
 from kubeshard.client import Client, load_config
 from kubeshard.core import ConfigMap, ObjectMeta
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.runtime.certificate_authority import new_client_leaf
 from kubeshard.runtime.http import HttpTransport
-from kubeshard.runtime.issuing import new_client_leaf
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.gate import Open

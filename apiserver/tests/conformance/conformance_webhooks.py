@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from kubeshard.runtime.asgi import Limits, Receive, Scope, Send
+from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
 from kubeshard.runtime.http_server import AsgiServer
-from kubeshard.runtime.issuing import new_authority, new_server_leaf
 from kubeshard.runtime.tls import CertificatePair, load_pair, server_context
 
 Review = dict[str, Any]

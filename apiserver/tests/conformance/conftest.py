@@ -25,9 +25,9 @@ from conformance_webhooks import Hooks, running_hooks
 
 from kubeshard.client import Client, ClusterConfig, load_config
 from kubeshard.client.config import BearerToken, Tls
+from kubeshard.runtime.certificate_authority import new_client_leaf
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.http import HttpTransport
-from kubeshard.runtime.issuing import new_client_leaf
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.runtime.transport import Transport
 from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport, User

@@ -25,7 +25,7 @@ from kubeshard.cache.stats import PATIENCE_FOR_LOGS
 from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.cache.transforms import Transform
 from kubeshard.client.client import Client
-from kubeshard.core.clusters import HOME
+from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces, namespace_of, namespaces_of
@@ -60,7 +60,7 @@ class Cache:
         transforms: Mapping[GroupKind | Kind, Transform[Any]] | None = None,
         on_watch_error: Callable[[Informer[Any], Interrupted], None] | None = None,
         streaming_lists: bool = True,
-        cluster: str = HOME,
+        cluster: str = HOME_CLUSTER,
     ) -> None:
         self.cluster = cluster
         self._client = client

@@ -36,7 +36,7 @@ from kubeshard.cache.stats import InformerNotices, InformerStats
 from kubeshard.cache.store import Replacement, Store
 from kubeshard.cache.transforms import Transform, arriving
 from kubeshard.client.client import Client
-from kubeshard.core.clusters import HOME, located
+from kubeshard.core.clusters import HOME_CLUSTER, located
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import Form, KubeObject
@@ -68,7 +68,7 @@ class Informer(InformerStats, Generic[T]):
         shared: SharedKnowledge,
         transform: Transform[T] | None = None,
         on_error: OnError | None = None,
-        cluster: str = HOME,
+        cluster: str = HOME_CLUSTER,
     ) -> None:
         parts = scope.parts(form.kind)
         self.form = form

@@ -30,7 +30,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.informer import Informer
-from kubeshard.client.writes import WriteRecord
+from kubeshard.client.write_records import WriteRecord
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
 from kubeshard.runtime.clock import Clock

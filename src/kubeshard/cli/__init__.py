@@ -9,7 +9,7 @@ import gc
 import sys
 from importlib import import_module
 
-from kubeshard.runtime.collector import COLLECT_AFTER
+from kubeshard.runtime.garbage_collection import COLLECT_AFTER
 
 
 def main() -> None:

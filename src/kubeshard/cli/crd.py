@@ -106,7 +106,7 @@ def check(old: str, new: str, output: str) -> None:
     """
     import msgspec
 
-    from kubeshard.crd.comparing import compared
+    from kubeshard.crd.breaking_changes import compared
 
     changes = compared(_definitions(old), _definitions(new))
     changes.sort(key=lambda change: not change.breaking)

@@ -20,7 +20,7 @@ from kubeshard.manager.config_file import Duration
 from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
-    from kubeshard.experiment.picture import Screen
+    from kubeshard.experiment.progress import Screen
     from kubeshard.experiment.recording import RunRecord
     from kubeshard.experiment.running import Experiment, Settings
     from kubeshard.experiment.servers import RunningServer
@@ -471,7 +471,7 @@ def _rngs(settings: Settings) -> Callable[[int], Rng]:
 def _screen() -> Screen:
     """Lines where rich is not installed."""
     if find_spec("rich") is None:
-        from kubeshard.experiment.picture import Lines
+        from kubeshard.experiment.progress import Lines
 
         return Lines(click.echo)
     from rich.console import Console

@@ -221,7 +221,7 @@ async def _prepared(
     objects there, as the user: before it starts, or once its webhooks are called if it has any.
     """
     from kubeshard.client.connecting import connected
-    from kubeshard.client.loading import load_config
+    from kubeshard.client.kubeconfig import load_config
     from kubeshard.runtime.world import REAL_WORLD
 
     if kubeconfig or context or objects or deployed:

@@ -504,7 +504,7 @@ def _saved(script: Script, output: Path) -> Path:
 
 
 def _draw(script: Script, result: SimulationResult, file: Path) -> None:
-    from kubeshard.simulation.picture import as_svg, as_text, picture_of
+    from kubeshard.simulation.timeline import as_svg, as_text, picture_of
 
     at, name = result.first or (0.0, "")
     title = result.breaks[0].partition(" ")[2]

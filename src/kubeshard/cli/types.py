@@ -16,8 +16,8 @@ from kubeshard.core.errors import ConfigurationError
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
     from kubeshard.core.kinds import Kind
+    from kubeshard.crd.codegen import Described
     from kubeshard.crd.schema import Schema
-    from kubeshard.crd.source import Described
 
 
 @click.command(
@@ -58,7 +58,7 @@ def types_command(
     common becomes one class. Paths pass through lists and maps: spec.template.spec.containers.image is the image of
     each container. The kinds of Kubernetes itself are in kubeshard.kinds, whole.
     """
-    from kubeshard.crd.source import source_of
+    from kubeshard.crd.codegen import source_of
 
     paths = [path.strip() for group in fields for path in group.split(",") if path.strip()]
     files = [_is_file(target) for target in targets]
@@ -84,7 +84,7 @@ def _is_file(target: str) -> bool:
 
 def _with_fields(kinds: Sequence[tuple[Kind, Schema]], paths: Sequence[str]) -> list[Described]:
     """The kinds with the paths for each of them. A path without a kind is for all."""
-    from kubeshard.crd.source import Described, UnknownField, wanted_fields
+    from kubeshard.crd.codegen import Described, UnknownField, wanted_fields
 
     named = [kind.kind for kind, _ in kinds]
     said = [

@@ -10,9 +10,9 @@ from kubeshard.client.config import BearerToken, ClusterConfig
 from kubeshard.client.discovery import Discovery, KindNotServed
 from kubeshard.client.fence import Fence
 from kubeshard.client.installing import install
+from kubeshard.client.kubeconfig import in_cluster_config, load_config
 from kubeshard.client.limiter import Limiter, TokenBucketLimiter
 from kubeshard.client.listing import ListStream
-from kubeshard.client.loading import in_cluster_config, load_config
 from kubeshard.client.retry import RetryPolicy, retry_on_conflict
 from kubeshard.client.watching import Bookmark, Changed, Failed, WatchEvent, WatchStream
 

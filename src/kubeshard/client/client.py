@@ -26,22 +26,22 @@ from typing import TypedDict, TypeVar, Unpack
 
 from kubeshard.client.config import ClusterConfig
 from kubeshard.client.connection import Connection, where
+from kubeshard.client.kubeconfig import load_config
 from kubeshard.client.limiter import Limiter
 from kubeshard.client.listing import ListStream
-from kubeshard.client.loading import load_config
 from kubeshard.client.requests import JSON, accept, collection_path, object_path, query, selectors
 from kubeshard.client.retry import RetryPolicy
 from kubeshard.client.status import error_of
 from kubeshard.client.view import View
 from kubeshard.client.watching import WatchStream
-from kubeshard.client.writes import SERVERS_PATIENCE, entered
+from kubeshard.client.write_records import SERVERS_PATIENCE, entered
 from kubeshard.client.writing import Writes
 from kubeshard.core.encoding import encode
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import Form, KubeObject, Struct, field, form_of
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.thread import SameLoop
+from kubeshard.runtime.loop_thread import SameLoop
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport
 from kubeshard.runtime.world import REAL_WORLD, World

@@ -1,6 +1,6 @@
 """The address of the API server and how to authenticate, as plain data.
 
-A `ClusterConfig` is made by `kubeshard.client.loading` (kubeconfig files or the pod's service account) or by
+A `ClusterConfig` is made by `kubeshard.client.kubeconfig` (kubeconfig files or the pod's service account) or by
 hand; nothing in it is bound to an event loop, so several clients may share one. Credentials that change (token
 files, exec plugins) are only described here: `kubeshard.client.credentials` implements them.
 """

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from kubeshard.client.client import Client
+from kubeshard.client.kubeconfig import load_config
 from kubeshard.client.limiter import TokenBucketLimiter
-from kubeshard.client.loading import load_config
 from kubeshard.core.errors import ApiError, Unauthorized
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.world import World

@@ -14,8 +14,8 @@ from kubeshard.client.discovery import Discovery
 from kubeshard.client.fence import Fence
 from kubeshard.client.requests import JSON, query
 from kubeshard.client.retry import RetryPolicy
-from kubeshard.client.terminating import TerminatingNamespaces
-from kubeshard.client.writes import WriteLedger, WriteObserver
+from kubeshard.client.terminating_namespaces import TerminatingNamespaces
+from kubeshard.client.write_records import WriteLedger, WriteObserver
 from kubeshard.core.encoding import UNREADABLE, decode, decoder
 from kubeshard.core.errors import UnexpectedResponse
 from kubeshard.core.kinds import TypeMeta
@@ -85,7 +85,7 @@ class View:
 
     def sparing(self) -> Self:
         """Sends no create that can only be refused, because an earlier one showed that the namespace is being deleted
-        (`kubeshard.client.terminating`).
+        (`kubeshard.client.terminating_namespaces`).
         """
         return self._view(_spares=True)
 

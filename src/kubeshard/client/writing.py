@@ -24,9 +24,9 @@ from kubeshard.client.requests import (
     selectors,
     server_timeout,
 )
-from kubeshard.client.terminating import is_terminating
+from kubeshard.client.terminating_namespaces import is_terminating
 from kubeshard.client.view import View
-from kubeshard.client.writes import (
+from kubeshard.client.write_records import (
     DeleteOptions,
     DeletionOptions,
     PatchOptions,

@@ -22,8 +22,8 @@ from kubeshard.controller.status import write_status
 from kubeshard.core.namespaces import AllNamespaces
 from kubeshard.core.objects import Form, KubeObject, Struct
 from kubeshard.core.selectors import Selector
+from kubeshard.runtime.blocking_calls import CallRunner
 from kubeshard.runtime.logs import Logger
-from kubeshard.runtime.threads import CallRunner
 from kubeshard.workqueue.reasons import Cause
 
 T = TypeVar("T", bound=KubeObject)

@@ -41,13 +41,13 @@ from kubeshard.controller.reconciler import (
 from kubeshard.controller.sources import Source
 from kubeshard.controller.watch import AnyIndex, AnyWatch, Index, Watch, as_watch
 from kubeshard.controller.when import Predicate, always, never
-from kubeshard.core.arguments import ArgumentHints
-from kubeshard.core.clusters import HOME, check_clusters, overlap
+from kubeshard.core.argument_hints import ArgumentHints
+from kubeshard.core.clusters import HOME_CLUSTER, check_clusters, overlap
+from kubeshard.core.desired_status import has_conditions
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
-from kubeshard.core.statements import has_conditions
 from kubeshard.runtime.world import World
 from kubeshard.workqueue.debounce import Debounce
 from kubeshard.workqueue.limits import Limiter
@@ -131,7 +131,7 @@ class Controller(ArgumentHints, Generic[T]):
     error_condition: str = ""
     give_up_after: GiveUpAfter = None
     daemons: Sequence[Daemon[T]] = ()
-    clusters: Container[str] = (HOME,)
+    clusters: Container[str] = (HOME_CLUSTER,)
     wrappers: tuple[ReconcilerWrapper, ...] = ()
     guards: tuple[Guard, ...] = ()
 
@@ -207,9 +207,9 @@ class Controller(ArgumentHints, Generic[T]):
                 )
         self._check_reads()
         check_clusters(f"controller {self.name}", self.clusters)
-        if self.sources and HOME not in self.clusters:
+        if self.sources and HOME_CLUSTER not in self.clusters:
             raise ValueError(
-                f"controller {self.name}: sources run at home, where it does not work: add HOME to clusters"
+                f"controller {self.name}: sources run at home, where it does not work: add HOME_CLUSTER to clusters"
             )
 
     def _check_reads(self) -> None:

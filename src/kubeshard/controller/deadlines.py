@@ -117,23 +117,23 @@ class Deadlines:
         if self._timer is not None and self._timer.when() > asyncio.get_running_loop().time() + self.seconds:
             self.stop()  # the timer is set for an overdue run, which is due later than this one
         if self._timer is None:
-            self._look_at(deadline.due)
+            self._arm(deadline.due)
 
     def _remove(self, deadline: Deadline) -> None:
         del self._present[deadline]
         self._in_a_row = 0
 
-    def _look_at(self, moment: float) -> None:
+    def _arm(self, moment: float) -> None:
         seconds = max(0.0, moment - self.clock.monotonic())
         # Not in the run's context, which would stay alive as long as the timer.
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look, context=Context())
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._check, context=Context())
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         now = self.clock.monotonic() + RESOLUTION
-        moments = [moment for deadline in tuple(self._present) if (moment := deadline.look(now)) is not None]
+        moments = [moment for deadline in tuple(self._present) if (moment := deadline.check(now)) is not None]
         if moments:
-            self._look_at(min(moments))
+            self._arm(min(moments))
 
 
 class Deadline:
@@ -183,8 +183,8 @@ class Deadline:
         self._lifted = True
         return self._cancelled
 
-    def look(self, now: float) -> float | None:
-        """Does what is due. Returns when to look again, or None for never."""
+    def check(self, now: float) -> float | None:
+        """Does what is due. Returns when to check again, or None for never."""
         if now < self.due:
             return self.due
         if self.worker is not None and not self._lifted and not self._cancelled:

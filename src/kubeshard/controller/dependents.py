@@ -41,7 +41,7 @@ from kubeshard.core.patches import MergePatch, merge_patch
 T = TypeVar("T", bound=KubeObject)
 
 
-class Ensured(Enum):
+class EnsureResult(Enum):
     """What `ensure` did."""
 
     UNCHANGED = "unchanged"
@@ -49,7 +49,7 @@ class Ensured(Enum):
     PATCHED = "patched"
 
 
-async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -> tuple[T, Ensured]:
+async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -> tuple[T, EnsureResult]:
     """Creates or patches the object to match `desired`. Returns the object and what was done. Ignores the status.
 
     Raises AlreadyControlled, IllegalOwner, AlreadyExists, Conflict (the cached object is stale), NotOurs and other
@@ -62,20 +62,20 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
     else:
         if owner is not None and run.may_be_first(form, owner):
             with suppress(AlreadyExists):
-                return await _created(ctx, desired, owner), Ensured.CREATED
+                return await _created(ctx, desired, owner), EnsureResult.CREATED
         live = await ctx.get(form, name, namespace)
     if live is None:
-        return await _created(ctx, desired, owner), Ensured.CREATED
+        return await _created(ctx, desired, owner), EnsureResult.CREATED
     target = merged(live, desired, owner)
     declared = lacking(live, target, run.rewrites)
     if not declared:
-        return live, Ensured.UNCHANGED
+        return live, EnsureResult.UNCHANGED
     patch = await _exact_patch(ctx, live, target) if _replaces_items(declared) else declared
     patched = await ctx.client.patch(
         type(desired), live.metadata.name, live.metadata.namespace, MergePatch(patch), base=live
     )
     learn(patched, merged(patched, desired, owner), run.rewrites, declared)
-    return patched, Ensured.PATCHED
+    return patched, EnsureResult.PATCHED
 
 
 async def _created(ctx: Context, desired: T, owner: KubeObject | None) -> T:

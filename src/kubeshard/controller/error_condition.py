@@ -34,11 +34,11 @@ from kubeshard.controller.reconciler import ReconcileFn, Result
 from kubeshard.controller.run import Report, Run
 from kubeshard.controller.status import apply_status
 from kubeshard.core.conditions import Condition, get_condition, set_condition, shortened
+from kubeshard.core.desired_status import conditions_of
 from kubeshard.core.encoding import decode
 from kubeshard.core.errors import NotFound
 from kubeshard.core.managed_fields import owned_fields
 from kubeshard.core.objects import Key, KubeObject
-from kubeshard.core.statements import conditions_of
 from kubeshard.core.times import second_time
 
 LONGEST = 1024

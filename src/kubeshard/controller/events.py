@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from kubeshard.client.terminating import is_terminating
+from kubeshard.client.terminating_namespaces import is_terminating
 from kubeshard.controller.event_series import (
     CoreEvent,
     Event,
@@ -48,7 +48,7 @@ CAPACITY = 1000
 TRIES = 12
 PAUSE = 10.0
 """Seconds between two attempts, for transient errors."""
-LOOK = 60.0
+FLUSH_INTERVAL = 60.0
 """Seconds between two checks of the series."""
 FLUSH = 5.0
 """Seconds to send the remaining events at the end."""
@@ -186,7 +186,7 @@ class _Outbox:
 
     async def send_forever(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_forever(), name="event series")
+            group.create_task(self._flush_regularly(), name="event series")
             while True:
                 await self._filled.wait()
                 await self._send_patiently(self._waiting[0])
@@ -220,9 +220,9 @@ class _Outbox:
         if not self._waiting:
             self._filled.clear()
 
-    async def _look_forever(self) -> None:
+    async def _flush_regularly(self) -> None:
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(FLUSH_INTERVAL)
             for write in self.series.due():
                 self._put(write)
 

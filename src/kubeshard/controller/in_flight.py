@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 from kubeshard.core.errors import NotOurs
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key
-from kubeshard.runtime.threads import Call, call_in_loop, wait_in_thread
+from kubeshard.runtime.blocking_calls import Call, call_in_loop, wait_in_thread
 
 T = TypeVar("T")
 
@@ -298,7 +298,7 @@ class CurrentRun:
 
 def follow_thread(thread: Call[Any]) -> None:
     """Called when a thread was started, which belongs to the run of the current task, if there is one. For
-    `kubeshard.runtime.threads.FollowedExecutor`.
+    `kubeshard.runtime.blocking_calls.FollowedExecutor`.
     """
     run = _current.get()
     if run is not None:

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 from kubeshard.cache.errors import CacheBehind
 from kubeshard.cache.store import UndeclaredIndex
-from kubeshard.client.terminating import is_terminating
+from kubeshard.client.terminating_namespaces import is_terminating
 from kubeshard.controller.forgotten_awaits import ForgottenAwait
 from kubeshard.controller.reconciler import Result
 from kubeshard.controller.syncing import KindsMissing

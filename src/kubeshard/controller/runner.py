@@ -27,7 +27,7 @@ from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.syncing import Inputs, SyncProblem, until_answered
 from kubeshard.controller.triggers import Trigger, mapped_watches
 from kubeshard.controller.workers import Workers
-from kubeshard.core.clusters import HOME, located
+from kubeshard.core.clusters import HOME_CLUSTER, located
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key
 from kubeshard.leases.held_lease import Gate
@@ -95,7 +95,7 @@ class ControllerRunner:
             rng=self._rng,
         )
         """Creates the triggers of its watches."""
-        self.elsewhere: Callable[[str], ControllerRunner | None] = lambda _: None
+        self.runner_in: Callable[[str], ControllerRunner | None] = lambda _: None
         """The controller's workers in another cluster."""
         self.gate: Gate | None = None
         """Another gate, of this controller only."""
@@ -215,9 +215,9 @@ class ControllerRunner:
         self, key: Key, reason: Reason | str = "", *, after: float = 0.0, priority: int = NORMAL
     ) -> None:
         if self.cluster or type(key) is not Key:
-            if key.cluster not in (HOME, self.cluster):
+            if key.cluster not in (HOME_CLUSTER, self.cluster):
                 # That cluster is missing: it has been removed, or will be read completely once it is added.
-                if (there := self.elsewhere(key.cluster)) is not None:
+                if (there := self.runner_in(key.cluster)) is not None:
                     there._enqueue(key, reason, after=after, priority=priority)
                 return
             key = self._here(key)

@@ -23,11 +23,11 @@ import msgspec
 
 from kubeshard.controller.run import Run
 from kubeshard.core.conditions import get_condition
+from kubeshard.core.desired_status import completed, conditions_of, leaves_out, stating
 from kubeshard.core.encoding import to_plain
 from kubeshard.core.errors import Conflict, NotFound, NotOurs, Terminal
 from kubeshard.core.objects import Form, KubeObject, form_of, metadata_only
 from kubeshard.core.patches import ApplyPatch, merge_patch
-from kubeshard.core.statements import completed, conditions_of, leaves_out, stating
 from kubeshard.core.times import second_time
 
 T = TypeVar("T", bound=KubeObject)

@@ -93,7 +93,7 @@ async def until_filled(informers: Collection[Informer[Any]]) -> None:
 async def until_any_filled(informers: Collection[Informer[Any]]) -> None:
     """Returns when one has been filled or its kind is not served; waits forever if necessary."""
     while not any(map(_is_filled, informers)):
-        await _next_look(informers)
+        await _next_check(informers)
 
 
 def _is_filled(informer: Informer[Any]) -> bool:
@@ -132,15 +132,15 @@ class Inputs:
                 await resume()
                 await asyncio.sleep(CHECK_LIVE)
             else:
-                await _next_look([each for each in self.informers if not each.has_synced])
+                await _next_check([each for each in self.informers if not each.has_synced])
 
 
 async def _until(informers: Collection[Informer[Any]], done: Callable[[Informer[Any]], bool]) -> None:
     while waiting := [informer for informer in informers if not done(informer)]:
-        await _next_look(waiting)
+        await _next_check(waiting)
 
 
-async def _next_look(unfilled: Iterable[Informer[Any]]) -> None:
+async def _next_check(unfilled: Iterable[Informer[Any]]) -> None:
     """Waits briefly for the first of them to be filled."""
     if (first := next(iter(unfilled), None)) is None:
         await asyncio.sleep(CHECK)

@@ -11,7 +11,7 @@ from kubeshard.cache.indexes import IndexFunction
 from kubeshard.cache.scope import Scope
 from kubeshard.controller.mapping import MapFunction, Reader
 from kubeshard.controller.when import Predicate, always
-from kubeshard.core.arguments import ArgumentHints
+from kubeshard.core.argument_hints import ArgumentHints
 from kubeshard.core.clusters import check_clusters
 from kubeshard.core.encoding import decoder
 from kubeshard.core.errors import ConfigurationError

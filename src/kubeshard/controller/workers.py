@@ -25,7 +25,7 @@ from types import CoroutineType
 from typing import Any
 
 from kubeshard.cache.own_writes import WriteBook, record_own_write
-from kubeshard.client.terminating import QUIET
+from kubeshard.client.terminating_namespaces import QUIET
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import Context, Services
 from kubeshard.controller.controller import Controller

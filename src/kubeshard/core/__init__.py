@@ -3,7 +3,7 @@ no randomness.
 """
 
 from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec, Namespace, Secret
-from kubeshard.core.clusters import EVERY_CLUSTER, HOME, OTHER_CLUSTERS
+from kubeshard.core.clusters import EVERY_CLUSTER, HOME_CLUSTER, OTHER_CLUSTERS
 from kubeshard.core.conditions import Condition, get_condition, is_true, set_condition
 from kubeshard.core.encoding import UndecodableObject, decode, encode, to_dict
 from kubeshard.core.errors import (
@@ -64,7 +64,7 @@ from kubeshard.core.selectors import (
 __all__ = [
     "ALL",
     "EVERY_CLUSTER",
-    "HOME",
+    "HOME_CLUSTER",
     "OTHER_CLUSTERS",
     "UNSET",
     "AllNamespaces",

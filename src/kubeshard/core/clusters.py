@@ -11,7 +11,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
-HOME = ""
+HOME_CLUSTER = ""
 """The name of the home cluster."""
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?")
@@ -24,7 +24,7 @@ class _Clusters(Container[str]):
     home: bool
 
     def __contains__(self, name: object) -> bool:
-        return self.home or name != HOME
+        return self.home or name != HOME_CLUSTER
 
     def __repr__(self) -> str:
         return "EVERY_CLUSTER" if self.home else "OTHER_CLUSTERS"
@@ -62,7 +62,7 @@ def overlap(one: Container[str], other: Container[str]) -> bool:
     """Whether there is a cluster in both, or may be one that is added later."""
     if isinstance(one, _Clusters) and isinstance(other, _Clusters):
         return True
-    return any(name in one and name in other for name in (HOME, *named(one), *named(other)))
+    return any(name in one and name in other for name in (HOME_CLUSTER, *named(one), *named(other)))
 
 
 def located(name: str, cluster: str) -> str:

@@ -45,8 +45,8 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
 from kubeshard.examples.webhosting.api import OPERATOR, Theme, Website
 from kubeshard.examples.webhosting.manifests import NAMESPACE
-from kubeshard.experiment.picture import Screen
 from kubeshard.experiment.plan import LoadPlan
+from kubeshard.experiment.progress import Screen
 from kubeshard.experiment.recording import Event, Usage
 from kubeshard.experiment.running import Experiment, Settings, ready_shards
 from kubeshard.experiment.scenarios import Scenario
@@ -191,7 +191,7 @@ class OnCluster(Experiment):
         """Raises LeftBehind, Unprepared if an object of the run exists already, NotAtWork; ApiError."""
         plan = LoadPlan(self._settings.scenario, self._rng(0))
         try:
-            async with self._screen.showing(self.picture), self._background(self._tick()):
+            async with self._screen.showing(self.progress), self._background(self._tick()):
                 try:
                     await self._create(plan)
                     await self._loads(plan)

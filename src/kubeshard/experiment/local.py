@@ -15,14 +15,14 @@ import msgspec
 from kubeshard.client import installing
 from kubeshard.client.client import Client
 from kubeshard.client.config import BearerToken
-from kubeshard.client.loading import load_config
+from kubeshard.client.kubeconfig import load_config
 from kubeshard.core.errors import ApiError, ConfigurationError
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.experiment.launches import Launch
-from kubeshard.experiment.picture import Screen
 from kubeshard.experiment.plan import LoadPlan
 from kubeshard.experiment.processes import Processes
+from kubeshard.experiment.progress import Screen
 from kubeshard.experiment.recording import Event, Usage
 from kubeshard.experiment.running import (
     AT_WORK_WITHIN,
@@ -85,7 +85,7 @@ class OnThisMachine(Experiment):
         processes = Processes(self._logs, self._environment, self._clock, self._note, self._settings.pinning)
         self._processes = processes
         try:
-            async with self._serving as server, self._screen.showing(self.picture):
+            async with self._serving as server, self._screen.showing(self.progress):
                 try:
                     for watched in server.processes:
                         processes.watch(watched)

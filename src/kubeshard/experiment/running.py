@@ -27,8 +27,8 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import Selector
 from kubeshard.experiment.load import Load
-from kubeshard.experiment.picture import Percentiles, Picture, Screen
 from kubeshard.experiment.plan import LoadPlan
+from kubeshard.experiment.progress import Percentiles, Progress, Screen
 from kubeshard.experiment.quantiles import Latencies, of_samples
 from kubeshard.experiment.recording import Event, Gauge, Recorder, RunRecord, Usage
 from kubeshard.experiment.scenarios import Scenario
@@ -396,7 +396,7 @@ class Experiment:
         self._happened.append(event)
         self._recorder.add(event)
 
-    def picture(self) -> Picture:
+    def progress(self) -> Progress:
         now = self._clock.wall()
         waited = self._tracker.waited(now)
         load = self._load
@@ -408,7 +408,7 @@ class Experiment:
         began, ended = self.run.began, self.run.ended
         until = now if math.isnan(ended) else ended
         seconds = max(1, len(self._counts) - 1)
-        return Picture(
+        return Progress(
             title=self.run.title,
             doing=self._doing,
             elapsed=0.0 if math.isnan(began) else until - began,

@@ -47,7 +47,7 @@ from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.inspection.status import EXAMINE, Severity, status_of
 from kubeshard.inspection.webhook_call import causes, is_called
-from kubeshard.sharder.reports import OPTIONAL_VERBS
+from kubeshard.sharder.ring_conditions import OPTIONAL_VERBS
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, contains
 from kubeshard.sharding.api import VERSION, ControllerRing
 from kubeshard.sharding.crd import NAME as DEFINITION

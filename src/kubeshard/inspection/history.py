@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kubeshard.inspection.stats import Picture, ShardRow
+from kubeshard.inspection.stats import RingSnapshot, ShardRow
 
 KEPT = 200
 """The number of happenings that are remembered."""
@@ -27,24 +27,24 @@ class Happening(msgspec.Struct):
 
 
 class History:
-    """See the module. The first complete picture is what later ones are compared with."""
+    """See the module. The first complete snapshot is what later ones are compared with."""
 
     def __init__(self) -> None:
         self._kept: deque[Happening] = deque(maxlen=KEPT)
         self._rows: dict[str, ShardRow] | None = None
         self._moves = 0
 
-    def see(self, picture: Picture, wall: float) -> None:
-        """Compares the picture with the one before. One that is incomplete is left out."""
-        if picture.unread:
+    def see(self, snapshot: RingSnapshot, wall: float) -> None:
+        """Compares the snapshot with the one before. One that is incomplete is left out."""
+        if snapshot.unread:
             return
-        rows = {row.shard: row for row in picture.rows}
+        rows = {row.shard: row for row in snapshot.rows}
         if self._rows is not None:
             for what in _changes(self._rows, rows):
                 self._kept.append(Happening(wall, what))
-            if moved := max(0, picture.moves - self._moves):
+            if moved := max(0, snapshot.moves - self._moves):
                 self._moved(moved, wall)
-        self._rows, self._moves = rows, picture.moves
+        self._rows, self._moves = rows, snapshot.moves
 
     def latest(self, count: int) -> list[Happening]:
         """The latest first."""

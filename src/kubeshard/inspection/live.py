@@ -1,6 +1,6 @@
 """A live view of a ring: its shards, their objects, and movements. It continues when the ring is edited.
 
-Guaranteed: `picture` includes all events received so far; memory grows by one integer for each object (`stats`). Not
+Guaranteed: `snapshot` includes all events received so far; memory grows by one integer for each object (`stats`). Not
 guaranteed: that every movement is seen. If an object moves several times while a watch is down, only the last movement
 is seen.
 
@@ -26,10 +26,10 @@ from kubeshard.core.objects import Form, Key, KubeObject, PartialObject, form_of
 from kubeshard.core.selectors import Selector
 from kubeshard.inspection.cluster import default_selector, read_cluster
 from kubeshard.inspection.ring import SeenRing, see, type_of
-from kubeshard.inspection.stats import Picture, RingStats, Standing
+from kubeshard.inspection.stats import LeaseView, RingSnapshot, RingStats
 from kubeshard.listwatch.reflector import Interrupted, Reflector, Sink, Source
 from kubeshard.listwatch.state_machine import ONCE_A_MINUTE, Listed
-from kubeshard.sharder.waiting import SkippedNamespaces
+from kubeshard.sharder.waiting_objects import SkippedNamespaces
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.keys import KeyRefused
 from kubeshard.sharding.names import NAMESPACE_NAME_LABEL, RING_LABEL, STATE_LABEL
@@ -105,10 +105,10 @@ class LiveRing:
         await self._changed.wait()
         self._changed.clear()
 
-    def picture(self) -> Picture:
+    def snapshot(self) -> RingSnapshot:
         """The current state of the ring."""
-        self.stats.shards(self._standings())
-        return self.stats.picture(self._clock.monotonic())
+        self.stats.shards(self._lease_views())
+        return self.stats.snapshot(self._clock.monotonic())
 
     def now(self) -> float:
         return self._clock.monotonic()
@@ -160,13 +160,13 @@ class LiveRing:
             for task in tasks:
                 task.cancel()
 
-    def _standings(self) -> Mapping[str, Standing]:
-        wall, found = self._wall(), dict[str, Standing]()
+    def _lease_views(self) -> Mapping[str, LeaseView]:
+        wall, found = self._wall(), dict[str, LeaseView]()
         for lease in self._leases.values():
             name = lease.metadata.name
             live = lease.spec.holder_identity == name and is_label_value(name)
             if name not in found or live:
-                found[name] = Standing(_shown_state(lease, wall), live)
+                found[name] = LeaseView(_shown_state(lease, wall), live)
         return found
 
 
@@ -365,8 +365,8 @@ class RingWatcher:
     def name(self) -> str:
         return self._ring.name
 
-    def picture(self) -> Picture:
-        return self.live.picture()
+    def snapshot(self) -> RingSnapshot:
+        return self.live.snapshot()
 
     async def read(self) -> None:
         """Returns once everything of the current ring has been read, or the picture says why not."""
@@ -378,12 +378,12 @@ class RingWatcher:
     async def run(self) -> NoReturn:
         """Runs until cancelled. Raises Unanswerable once the ring is gone."""
         while True:
-            await self._look()
+            await self._follow_until_edited()
             self._ring = await self._seen_again()
             before, self.live = self.live, live_ring(self._client, self._ring)
             before.replaced()
 
-    async def _look(self) -> None:
+    async def _follow_until_edited(self) -> None:
         """Follows one version of the ring until it is edited."""
         edits = _Edits(self._ring.resource)
         tasks: list[asyncio.Task[Any]] = [

@@ -37,10 +37,10 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, PartialObject, metadata_only
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import FieldSelector
-from kubeshard.inspection.drains import drain_of
+from kubeshard.inspection.drain_age import drain_of
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing, type_of
-from kubeshard.sharder.reports import PERMITTED, RESOURCES_RESOLVED
+from kubeshard.sharder.ring_conditions import PERMITTED, RESOURCES_RESOLVED
 from kubeshard.sharding.hash_ring import point_of
 from kubeshard.sharding.keys import KeyRefused
 from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION

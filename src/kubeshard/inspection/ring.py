@@ -15,8 +15,8 @@ from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.inspection.cluster import ClusterSnapshot, Member, Webhook, default_selector, read_webhook
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.hash_ring import ring_of

@@ -43,7 +43,7 @@ class ShardRow(msgspec.Struct, frozen=True, rename="camel"):
     """The number of objects that recently moved from and to other shards (`RingStats.RECENT`)."""
 
 
-class Picture(msgspec.Struct, frozen=True, rename="camel"):
+class RingSnapshot(msgspec.Struct, frozen=True, rename="camel"):
     rows: tuple[ShardRow, ...]
     unassigned: int = 0
     stranded: int = 0
@@ -84,7 +84,7 @@ class Picture(msgspec.Struct, frozen=True, rename="camel"):
         return ", ".join([*counted, *(() if live else ("no shard is available",))])
 
 
-def scale(view: Picture) -> int:
+def scale(view: RingSnapshot) -> int:
     """The number that a full bar stands for: a round number that no shard exceeds."""
     most = max((row.objects + row.followers for row in view.rows), default=0)
     size = 1
@@ -103,7 +103,7 @@ MOST_NAMES = 4096
 """The limit of distinct shard names in labels, which anybody may write."""
 
 
-class Standing(NamedTuple):
+class LeaseView(NamedTuple):
     """A shard's Lease. `state` is the one to show; `live` is whether the shard holds it."""
 
     state: str
@@ -139,7 +139,7 @@ class RingStats:
         self._sums = {resource: _Sums() for resource in mains}
         self._names: list[str] = ["", _OTHERS]
         self._numbers: dict[str, int] = {"": 0}
-        self._shards: dict[str, Standing] = {}
+        self._shards: dict[str, LeaseView] = {}
         self._hashring: HashRing = ring_of(())
         self._misplaced = 0
         self._recent: deque[_Second] = deque()
@@ -154,7 +154,7 @@ class RingStats:
 
     # Input
 
-    def shards(self, shards: Mapping[str, Standing]) -> None:
+    def shards(self, shards: Mapping[str, LeaseView]) -> None:
         """Sets all Leases of the ring."""
         before, self._shards = self._hashring, dict(shards)
         self._hashring = ring_of(tuple(sorted(name for name, shard in shards.items() if shard.live)))
@@ -198,7 +198,7 @@ class RingStats:
 
     # Output
 
-    def picture(self, now: float) -> Picture:
+    def snapshot(self, now: float) -> RingSnapshot:
         """The ring at this moment."""
         while self._recent and self._recent[0].began < now - RECENT:
             self._recent.popleft()
@@ -225,7 +225,7 @@ class RingStats:
             )
             for name in names
         )
-        return Picture(
+        return RingSnapshot(
             rows,
             unassigned,
             sum(row.objects + row.followers for row in rows if not row.live),

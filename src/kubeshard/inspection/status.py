@@ -29,9 +29,9 @@ from kubeshard.core.conditions import Condition
 from kubeshard.core.kinds import GroupResource
 from kubeshard.inspection.cluster import ClusterSnapshot, read_leader
 from kubeshard.inspection.counts import Counts, Some, count
-from kubeshard.inspection.drains import oldest_drain
+from kubeshard.inspection.drain_age import oldest_drain
 from kubeshard.inspection.ring import SeenRing, see
-from kubeshard.sharder.reports import (
+from kubeshard.sharder.ring_conditions import (
     ASSIGNMENT_STUCK,
     CLEANED_UP,
     CONFIRMATION_AWAITED,

@@ -45,8 +45,8 @@ from kubeshard.leases.state_machine import (
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import error_line, get_logger
 from kubeshard.runtime.loop import set_within
+from kubeshard.runtime.loop_thread import LoopRunner
 from kubeshard.runtime.notices import Notices
-from kubeshard.runtime.thread import LoopRunner
 from kubeshard.runtime.watchdog import EXIT_CODE, Watchdog
 
 _log = get_logger("kubeshard.leases")

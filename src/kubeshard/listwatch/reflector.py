@@ -384,8 +384,8 @@ class Reflector(Generic[T]):
 
     async def _interrupted(self, error: ApiError, seconds: float, *, crash: Exception | None = None) -> None:
         self.stats.errors[type(error).__name__] += 1
-        trouble = "no answer" if isinstance(error, Throttled | Timeout | Unavailable) else str(error)
-        quiet = not seconds or not self._notices.due("reading", trouble)
+        problem = "no answer" if isinstance(error, Throttled | Timeout | Unavailable) else str(error)
+        quiet = not seconds or not self._notices.due("reading", problem)
         if crash is not None and not quiet:
             self._log.crash("Reading a kind crashed; it starts again", crash)
         if (room := self._sink.interrupted(Interrupted(error, seconds), quiet=quiet)) is not None:

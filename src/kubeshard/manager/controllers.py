@@ -191,7 +191,7 @@ class Controllers:
         sharded = wrapped is not controller
         gated = self._gated(controller.needs_leadership and not sharded, controller.name)
         runner = _measured(wrapped, self.clusters[gated][cluster], self._metrics)
-        runner.elsewhere = partial(self._runner_in, controller.name)
+        runner.runner_in = partial(self._runner_in, controller.name)
         runner.gate = None if self._sharding is None else self._sharding.gate(controller, cluster)
         return _Entry(runner, self.elected if gated else self.always, sharded)
 

@@ -107,7 +107,7 @@ class ClusterView(msgspec.Struct):
     error: str
 
 
-class Picture(msgspec.Struct):
+class DebugSnapshot(msgspec.Struct):
     """The state at one moment."""
 
     loop_late: float
@@ -139,9 +139,9 @@ class Debug:
         self._clusters = clusters
         self._clients = clients
 
-    def picture(self) -> Picture:
+    def snapshot(self) -> DebugSnapshot:
         now = self._clock.monotonic()
-        return Picture(
+        return DebugSnapshot(
             loop_late=round(self._process_health.lag(), 3),
             loop_latest=round(self._process_health.longest_lag(), 3),
             controllers=[_controller(runner) for runner in self._runners()],

@@ -16,14 +16,14 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from kubeshard.manager.debug import ControllerView, InformerView, KeyView, Picture
+from kubeshard.manager.debug import ControllerView, DebugSnapshot, InformerView, KeyView
 from kubeshard.manager.http import Page, Request, Route
 
 DebugAccess = Literal["loopback", "everywhere", "off"]
 """The clients that may read the page."""
 
 
-def debug_page(picture: Callable[[], Picture], access: DebugAccess) -> Route:
+def debug_page(snapshot: Callable[[], DebugSnapshot], access: DebugAccess) -> Route:
     def page(request: Request) -> Page | None:
         if request.path.removesuffix("/") != "/debug" or access == "off":
             return None
@@ -32,9 +32,9 @@ def debug_page(picture: Callable[[], Picture], access: DebugAccess) -> Route:
         form = parse_qs(request.query).get("format", ["text"])[-1]
         match form:
             case "json":
-                return Page(200, msgspec.json.encode(picture()), "application/json")
+                return Page(200, msgspec.json.encode(snapshot()), "application/json")
             case "text":
-                return Page(200, as_text(picture()))
+                return Page(200, as_text(snapshot()))
             case _:
                 return Page(400, f"unknown format {form!r}: use text or json\n")
 
@@ -50,26 +50,26 @@ def _is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def as_text(picture: Picture) -> str:
-    return "\n".join(_lines(picture)) + "\n"
+def as_text(snapshot: DebugSnapshot) -> str:
+    return "\n".join(_lines(snapshot)) + "\n"
 
 
-def _lines(picture: Picture) -> Iterator[str]:
+def _lines(snapshot: DebugSnapshot) -> Iterator[str]:
     yield (
-        f"event loop: {picture.loop_late:.3f} s late now, "
-        f"at most {picture.loop_latest:.3f} s within the last minute"
+        f"event loop: {snapshot.loop_late:.3f} s late now, "
+        f"at most {snapshot.loop_latest:.3f} s within the last minute"
     )
-    for controller in picture.controllers:
+    for controller in snapshot.controllers:
         yield ""
         yield from _controller(controller)
-    if picture.clusters:
+    if snapshot.clusters:
         yield ""
         yield "clusters"
         yield from _table(
             ("NAME", "SERVER", "STATE"),
             [
                 (each.name, each.server, ", ".join(filter(None, (each.state, each.error))))
-                for each in picture.clusters
+                for each in snapshot.clusters
             ],
         )
     yield ""
@@ -85,17 +85,17 @@ def _lines(picture: Picture) -> Iterator[str]:
                 "never" if each.heard is None else f"{each.heard:.1f} s ago",
                 _state(each),
             )
-            for each in picture.informers
+            for each in snapshot.informers
         ],
     )
-    if picture.unfenced_writes:
+    if snapshot.unfenced_writes:
         yield ""
         yield "writes without proof of ownership (unfenced=True)"
-        yield from _table(("COUNT", "KIND"), [(str(n), kind) for kind, n in picture.unfenced_writes.items()])
+        yield from _table(("COUNT", "KIND"), [(str(n), kind) for kind, n in snapshot.unfenced_writes.items()])
     yield ""
     yield "tasks"
     yield from _table(
-        ("COUNT", "NAME", "WAITS IN"), [(str(each.count), each.name, each.where) for each in picture.tasks]
+        ("COUNT", "NAME", "WAITS IN"), [(str(each.count), each.name, each.where) for each in snapshot.tasks]
     )
 
 

@@ -46,10 +46,10 @@ from typing import Literal, NoReturn
 
 from kubeshard.cache.cache import Cache
 from kubeshard.client.client import Client
-from kubeshard.client.loading import load_config
+from kubeshard.client.kubeconfig import load_config
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
-from kubeshard.core.clusters import HOME
+from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.leases.held_lease import Gate
 from kubeshard.manager.cache_metrics import CacheMetrics
@@ -58,7 +58,6 @@ from kubeshard.manager.debug import Debug
 from kubeshard.manager.declaration import Declaration
 from kubeshard.manager.every_kind import DynamicControllers
 from kubeshard.manager.health import Check
-from kubeshard.manager.kinds import KindMetrics, Kinds, until_known, until_shared
 from kubeshard.manager.leader_election import LeaderElector
 from kubeshard.manager.membership import holding
 from kubeshard.manager.metrics import Metrics
@@ -67,6 +66,7 @@ from kubeshard.manager.pages import NO_PAGES, StatusPagesServer
 from kubeshard.manager.process_health import ProcessHealth
 from kubeshard.manager.runnable import Runnable, Stop, beside
 from kubeshard.manager.servers import registries, serving, unready_checks
+from kubeshard.manager.unreadable_kinds import KindMetrics, Kinds, until_known, until_shared
 from kubeshard.runtime.logs import get_logger
 
 STOP_REPORTED_AFTER = 3.0
@@ -109,7 +109,7 @@ class Process:
             assemble=self._clusters_of,
             failed=self._end,
             record=self._record,
-            kept=sharding.objects_in if sharding else HOME,
+            kept=sharding.objects_in if sharding else HOME_CLUSTER,
         )
         # prometheus_client's default registry collects at once, to learn the names.
         kinds = KindMetrics(lambda: [self._kinds, *others.kinds()])
@@ -130,7 +130,7 @@ class Process:
             liveness={"workers": self.health.hanging, **election},
             readiness={"cache-sync": self._kinds.unfilled, **unready_checks(declared.servers)},
             notes=lambda: (*self._kinds.notes(), *others.notes()),
-            picture=self.debug.picture,
+            snapshot=self.debug.snapshot,
             metrics=self.metrics,
         )
         self._task: asyncio.Task[None] | None = None
@@ -231,7 +231,7 @@ class Process:
         if self._sharding is not None:
             self._election = self._election or self._sharding.election
         given = self._declared.cache
-        self._cache = cache = given if isinstance(given, Cache) else self._new_cache(client, HOME)
+        self._cache = cache = given if isinstance(given, Cache) else self._new_cache(client, HOME_CLUSTER)
         if self._election is not None:
             self._elector = LeaderElector(client, self._election, self.metrics)
         cluster, leading = self._clusters_of(client, cache, events)

@@ -18,10 +18,10 @@ from kubeshard.client.client import Client
 from kubeshard.client.config import ClusterConfig
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.every_kind import EveryKind
-from kubeshard.core.arguments import ArgumentHints
+from kubeshard.core.argument_hints import ArgumentHints
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
-from kubeshard.manager.debug import Picture
+from kubeshard.manager.debug import DebugSnapshot
 from kubeshard.manager.declaration import CacheSettings, Declaration, DeploymentNeeds
 from kubeshard.manager.every_kind import split
 from kubeshard.manager.leader_election import LeaderElection
@@ -246,9 +246,9 @@ class Manager(ArgumentHints):
         """The lag of the event loop in seconds; 0 unless `run` runs. May be called from any thread."""
         return self._process.health.lag()
 
-    def picture(self) -> Picture:
+    def snapshot(self) -> DebugSnapshot:
         """What the process is doing now (`kubeshard.manager.debug`)."""
-        return self._process.debug.picture()
+        return self._process.debug.snapshot()
 
     @property
     def cache(self) -> Cache:

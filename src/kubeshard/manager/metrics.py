@@ -34,8 +34,8 @@ from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.metrics import TriggerStep
 from kubeshard.controller.outcomes import Ending, Outcome
 from kubeshard.leases.renewer import RENEWAL_FAILURES, RenewalFailure
+from kubeshard.manager.fast_metrics import Counts, Durations, Levels, render
 from kubeshard.manager.http import Page, Request
-from kubeshard.manager.series import Counts, Durations, Levels, render
 from kubeshard.metrics.declared import declared
 from kubeshard.metrics.families import counter, gauge
 from kubeshard.version import __version__

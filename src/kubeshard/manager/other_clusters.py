@@ -24,16 +24,16 @@ from prometheus_client.registry import Collector
 from kubeshard.cache.cache import Cache
 from kubeshard.client.client import Client
 from kubeshard.client.config import ClusterConfig
-from kubeshard.client.loading import read_config
+from kubeshard.client.kubeconfig import read_config
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.events import EventRecorder
 from kubeshard.controller.syncing import SyncProblem, sync_problem
-from kubeshard.core.clusters import HOME, check_cluster_name, named
+from kubeshard.core.clusters import HOME_CLUSTER, check_cluster_name, named
 from kubeshard.manager.controllers import Controllers
 from kubeshard.manager.debug import ClusterView
-from kubeshard.manager.kinds import Kinds, RecordEvent
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import report_failure
+from kubeshard.manager.unreadable_kinds import Kinds, RecordEvent
 from kubeshard.metrics.families import gauge
 from kubeshard.runtime.logs import error_line, get_logger
 from kubeshard.runtime.world import World
@@ -68,7 +68,7 @@ class OtherClusters(Collector):
         assemble: Assemble,
         failed: Callable[[BaseException | None], None],
         record: RecordEvent,
-        kept: str = HOME,
+        kept: str = HOME_CLUSTER,
     ) -> None:
         self._waiting: dict[str, ClusterSource] = {}
         """The clusters that are known before the start."""

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from kubeshard.client.client import Client
-from kubeshard.manager.debug import Picture
+from kubeshard.manager.debug import DebugSnapshot
 from kubeshard.manager.debug_page import DebugAccess, debug_page
 from kubeshard.manager.health import Check, Checks, ping
 from kubeshard.manager.http import Listener, pages_app
@@ -54,7 +54,7 @@ class StatusPagesServer:
         liveness: Mapping[str, Check],
         readiness: Mapping[str, Check],
         notes: Callable[[], Iterable[str]],
-        picture: Callable[[], Picture],
+        snapshot: Callable[[], DebugSnapshot],
         metrics: Metrics,
     ) -> None:
         default = StatusPages()
@@ -71,7 +71,7 @@ class StatusPagesServer:
         )
         self._healthz = Checks("/healthz", {"ping": ping, **liveness, **pages.liveness})
         self._readyz = Checks("/readyz", {**readiness, **pages.readiness}, notes)
-        self._debug = debug_page(picture, pages.debug)
+        self._debug = debug_page(snapshot, pages.debug)
         self._metrics = metrics
         self._metrics_ssl = pages.metrics_ssl
         self.metrics_auth = pages.metrics_auth

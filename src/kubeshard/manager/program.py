@@ -27,12 +27,12 @@ from kubeshard.manager.debug_page import as_text
 from kubeshard.manager.exit_codes import ending_of
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.settings import Settings
-from kubeshard.runtime.collector import spare_the_collector
+from kubeshard.runtime.blocking_calls import FollowedExecutor
+from kubeshard.runtime.garbage_collection import spare_the_collector
 from kubeshard.runtime.heap import heap_trimming
 from kubeshard.runtime.init_process import leave_init_to_a_parent
 from kubeshard.runtime.logs import get_logger, setup
 from kubeshard.runtime.loop import LoopWatch, loop_factory
-from kubeshard.runtime.threads import FollowedExecutor
 
 _log = get_logger("kubeshard.manager")
 
@@ -137,7 +137,7 @@ def _handle_signals(manager: Manager) -> None:
     manager.on_ending(bound)
 
     def show() -> None:
-        sys.stderr.write(as_text(manager.picture()))
+        sys.stderr.write(as_text(manager.snapshot()))
         sys.stderr.flush()
 
     with suppress(NotImplementedError):  # Windows

@@ -25,10 +25,10 @@ from urllib.parse import urlsplit
 
 import pycurl
 
-from kubeshard.runtime.exchange import Exchange, Stream
-from kubeshard.runtime.threads import Call
+from kubeshard.runtime.blocking_calls import Call
+from kubeshard.runtime.curl_exchange import Exchange, Stream
+from kubeshard.runtime.curl_transfers import IDLE_CONNECTIONS, Sockets, Transfers
 from kubeshard.runtime.tls import Tls
-from kubeshard.runtime.transfers import IDLE_CONNECTIONS, Sockets, Transfers
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 
 IDLE_LIFETIME = 30

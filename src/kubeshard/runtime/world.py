@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kubeshard.runtime import environ, pod, processes
+from kubeshard.runtime.blocking_calls import CallRunner, Threads
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.runtime.http import HttpTransport
+from kubeshard.runtime.loop_thread import LoopRunner, LoopThread
 from kubeshard.runtime.rng import Rng, SystemRng
-from kubeshard.runtime.thread import LoopRunner, LoopThread
-from kubeshard.runtime.threads import CallRunner, Threads
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import Transport
 from kubeshard.runtime.watchdog import Watchdog, default_watchdog

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.leases.renewer import RENEWAL_FAILURES, RenewalFailure
-from kubeshard.manager.series import Durations
+from kubeshard.manager.fast_metrics import Durations
 from kubeshard.metrics.declared import declared
 from kubeshard.metrics.families import counter, gauge
 from kubeshard.shard.identity import ShardIdentity

@@ -12,11 +12,11 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.runtime.logs import get_logger
-from kubeshard.shard.drain import Handovers
+from kubeshard.shard.handover import Handovers
 from kubeshard.shard.identity import ShardIdentity
+from kubeshard.shard.label_restorer import LabelRestorer
 from kubeshard.shard.metrics import ShardMetrics
 from kubeshard.shard.reclaiming import Reclaiming
-from kubeshard.shard.taking_back import TakingBack
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.ring_resources import RingResources
 
@@ -53,7 +53,7 @@ class Prepared:
             metrics.acknowledged,
         )
         self.reclaiming = Reclaiming()
-        self.taking_back = TakingBack(shard, resources, self.handovers.losses, client.world.clock)
+        self.label_restorer = LabelRestorer(shard, resources, self.handovers.losses, client.world.clock)
         self.client = client
         self.objects = objects
         """The client of the cluster with the ring's objects."""

@@ -37,7 +37,7 @@ from kubeshard.controller.context import EventSink
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.core.builtin import Lease, Namespace
-from kubeshard.core.clusters import HOME
+from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import READ, Grant
 from kubeshard.core.kinds import GroupKind
@@ -56,7 +56,7 @@ from kubeshard.shard.declared_resources import (
     find_ring,
     undeclared_resources,
 )
-from kubeshard.shard.drain import shard_predicate
+from kubeshard.shard.handover import shard_predicate
 from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
 from kubeshard.shard.metrics import ShardMetrics
 from kubeshard.shard.prepared import Prepared
@@ -110,7 +110,7 @@ class Sharding:
         takeover: Takeover = Takeover.WITH_PROOF,
         keep_lease_on_stop: bool = False,
         pod_name_required: bool = False,
-        objects_in: str = HOME,
+        objects_in: str = HOME_CLUSTER,
         sync_period: float = SYNC_PERIOD,
         concurrent_moves: int = CONCURRENT_MOVES,
         mass_failure_grace: float = MASS_FAILURE_GRACE,
@@ -166,7 +166,7 @@ class Sharding:
         clusters: Mapping[str, Client] | None = None,
     ) -> None:
         """Reads the ring, waiting for it if necessary. Raises ConfigurationError."""
-        objects = {HOME: client, **(clusters or {})}.get(self.objects_in)
+        objects = {HOME_CLUSTER: client, **(clusters or {})}.get(self.objects_in)
         if objects is None:
             raise ConfigurationError(
                 f"sharding: objects_in={self.objects_in!r} is not a cluster of the manager: name it in its `clusters`"
@@ -351,7 +351,7 @@ class Sharding:
 
         def rewound() -> None:
             with suppress(RuntimeError):  # the loop is closed: the cache is no longer read
-                loop.call_soon_threadsafe(caches[HOME].distrust)
+                loop.call_soon_threadsafe(caches[HOME_CLUSTER].distrust)
 
         async with lease.held(health, rewound) as held:
             self._held = held
@@ -378,7 +378,7 @@ class Sharding:
                 prepared.handovers.losses.follow(informer, self.objects_in)
         objects = prepared.objects.with_timeout(self._timing.request_bound).checked(self._check)
         home = prepared.client if self._given is None else None
-        await prepared.taking_back.run(home, objects, cache)
+        await prepared.label_restorer.run(home, objects, cache)
 
     async def _reclaim(self, prepared: Prepared, held: HeldShardLease, cache: Cache) -> None:
         """Runs if the name had been given up. Until it is done, what leaves may have been taken with good reason."""

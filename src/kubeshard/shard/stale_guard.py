@@ -22,7 +22,7 @@ from typing import Any
 
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.informer import Informer
-from kubeshard.core.clusters import HOME
+from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta
 from kubeshard.core.versions import at_least, newest
@@ -121,7 +121,7 @@ class FirstRuns:
 
     def pending(self, key: Key) -> str | None:
         """The version at which the object arrived; None if a run with live reads has succeeded since."""
-        key = key.at(HOME)  # changes of an object do not name the cluster, since there is only one
+        key = key.at(HOME_CLUSTER)  # changes of an object do not name the cluster, since there is only one
         self._check_initial(key)
         return self._versions.get(key)
 
@@ -129,21 +129,21 @@ class FirstRuns:
         """Called after a successful run with live reads: from now on the cache suffices, unless the object arrived
         again meanwhile.
         """
-        key = key.at(HOME)
+        key = key.at(HOME_CLUSTER)
         if self._versions.get(key) == version:
             del self._versions[key]
             self._shown.discard(key)
 
     def show(self, key: Key, version: str) -> None:
         """A live read has shown that the object is this shard's, unless it arrived again meanwhile."""
-        if self._versions.get(key := key.at(HOME)) == version:
+        if self._versions.get(key := key.at(HOME_CLUSTER)) == version:
             self._shown.add(key)
 
     def confirmed(self, key: Key) -> bool:
         """Of an object in the cache: whether a live read has shown that it is this shard's. Until then a sharder may
         have moved it with good reason, before this process held the Lease.
         """
-        key = key.at(HOME)
+        key = key.at(HOME_CLUSTER)
         return self.pending(key) is None or key in self._shown
 
     def _arrived(self, obj: KubeObject) -> None:

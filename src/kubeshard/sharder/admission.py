@@ -22,7 +22,7 @@ strict parity, or if the view of the Leases is stale) |
 | else | allowed, label added |
 
 The shard label may be replaced by a sharder: a configured account, or a client that says so (`SHARDER_FIELD_MANAGER`);
-and by the shard that the new label names, which takes the object back (`kubeshard.shard.taking_back`). Who says so
+and by the shard that the new label names, which takes the object back (`kubeshard.shard.label_restorer`). Who says so
 wrongly misplaces an object that it may write anyway, until the sharder's next scan.
 
 The shard label may be removed by the shard itself after a drain was requested, in an update that does

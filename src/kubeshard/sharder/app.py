@@ -32,10 +32,10 @@ from kubeshard.runtime.world import REAL_WORLD, World
 from kubeshard.sharder.admission import ShardAdmission
 from kubeshard.sharder.assignment_controller import assignment_controller, assignments
 from kubeshard.sharder.config import SharderConfig
-from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
+from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.ring import RingInputs
 from kubeshard.sharder.ring_controller import ring_controller
 from kubeshard.sharder.rings import Rings

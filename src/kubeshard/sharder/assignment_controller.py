@@ -55,12 +55,12 @@ from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.bounded_tasks import StartLimit
 from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.dead_shards import DeadShardProofs
-from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Mover
 from kubeshard.sharder.namespace_scans import NamespaceScans
 from kubeshard.sharder.permissions import Permissions
+from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.ring import Ring

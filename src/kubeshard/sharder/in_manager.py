@@ -51,12 +51,12 @@ from kubeshard.runtime.loop import being_cancelled, set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import Assignments, assignments
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
-from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.lease_controller import lease_controller
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
-from kubeshard.sharder.reports import CHANGING, LOGGED_BEFORE, OWN_CONDITIONS, findings
+from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.ring import Ring, RingInputs
+from kubeshard.sharder.ring_conditions import CHANGING, LOGGED_BEFORE, OWN_CONDITIONS, findings
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import SHARDER_FIELD_MANAGER

@@ -57,7 +57,7 @@ class LateAssignment:
         async with BoundedTaskGroup(self._concurrent_moves) as tasks:
             while True:
                 job, left = await sync.delayed.next_due()
-                await tasks.start(self._mover.look(job) if left else self._carry_out(sync, job))
+                await tasks.start(self._mover.check(job) if left else self._carry_out(sync, job))
 
     async def _carry_out(self, sync: ResourceSync, job: Job) -> None:
         outcome = await self._mover.carry_out(job)

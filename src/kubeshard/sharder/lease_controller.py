@@ -90,7 +90,7 @@ HELD_BACK = 2.0
 """Seconds until it is decided again about a Lease whose take-over is held back."""
 SILENT = 2.5
 """Seconds without renewal after which the shard's pod is read: shards renew every 2 s."""
-LOOK = 0.5
+POLL_INTERVAL = 0.5
 """Seconds between two looks for silent shards."""
 CONFIRMED = 1.0
 REPORTED = 5.0
@@ -158,7 +158,7 @@ class SilentShards:
 
     async def run(self, enqueue: Enqueue) -> None:
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_INTERVAL)
             if self._observer.states.fresh(self._clock.monotonic()):
                 for key in self._observer.states.silent(SILENT, self._clock.monotonic()):
                     enqueue(key, "silent")
@@ -468,8 +468,8 @@ class ShardLeases(Reconciler[Lease]):
     def _is_overdue(self, ring: Ring, shard: Shard) -> bool:
         others = len(set(ring.available) - {shard.name})
         meta, spec = shard.lease.metadata, shard.lease.spec
-        tenure = f"{meta.uid}/{spec.lease_transitions}/{meta.annotation(INCARNATION_ANNOTATION)}"
-        due = ring.evictions.is_due(shard.name, tenure, others, self._clock.monotonic())
+        term = f"{meta.uid}/{spec.lease_transitions}/{meta.annotation(INCARNATION_ANNOTATION)}"
+        due = ring.evictions.is_due(shard.name, term, others, self._clock.monotonic())
         return due and shard.member and not self._judge(ring).is_open
 
     async def _collect(self, ctx: Context, shard: Shard) -> None:

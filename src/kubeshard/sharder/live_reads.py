@@ -15,7 +15,7 @@ from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.core.owners import controller_of, group_kind_of
 from kubeshard.core.selectors import FieldSelector
-from kubeshard.sharder.kinds import ResourceKinds
+from kubeshard.sharder.resource_kinds import ResourceKinds
 
 
 async def read_metadata(client: Client, kind: Kind, key: Key) -> ObjectMeta:

@@ -29,7 +29,7 @@ from kubeshard.cache.errors import CacheBehind, UndeclaredKind
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
-from kubeshard.manager.series import Counts, Durations, Levels, Number, with_samples
+from kubeshard.manager.fast_metrics import Counts, Durations, Levels, Number, with_samples
 from kubeshard.metrics.declared import declared
 from kubeshard.metrics.families import gauge
 from kubeshard.sharder.lease_observer import SHARD_LEASES

@@ -46,9 +46,9 @@ from kubeshard.core.patches import JsonPatch, MergePatch, add, pointer, remove, 
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import Rng
-from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.live_reads import OwnerReads, read_metadata
 from kubeshard.sharder.object_locks import Known, ObjectLocks
+from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.resource_sync import AnyOwner, RingSync
 from kubeshard.sharding.names import DRAIN_VALUE
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
@@ -158,7 +158,7 @@ class Mover:
         except Exception as error:
             return self._failed(job, error)
 
-    async def look(self, job: Job) -> None:
+    async def check(self, job: Job) -> None:
         """Notes it if somebody else has put the object on its shard. Anything else is left to the next scan."""
         try:
             now = await self._decided_again(job)

@@ -23,8 +23,8 @@ from kubeshard.core.objects import metadata_only
 from kubeshard.core.selectors import Selector
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup, StartLimit
-from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.late_assignment import LateAssignment
+from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharding.names import shard_label
 

@@ -9,7 +9,8 @@ be requested, or the owner could not be given to a shard, because such a move ma
 owners' resource was read completely, without an error, with the ring's current shards: until then drains are unknown.
 With strict parity nothing waits, as in the reference.
 
-A crash costs only the task that it is in, which starts again (`supervised`). Kept in memory: what `waiting` says.
+A crash costs only the task that it is in, which starts again (`supervised`). Kept in memory: what
+`waiting_objects` says.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
 from kubeshard.sharder.supervised import supervised
-from kubeshard.sharder.waiting import DelayedAssignments, PendingDrains, SkippedNamespaces, WaitingObjects
+from kubeshard.sharder.waiting_objects import (
+    DelayedAssignments,
+    PendingDrains,
+    SkippedNamespaces,
+    WaitingObjects,
+)
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.sharding.ring_resources import RingEntry
 

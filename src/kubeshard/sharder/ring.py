@@ -26,7 +26,7 @@ from kubeshard.core.kinds import GroupKind, GroupResource
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.metrics import SharderMetrics
-from kubeshard.sharder.reports import CLEANED_UP, RingReport
+from kubeshard.sharder.ring_conditions import CLEANED_UP, RingReport
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.confirmations import Confirmations, longest_wait

@@ -1,12 +1,12 @@
 """The controllerring controller: webhook configuration and status of each ring.
 
 Guaranteed: the webhook configuration is what `webhook_config` renders, even after another client edited or deleted
-it; if the API server does not support match conditions, they are omitted until the process
-restarts, instead of applying them forever; it is applied without force, so a field owned by another manager is a
-conflict, reported as Ready=False like the reference does; so is, unless parity is strict, a finding (`reports`)
-because of which something is not sharded. A new finding is also reported as an event. A status written by another
-client is overwritten. A ring with `CLEAN_UP_FINALIZER` that is being deleted is let go when none of its objects carries
-its labels, or when that makes no progress (`kubeshard.sharding.clean_up`), and meanwhile a condition says what is left.
+it; if the API server does not support match conditions, they are omitted until the process restarts, instead of
+applying them forever; it is applied without force, so a field owned by another manager is a conflict, reported as
+Ready=False like the reference does; so is, unless parity is strict, a finding (`ring_conditions`) because of which
+something is not sharded. A new finding is also reported as an event. A status written by another client is overwritten.
+A ring with `CLEAN_UP_FINALIZER` that is being deleted is let go when none of its objects carries its labels, or when
+that makes no progress (`kubeshard.sharding.clean_up`), and meanwhile a condition says what is left.
 
 RBAC: get, list, watch on controllerrings; patch on them, for the finalizer; update on controllerrings/status and
 controllerrings/finalizers; create, patch on mutatingwebhookconfigurations, and what `webhook_drift` can use; delete on
@@ -37,7 +37,8 @@ from kubeshard.core.times import second_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.reports import (
+from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.ring_conditions import (
     CHANGING,
     LOGGED_BEFORE,
     MAX_MESSAGE,
@@ -46,7 +47,6 @@ from kubeshard.sharder.reports import (
     needed,
     with_findings,
 )
-from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharder.webhook_config import (
     MutatingWebhookConfiguration,

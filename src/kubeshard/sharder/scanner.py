@@ -37,15 +37,15 @@ from kubeshard.core.selectors import Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
-from kubeshard.sharder.kinds import ResourceKinds
 from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Job, Mover, MoveResult
 from kubeshard.sharder.permissions import Permissions
-from kubeshard.sharder.reports import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER, Objects
+from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER, Objects
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
-from kubeshard.sharder.waiting import WaitingObjects, WaitingSnapshot
+from kubeshard.sharder.waiting_objects import WaitingObjects, WaitingSnapshot
 from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.evictions import RECENT
 from kubeshard.sharding.names import RETURNING, shard_label

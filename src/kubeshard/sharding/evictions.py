@@ -37,7 +37,7 @@ class Evictions:
         self.timeout = timeout or math.inf
         self._overdue: dict[str, list[Place]] = {}
         self._causes: OrderedDict[Place, None] = OrderedDict()
-        self._tenures: dict[str, tuple[str, float]] = {}
+        self._terms: dict[str, tuple[str, float]] = {}
         """Which process has the name of each shard, and since when."""
         self._next = -math.inf
         self._told = -math.inf
@@ -50,13 +50,13 @@ class Evictions:
             found[shard].append(place)
         self._overdue = dict(found)
 
-    def is_due(self, shard: str, tenure: str, others: int, now: float) -> bool:
-        """Whether the shard is to be evicted. Call it again and again for each shard that holds its Lease. `tenure`
+    def is_due(self, shard: str, term: str, others: int, now: float) -> bool:
+        """Whether the shard is to be evicted. Call it again and again for each shard that holds its Lease. `term`
         changes with its process; `others`: how many other shards are available.
         """
-        before, since = self._tenures.get(shard, ("", now))
-        if before != tenure or shard not in self._tenures:
-            self._tenures[shard] = tenure, now
+        before, since = self._terms.get(shard, ("", now))
+        if before != term or shard not in self._terms:
+            self._terms[shard] = term, now
             return False
         if now - since < self.timeout or now - self._told >= RECENT:
             return False
@@ -66,7 +66,7 @@ class Evictions:
     def evicted(self, shard: str, now: float) -> None:
         """The shard was evicted."""
         self._next = now + self.timeout
-        self._tenures.pop(shard, None)
+        self._terms.pop(shard, None)
         for place in self._overdue.pop(shard, ()):
             self._causes[place] = None
             self._causes.move_to_end(place)

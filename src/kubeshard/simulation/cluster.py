@@ -35,7 +35,7 @@ from kubeshard.controller.dependents import ensure
 from kubeshard.controller.reconciler import Reconciler, Result
 from kubeshard.controller.watch import Watch
 from kubeshard.core.builtin import ConfigMap, Namespace
-from kubeshard.core.clusters import HOME
+from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, field
 from kubeshard.core.selectors import LabelSelector
@@ -373,12 +373,12 @@ class SimulatedCluster(Environment):
             owns=[Watch(kind, sharded=True) for kind in owns],
             workers=workers,
             reconcile_timeout=reconcile_timeout,
-            clusters=[WORK] if self.apart else [HOME],
+            clusters=[WORK] if self.apart else [HOME_CLUSTER],
         )
         if self.apart:
             manager["clusters"] = {WORK: ClusterConfig("http://sim"), **manager.get("clusters", {})}
         member = Sharding(
-            self.ring, name, "ops", **{"objects_in": WORK if self.apart else HOME, **(sharding or {})}
+            self.ring, name, "ops", **{"objects_in": WORK if self.apart else HOME_CLUSTER, **(sharding or {})}
         )
         return started.start(
             Manager(

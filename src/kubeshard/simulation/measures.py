@@ -22,7 +22,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import parse_time
 from kubeshard.listwatch import state_machine
 from kubeshard.manager import process_health
-from kubeshard.shard import reclaiming, shard_lease, stale_guard, taking_back
+from kubeshard.shard import label_restorer, reclaiming, shard_lease, stale_guard
 from kubeshard.sharder import (
     admission,
     dead_shards,
@@ -31,7 +31,7 @@ from kubeshard.sharder import (
     moves,
     pod_reports,
     unassigned,
-    waiting,
+    waiting_objects,
 )
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharding import circuit_breaker, confirmations, planner, shard_states
@@ -194,7 +194,7 @@ MEASURES = (
         "parted",
         ("scale",),
         (
-            (waiting.PendingDrains, "unsure", lambda *_: False),
+            (waiting_objects.PendingDrains, "unsure", lambda *_: False),
             (moves.Mover, "_follows", _at_once),
         ),
     ),
@@ -274,7 +274,7 @@ MEASURES = (
         "a shard takes back an object whose label a user changed",
         "not settled",
         ("label", "webhook"),
-        ((taking_back.TakingBack, "_consider", _nothing),),
+        ((label_restorer.LabelRestorer, "_consider", _nothing),),
         minutes=3.0,
     ),
     Measure(

@@ -343,7 +343,7 @@ class Process:
     async def cleared(self) -> None:
         """Cancels what is left of a killed process, at the end of a simulation."""
         for thread in self.threads:
-            thread.bury()
+            thread.let_end()
         if self._task:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -168,7 +168,7 @@ class ControlPlane:
 
     def client_certificate(self, user: str, groups: Sequence[str] = ()) -> CertificatePair:
         """A client certificate that authenticates as this user for one day."""
-        from kubeshard.runtime.issuing import new_client_leaf
+        from kubeshard.runtime.certificate_authority import new_client_leaf
 
         return new_client_leaf(self._authority, user, groups, time.time(), _DAY)
 
@@ -371,7 +371,7 @@ _NODE = {
 
 
 def _new_authority() -> CertificatePair:
-    from kubeshard.runtime.issuing import new_authority
+    from kubeshard.runtime.certificate_authority import new_authority
 
     return new_authority("kubeshard-clients", time.time(), _DAY)
 

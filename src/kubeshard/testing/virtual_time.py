@@ -219,7 +219,7 @@ class VirtualThread:
     def kill(self) -> None:
         self._dead = True
 
-    def bury(self) -> None:
+    def let_end(self) -> None:
         """Lets what is left of a killed thread be cancelled, at the end of a simulation."""
         self._dead = False
         self.resume()

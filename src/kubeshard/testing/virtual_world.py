@@ -16,10 +16,10 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kubeshard.runtime.blocking_calls import Threads
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.loop_thread import SameLoop
 from kubeshard.runtime.pod import Pod
-from kubeshard.runtime.thread import SameLoop
-from kubeshard.runtime.threads import Threads
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import Transport
 from kubeshard.runtime.watchdog import NoWatchdog

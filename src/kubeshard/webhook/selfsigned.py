@@ -35,7 +35,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from kubeshard.runtime.issuing import general_name, new_authority, new_server_leaf
+from kubeshard.runtime.certificate_authority import general_name, new_authority, new_server_leaf
 from kubeshard.runtime.tls import CertificatePair
 from kubeshard.webhook.certificates import Identity
 

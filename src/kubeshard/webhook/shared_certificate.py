@@ -24,7 +24,7 @@ from typing import Protocol
 
 import msgspec
 
-from kubeshard.client.terminating import is_terminating
+from kubeshard.client.terminating_namespaces import is_terminating
 from kubeshard.core.builtin import Secret
 from kubeshard.core.errors import (
     AlreadyExists,

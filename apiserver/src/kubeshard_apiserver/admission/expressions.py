@@ -55,7 +55,7 @@ def evaluated(expression: str, names: tuple[str, ...], variables: Mapping[str, A
         raise CelError(f"expression '{expression}' resulted in error: {error}") from None
 
 
-class Scope:
+class Activation:
     """The variables of one policy, for one write and one parameter."""
 
     def __init__(

@@ -14,7 +14,7 @@ from kubeshard.core.errors import ApiError, Conflict, Forbidden, Invalid
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import Selector
 from kubeshard_apiserver.admission.attributes import Attributes
-from kubeshard_apiserver.admission.expressions import NAMES, Scope, conditions_hold, evaluated
+from kubeshard_apiserver.admission.expressions import NAMES, Activation, conditions_hold, evaluated
 from kubeshard_apiserver.admission.matching import (
     BEYOND_POLICIES,
     NamespaceOf,
@@ -213,35 +213,39 @@ class Policies:
             return
         namespace = self._namespace_of(asked.namespace) if asked.namespace else None
         for params in found:
-            scope = Scope(asked, params, namespace, policy.spec.get("variables") or ())
+            activation = Activation(asked, params, namespace, policy.spec.get("variables") or ())
             try:
-                if not conditions_hold(policy.spec.get("matchConditions") or (), NAMES, scope.values("")):
+                if not conditions_hold(
+                    policy.spec.get("matchConditions") or (), NAMES, activation.values("")
+                ):
                     continue
             except CelError as error:
                 if strict:
                     yield "evaluation", str(error), ""
                 continue
             for validation in policy.spec.get("validations") or ():
-                yield from _decision(validation, scope, strict)
+                yield from _decision(validation, activation, strict)
 
 
-def _decision(validation: Mapping[str, Any], scope: Scope, strict: bool) -> Iterator[tuple[str, str, str]]:
+def _decision(
+    validation: Mapping[str, Any], activation: Activation, strict: bool
+) -> Iterator[tuple[str, str, str]]:
     expression = validation["expression"]
     try:
-        holds = evaluated(expression, NAMES, scope.values(expression))
+        holds = evaluated(expression, NAMES, activation.values(expression))
     except CelError as error:
         if strict:
-            yield "evaluation", scope.blamed(str(error)), ""
+            yield "evaluation", activation.blamed(str(error)), ""
         return
     if holds is not True:
-        yield "validation", _message(validation, scope), validation.get("reason") or ""
+        yield "validation", _message(validation, activation), validation.get("reason") or ""
 
 
-def _message(validation: Mapping[str, Any], scope: Scope) -> str:
+def _message(validation: Mapping[str, Any], activation: Activation) -> str:
     """Returns the result of messageExpression if it is a line of text, else the fixed message, else the expression."""
     if expression := validation.get("messageExpression"):
         try:
-            made = evaluated(expression, NAMES, scope.values(expression))
+            made = evaluated(expression, NAMES, activation.values(expression))
         except CelError:
             made = None
         if isinstance(made, str) and (line := made.strip()) and "\n" not in line:

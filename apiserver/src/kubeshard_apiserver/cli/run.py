@@ -15,10 +15,10 @@ from typing import NamedTuple
 import click
 import yaml
 
-from kubeshard.client.loading import load_config
+from kubeshard.client.kubeconfig import load_config
 from kubeshard.core.errors import ConfigurationError, KubeshardError
-from kubeshard.runtime.collector import MIDDLE, YOUNG
 from kubeshard.runtime.environ import home
+from kubeshard.runtime.garbage_collection import MIDDLE, YOUNG
 from kubeshard.runtime.http_server import ListenError
 from kubeshard.runtime.loop import loop_factory
 from kubeshard.runtime.transport import HttpRequest, TransportError

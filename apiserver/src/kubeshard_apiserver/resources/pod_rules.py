@@ -189,7 +189,7 @@ def _pod_spec_errors(path: str, spec: JsonObject, pod: str = "", *, is_pod: bool
     volumes, errors = volume_errors(f"{path}.volumes", spec.get("volumes") or (), pod)
     claims = spec.get("resourceClaims") or ()
     errors += field_rule_errors("core.v1.PodSpec#claims", path, spec)
-    surroundings = PodContext(
+    context = PodContext(
         volumes,
         frozenset(claim["name"] for claim in claims if claim.get("name")),
         spec.get("terminationGracePeriodSeconds"),
@@ -197,11 +197,11 @@ def _pod_spec_errors(path: str, spec: JsonObject, pod: str = "", *, is_pod: bool
         spec.get("os"),
     )
     containers, initial = spec.get("containers") or (), spec.get("initContainers") or ()
-    errors += container_list_errors(f"{path}.containers", containers, surroundings)
-    errors += init_container_errors(f"{path}.initContainers", initial, containers, surroundings)
+    errors += container_list_errors(f"{path}.containers", containers, context)
+    errors += init_container_errors(f"{path}.initContainers", initial, containers, context)
     ephemeral = spec.get("ephemeralContainers") or ()
     errors += ephemeral_container_errors(
-        f"{path}.ephemeralContainers", ephemeral, [*containers, *initial], surroundings
+        f"{path}.ephemeralContainers", ephemeral, [*containers, *initial], context
     )
     errors += resource_errors(f"{path}.resources", spec.get("resources"), (), of_pod=True)
     errors += _host_network_errors(f"{path}.containers", spec, is_pod=is_pod)

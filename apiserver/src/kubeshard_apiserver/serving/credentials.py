@@ -47,7 +47,7 @@ class Credentials:
         `saved` by an earlier start, everything issued then remains valid. Raises ConfigurationError if `saved` is
         invalid.
         """
-        from kubeshard.runtime.issuing import new_authority, new_private_key, new_server_leaf
+        from kubeshard.runtime.certificate_authority import new_authority, new_private_key, new_server_leaf
 
         if saved is None:
             authority = new_authority("kubeshard", now, _LIFETIME)

@@ -18,8 +18,8 @@ from pathlib import Path
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import Limits
 from kubeshard.runtime.background import in_background
+from kubeshard.runtime.blocking_calls import Worker
 from kubeshard.runtime.http_server import AsgiServer, ListenError
-from kubeshard.runtime.threads import Worker
 from kubeshard_apiserver.access import ADMINISTRATOR
 from kubeshard_apiserver.admission.caller import HttpCaller
 from kubeshard_apiserver.front.app import ApiServerApp

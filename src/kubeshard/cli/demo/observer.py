@@ -15,7 +15,7 @@ from kubeshard.core.objects import Key
 from kubeshard.examples.webhosting.api import RING
 from kubeshard.examples.webhosting.manifests import NAMESPACE
 from kubeshard.inspection.live import LiveRing
-from kubeshard.inspection.stats import Picture
+from kubeshard.inspection.stats import RingSnapshot
 from kubeshard.sharding.hash_ring import ring_of
 from kubeshard.sharding.names import SYSTEM_NAMESPACE
 from kubeshard.sharding.planner import RingView
@@ -54,8 +54,8 @@ class Observer:
                 yield self
                 following.cancel()
 
-    def picture(self) -> Picture:
-        return self._live.picture()
+    def snapshot(self) -> RingSnapshot:
+        return self._live.snapshot()
 
     @property
     def leader(self) -> str:
@@ -64,10 +64,10 @@ class Observer:
         identity = (election and election.spec.holder_identity) or ""
         return identity.rpartition("_")[0]
 
-    async def until(self, condition: Callable[[Picture], bool], within: float) -> None:
+    async def until(self, condition: Callable[[RingSnapshot], bool], within: float) -> None:
         """Returns when the condition holds. Raises TimeoutError."""
         async with asyncio.timeout(within):
-            while not condition(self.picture()):
+            while not condition(self.snapshot()):
                 await self._live.changed()
                 # Changes come in bursts.
                 await asyncio.sleep(_BURST)

@@ -16,7 +16,7 @@ from kubeshard.cli.demo.processes import RingProcesses
 from kubeshard.cli.demo.scenario import InManager, NotSettled, Scenario, Step
 from kubeshard.cli.demo.screen import Screen, summary
 from kubeshard.client.client import Client
-from kubeshard.client.loading import load_config
+from kubeshard.client.kubeconfig import load_config
 from kubeshard.examples.webhosting.api import RING
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.world import World

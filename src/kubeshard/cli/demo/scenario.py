@@ -13,7 +13,7 @@ from kubeshard.cli.demo.processes import RingProcesses
 from kubeshard.client.client import Client
 from kubeshard.core.errors import KubeshardError
 from kubeshard.examples.webhosting.generator import create_all
-from kubeshard.inspection.stats import Picture
+from kubeshard.inspection.stats import RingSnapshot
 
 SHARDERS = ("sharder-1", "sharder-2")
 SHARDS = ("shard-1", "shard-2", "shard-3")
@@ -77,11 +77,11 @@ class Scenario:
     async def steps(self) -> AsyncIterator[Step]:
         """Runs them. Raises NotSettled, ProcessEnded."""
         for title, act in self._acts:
-            before = self._observer.picture()
+            before = self._observer.snapshot()
             began = self._clock.monotonic()
             await self._settled(title, act)
             seconds = self._clock.monotonic() - began
-            after = self._observer.picture()
+            after = self._observer.snapshot()
             yield Step(title, seconds, after.moves - before.moves, after.drains - before.drains)
 
     async def _start(self) -> None:
@@ -124,13 +124,13 @@ class Scenario:
                 await act()
                 await self._until(lambda view: view.settled)
         except TimeoutError:
-            view = self._observer.picture()
+            view = self._observer.snapshot()
             raise NotSettled(
                 f"not settled {self._patience:.0f} s after: {title} ({view.unassigned} objects unassigned, "
                 f"{view.stranded} on dead shards, {view.misplaced} misplaced, {view.draining} draining)"
             ) from None
 
-    async def _until(self, condition: Callable[[Picture], bool]) -> None:
+    async def _until(self, condition: Callable[[RingSnapshot], bool]) -> None:
         """Waits until the condition holds. Raises ProcessEnded if a process dies meanwhile."""
         while True:
             self._fleet.check()
@@ -181,11 +181,11 @@ class InManager(Scenario):
         return self._observer.leader
 
 
-def live(view: Picture) -> set[str]:
+def live(view: RingSnapshot) -> set[str]:
     """The shards that hold their Leases."""
     return {row.shard for row in view.rows if row.live}
 
 
-def ready(view: Picture) -> set[str]:
+def ready(view: RingSnapshot) -> set[str]:
     """The shards that the leading sharder has marked as ready."""
     return {row.shard for row in view.rows if row.live and row.state == "ready"}

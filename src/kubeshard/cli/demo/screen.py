@@ -53,7 +53,7 @@ class Screen:
         self._since = self._clock.monotonic()
         if not self._console.is_terminal:
             self._console.print(f"✓ {step.title}: {step.seconds:.1f} s", soft_wrap=True)
-            self._console.print(f"  {screen.line(self._observer.picture())}", soft_wrap=True)
+            self._console.print(f"  {screen.line(self._observer.snapshot())}", soft_wrap=True)
             for title in self._titles[len(self._done) : len(self._done) + 1]:
                 self._console.print(f"{title} ...", soft_wrap=True)
 
@@ -66,7 +66,7 @@ class Screen:
         leader = f"leading: {self._observer.leader or 'nobody'}"
         return Group(
             checklist(self._titles, self._done, self._clock.monotonic() - self._since),
-            Padding(screen.ring(self._observer.picture(), "websites", leader), (0, 2), expand=False),
+            Padding(screen.ring(self._observer.snapshot(), "websites", leader), (0, 2), expand=False),
         )
 
 

@@ -12,8 +12,8 @@ from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
-    from kubeshard.inspection.departure import Departure
     from kubeshard.inspection.ring import SeenRing
+    from kubeshard.inspection.shard_drain import Departure
 
 
 @click.command(
@@ -75,7 +75,7 @@ def drain(
 
 
 async def _prepared(client: Client, shard: str, ring: str | None) -> tuple[SeenRing, Departure]:
-    from kubeshard.inspection.departure import departure
+    from kubeshard.inspection.shard_drain import departure
 
     seen = await _ring_of(client, shard, ring)
     return seen, await departure(client, seen, shard)
@@ -90,8 +90,8 @@ class _Drain:
         self.sent = self.evicted = False
 
     async def run(self, client: Client, timeout: int) -> None:
-        from kubeshard.inspection.departure import begin, progress
         from kubeshard.inspection.errors import MissingRight, Unanswerable
+        from kubeshard.inspection.shard_drain import begin, progress
 
         shard = self._leaving.shard
         self.sent = True

@@ -11,7 +11,7 @@ from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
-    from kubeshard.inspection.confirming import Unconfirmed
+    from kubeshard.inspection.release import Unconfirmed
     from kubeshard.inspection.ring import SeenRing
 
 
@@ -53,8 +53,8 @@ async def _found(
 ) -> tuple[SeenRing, Unconfirmed]:
     from kubeshard.core.errors import ConfigurationError
     from kubeshard.inspection.cluster import read_cluster
-    from kubeshard.inspection.confirming import unconfirmed
     from kubeshard.inspection.errors import Unanswerable
+    from kubeshard.inspection.release import unconfirmed
     from kubeshard.inspection.ring import see
     from kubeshard.sharding.names import RING_LABEL, STRICT_HANDOVER_ANNOTATION
 
@@ -77,6 +77,6 @@ async def _found(
 
 
 async def _confirm(client: Client, seen: SeenRing, found: Unconfirmed) -> None:
-    from kubeshard.inspection.confirming import confirm
+    from kubeshard.inspection.release import confirm
 
     await confirm(client, seen, found)

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kubeshard.inspection.stats import Picture, ShardRow, scale
+from kubeshard.inspection.stats import RingSnapshot, ShardRow, scale
 from kubeshard.runtime.logs import one_line
 
 COLOURS = {"ready": "green", "expired": "yellow", "uncertain": "yellow", "dead": "red", "orphaned": "red"}
@@ -19,7 +19,9 @@ _MAIN, _FOLLOWER, _DRAINING, _DEAD = "cyan", "blue", "yellow", "red"
 LEGEND = "(each shard: the state of its Lease, objects + children)"
 
 
-def ring(view: Picture, objects: str = "objects", note: str = "", *, history: bool = True) -> RenderableType:
+def ring(
+    view: RingSnapshot, objects: str = "objects", note: str = "", *, history: bool = True
+) -> RenderableType:
     """The ring at this moment. `objects` is what its main objects are called. Without `history`, nothing is said of
     what has happened meanwhile: moves, drains, and how long there have been drains.
     """
@@ -50,7 +52,10 @@ def ring(view: Picture, objects: str = "objects", note: str = "", *, history: bo
 
 
 def top(
-    rings: Mapping[str, Picture], chosen: str, happenings: Sequence[tuple[str, str]], below: Sequence[str]
+    rings: Mapping[str, RingSnapshot],
+    chosen: str,
+    happenings: Sequence[tuple[str, str]],
+    below: Sequence[str],
 ) -> RenderableType:
     """The chosen ring, with the verdicts of the others above it and its history below: how long ago, and what. `below`
     are further lines, from names and messages of the cluster.
@@ -67,7 +72,7 @@ def top(
     return Group(others, ring(rings[chosen], note=note), past, *(Text(one_line(each)) for each in below))
 
 
-def line(view: Picture) -> str:
+def line(view: RingSnapshot) -> str:
     """The ring in one line."""
     shards = ", ".join(f"{row.shard} {row.state or 'new'} {row.objects}+{row.followers}" for row in view.rows)
     return f"{shards or 'no shards'}; {view.verdict}"

@@ -61,10 +61,10 @@ def top(ring: str | None, once: bool, access: Access) -> None:
         raise ConfigurationError(f"top needs the package rich: {how_to_install('kubectl')}") from None
     console = Console()
     stop_in_order()
-    ask(access, lambda client: _look(client, console, ring, once=once))
+    ask(access, lambda client: _top(client, console, ring, once=once))
 
 
-async def _look(client: Client, console: Console, name: str | None, *, once: bool) -> None:
+async def _top(client: Client, console: Console, name: str | None, *, once: bool) -> None:
     rings = await watched_rings(client, name)
     works = {f"ring {each}": ring.run() for each, ring in rings.items()}
     await first_of(showing=_show(client, rings, console, once=once), **works)
@@ -75,7 +75,7 @@ async def _show(client: Client, rings: Mapping[str, Watched], console: Console, 
         await each.watcher.read()
     if once:
         _print(rings, console)
-        if any(each.picture().unread for each in rings.values()):
+        if any(each.snapshot().unread for each in rings.values()):
             sys.exit(1)
     elif not console.is_terminal:
         await _lines(rings)
@@ -88,7 +88,7 @@ def _print(rings: Mapping[str, Watched], console: Console) -> None:
 
     if console.is_terminal:
         for name, each in rings.items():
-            console.print(screen.ring(each.picture(), note=f"ring {name}", history=False))
+            console.print(screen.ring(each.snapshot(), note=f"ring {name}", history=False))
     else:
         say("\n".join(_told(rings)))
 
@@ -110,7 +110,7 @@ def _told(rings: Mapping[str, Watched]) -> list[str]:
     from kubeshard.cli.kubectl import screen
 
     several = len(rings) > 1
-    return [f"{f'{name}: ' if several else ''}{screen.line(each.picture())}" for name, each in rings.items()]
+    return [f"{f'{name}: ' if several else ''}{screen.line(each.snapshot())}" for name, each in rings.items()]
 
 
 async def _live(client: Client, rings: Mapping[str, Watched], console: Console) -> None:
@@ -130,7 +130,7 @@ async def _live(client: Client, rings: Mapping[str, Watched], console: Console) 
     with Live(console=console, auto_refresh=False, screen=True) as live, keyboard(typed) as listens:
         while not browsing.ended:
             shown = rings[browsing.ring]
-            pictures = {name: each.picture() for name, each in rings.items()}
+            pictures = {name: each.snapshot() for name, each in rings.items()}
             past = [
                 (f"{seconds(shown.wall() - each.at) or '0s'} ago", each.what)
                 for each in shown.history.latest(HAPPENINGS)

@@ -10,7 +10,7 @@ from kubeshard.cli.kubectl.asking import first_of, rings_to_watch
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
     from kubeshard.inspection.ring import SeenRing
-    from kubeshard.inspection.stats import Picture
+    from kubeshard.inspection.stats import RingSnapshot
 
 REMEMBERED_EVERY = 1.0
 """Seconds between two pictures that are compared for the history."""
@@ -27,15 +27,15 @@ class Watched:
         self.history = History()
         self.wall = client.world.clock.wall
 
-    def picture(self) -> Picture:
-        return self.watcher.picture()
+    def snapshot(self) -> RingSnapshot:
+        return self.watcher.snapshot()
 
     async def run(self) -> None:
         await first_of(following=self.watcher.run(), remembering=self._remember())
 
     async def _remember(self) -> None:
         while True:
-            self.history.see(self.picture(), self.wall())
+            self.history.see(self.snapshot(), self.wall())
             await asyncio.sleep(REMEMBERED_EVERY)
 
 

@@ -79,7 +79,7 @@ def address_of(obj: KubeObject) -> Address:
     return Address(GroupKind(kind.group, kind.kind), Key(meta.namespace, meta.name))
 
 
-class Standing(Enum):
+class Ownership(Enum):
     """How an object relates to a set."""
 
     MEMBER = "a member"
@@ -115,21 +115,21 @@ class ApplySet:
         owner = self.owner
         return not owner.KIND.namespaced or (kind.namespaced and namespace == owner.metadata.namespace)
 
-    def standing(self, obj: KubeObject) -> Standing:
+    def ownership(self, obj: KubeObject) -> Ownership:
         meta, controller = obj.metadata, controller_of(obj.metadata)
         ours = controller is not None and self._is_owner(controller)
         if controller is not None and not ours:
-            return Standing.FOREIGN
+            return Ownership.FOREIGN
         labels = meta.labels or {}
         if part_of := labels.get(PART_OF, ""):
             if (part_of, labels.get(SET, "")) != (self.id, self.name):
-                return Standing.FOREIGN
+                return Ownership.FOREIGN
             if is_own_mark((meta.annotations or {}).get(APPLIED, ""), address_of(obj)):
-                return Standing.MEMBER
-        return Standing.OWNED if ours else Standing.UNOWNED
+                return Ownership.MEMBER
+        return Ownership.OWNED if ours else Ownership.UNOWNED
 
     def is_member(self, obj: KubeObject) -> bool:
-        return self.standing(obj) is Standing.MEMBER
+        return self.ownership(obj) is Ownership.MEMBER
 
     def whose(self, obj: KubeObject) -> str:
         """What a FOREIGN object belongs to."""

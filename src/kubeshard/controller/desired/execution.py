@@ -41,7 +41,7 @@ from typing import Any, Literal
 import msgspec
 
 from kubeshard.client.client import Client
-from kubeshard.client.writes import WriteRecord
+from kubeshard.client.write_records import WriteRecord
 from kubeshard.controller.desired.applyset import (
     APPLIED,
     Address,
@@ -323,9 +323,9 @@ class Writer:
         body = (await self._client.raw("GET", form.kind.path(key.namespace, key.name))).body
         now = decode(form, body)
         was, meta = live.metadata, now.metadata
-        same = meta.resource_version == was.resource_version or self._set.standing(now) is self._set.standing(
-            live
-        )
+        same = meta.resource_version == was.resource_version or self._set.ownership(
+            now
+        ) is self._set.ownership(live)
         if meta.uid != was.uid or not same:
             raise Conflict(f"{form.kind} {key} changed since it was read")
         return now, msgspec.json.decode(body)

@@ -27,7 +27,7 @@ from kubeshard.controller.desired.applyset import (
     APPLIED,
     Address,
     ApplySet,
-    Standing,
+    Ownership,
     address_of,
     read_mark,
 )
@@ -218,14 +218,14 @@ def plan_of(
         if live is None:
             creates.append(member.to_create())
             continue
-        standing = set_.standing(live)
-        if (problem := _problem(set_, live, standing, unowned)) is not None:
+        ownership = set_.ownership(live)
+        if (problem := _problem(set_, live, ownership, unowned)) is not None:
             refused[address] = problem
         elif live.metadata.deleting:
             waiting.append(live)
         elif member.once:
             unchanged.append(live)
-        elif (update := _update(live, member, rewrites, standing is Standing.MEMBER)) is not None:
+        elif (update := _update(live, member, rewrites, ownership is Ownership.MEMBER)) is not None:
             updates.append(update)
         else:
             unchanged.append(live)
@@ -250,11 +250,11 @@ def plan_of(
     )
 
 
-def _problem(set_: ApplySet, live: KubeObject, standing: Standing, unowned: Unowned) -> NotAdopted | None:
-    match standing:
-        case Standing.FOREIGN:
+def _problem(set_: ApplySet, live: KubeObject, ownership: Ownership, unowned: Unowned) -> NotAdopted | None:
+    match ownership:
+        case Ownership.FOREIGN:
             return NotAdopted(f"it exists already, and {set_.whose(live)}: choose another name")
-        case Standing.UNOWNED if unowned == "refuse":
+        case Ownership.UNOWNED if unowned == "refuse":
             return NotAdopted(
                 "it exists already and has no owner: choose another name, or adopt it with unowned='adopt'"
             )
@@ -273,6 +273,6 @@ def _leaving(
     set_: ApplySet, members: Mapping[Address, Member[Any]], strays: Iterable[KubeObject]
 ) -> list[KubeObject]:
     unwanted = [
-        obj for obj in strays if address_of(obj) not in members and set_.standing(obj) is Standing.MEMBER
+        obj for obj in strays if address_of(obj) not in members and set_.ownership(obj) is Ownership.MEMBER
     ]
     return sorted(unwanted, key=lambda obj: -rank(obj.KIND.group_kind))

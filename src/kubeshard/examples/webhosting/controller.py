@@ -11,7 +11,7 @@ from kubeshard import (
     ALL,
     Context,
     Controller,
-    Ensured,
+    EnsureResult,
     Index,
     Key,
     KubeObject,
@@ -139,7 +139,7 @@ async def _ensure(ctx: Context, website: Website, desired: T) -> T:
     except Exception as error:
         _warn(ctx, website, "ReconcilerError", f"Error reconciling {kind}: {error}")
         raise
-    if outcome is not Ensured.UNCHANGED:
+    if outcome is not EnsureResult.UNCHANGED:
         ctx.log.debug("Reconciled child", kind=kind, result=outcome.value)
     return obj
 

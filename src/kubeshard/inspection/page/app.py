@@ -24,7 +24,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from kubeshard.inspection.history import History
-from kubeshard.inspection.stats import Picture, scale
+from kubeshard.inspection.stats import RingSnapshot, scale
 from kubeshard.runtime.asgi import Receive, Scope, Send
 
 REFRESH = 0.5
@@ -58,7 +58,7 @@ class Shown(Protocol):
 
     history: History
 
-    def picture(self) -> Picture: ...
+    def snapshot(self) -> RingSnapshot: ...
 
 
 class LivePage:
@@ -133,7 +133,7 @@ def _given(scope: Scope, name: str) -> str:
 
 
 def _encoded(name: str, rings: Sequence[str], ring: Shown) -> bytes:
-    picture = ring.picture()
+    picture = ring.snapshot()
     return msgspec.json.encode(
         {
             "ring": name,

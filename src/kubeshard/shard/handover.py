@@ -42,8 +42,8 @@ from kubeshard.core.objects import Key, KubeObject, ObjectMeta, metadata_only
 from kubeshard.core.patches import JsonPatch, MergePatch, pointer, remove, test
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.shard.label_restorer import Losses
 from kubeshard.shard.stale_guard import FirstRuns, StaleGuard
-from kubeshard.shard.taking_back import Losses
 from kubeshard.sharding.names import RETURNING, drain_label, shard_label
 
 _log = get_logger("kubeshard.shard")

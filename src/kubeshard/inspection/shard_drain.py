@@ -47,7 +47,7 @@ from kubeshard.inspection.planning import MovePlan, planned, with_shards
 from kubeshard.inspection.ring import SeenRing
 
 PODS, EVICTIONS = GroupResource("", "pods"), GroupResource("", "pods/eviction")
-LOOK = 2.0
+POLL_INTERVAL = 2.0
 """Seconds between two checks of the remaining objects."""
 
 
@@ -157,17 +157,17 @@ async def progress(client: Client, ring: SeenRing, leaving: Departure) -> AsyncI
     last, ended = "", False
     while not ended:
         try:
-            line, ended = await _look(client, ring, leaving)
+            line, ended = await _poll(client, ring, leaving)
         except ApiError as error:
             line = f"the progress of {leaving.shard} cannot be read, trying again: {error}"
         if line != last:
             yield line
         last = line
         if not ended:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_INTERVAL)
 
 
-async def _look(client: Client, ring: SeenRing, leaving: Departure) -> tuple[str, bool]:
+async def _poll(client: Client, ring: SeenRing, leaving: Departure) -> tuple[str, bool]:
     """The progress, and whether that was the last step."""
     shard = leaving.shard
     if not await _pod_gone(client, leaving):

@@ -1,4 +1,4 @@
-"""A picture of one object around one moment: whose it was, who worked on it, who held which Lease, which writes took
+"""A timeline of one object around one moment: whose it was, who worked on it, who held which Lease, which writes took
 effect and which were refused, and what was inflicted. From the history of a run, as text and as SVG.
 """
 
@@ -59,7 +59,7 @@ class Lane(NamedTuple):
     marks: list[Mark]
 
 
-class Picture(NamedTuple):
+class Timeline(NamedTuple):
     """What is drawn: `lanes` from the top, between two times, with the moment that matters."""
 
     title: str
@@ -76,7 +76,7 @@ class Picture(NamedTuple):
 
 def picture_of(
     history: Sequence[Entry], at: float, name: str, title: str, *, without: Sequence[str] = ()
-) -> Picture:
+) -> Timeline:
     """The picture of a moment; `name` is the object that matters, or empty. `without`: measures that were switched
     off.
     """
@@ -102,7 +102,7 @@ class _Drawing:
         self._busy: dict[str, list[float]] = {}
         self._on: dict[int, tuple[float, str]] = {}
 
-    def draw(self, history: Iterable[Entry], at: float, title: str) -> Picture:
+    def draw(self, history: Iterable[Entry], at: float, title: str) -> Timeline:
         for entry in history:
             if entry.at > self._end:
                 break
@@ -122,7 +122,7 @@ class _Drawing:
             for number, row in enumerate(_rows(self._faults.bars, self._end - self._begin))
         ]
         lanes = [lane for lane in lanes if lane.bars or lane.marks]
-        return Picture(title, self._name, self._begin, self._end, at, lanes, self._lines)
+        return Timeline(title, self._name, self._begin, self._end, at, lanes, self._lines)
 
     def _say(self, at: float, text: str) -> None:
         if at >= self._begin:
@@ -283,7 +283,7 @@ def _rows(bars: Iterable[Bar], seconds: float) -> list[list[Bar]]:
     return rows
 
 
-def as_text(picture: Picture) -> str:
+def as_text(picture: Timeline) -> str:
     """One line per event; the moment is marked."""
     lines = [picture.title, *([picture.without] if picture.without else [])]
     told = False
@@ -297,7 +297,7 @@ def as_text(picture: Picture) -> str:
     return "\n".join(lines)
 
 
-def as_svg(picture: Picture) -> str:
+def as_svg(picture: Timeline) -> str:
     """A document of its own. The mouse shows what each mark is."""
     titles = wrap(picture.title, int((WIDTH - 2 * MARGIN) / LARGE)) or [""]
     top = 24 + 20 * len(titles) + (20 if picture.without else 0) + 34

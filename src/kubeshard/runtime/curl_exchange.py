@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import pycurl
 
-from kubeshard.runtime.transfers import Transfers
+from kubeshard.runtime.curl_transfers import Transfers
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
 
 _BUFFERED = 256 * 1024
@@ -217,14 +217,14 @@ class Stream(Sending):
     def _set_timer(self) -> None:
         self._stop_timer()
         self._timer_due = self._late
-        self._timer = self._loop.call_at(self._late, self._look)
+        self._timer = self._loop.call_at(self._late, self._check_deadline)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._timer_due = None, math.inf
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         self._timer, self._timer_due = None, math.inf
         if self._waiter is None or self._waiter.done():
             return

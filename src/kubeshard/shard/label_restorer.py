@@ -25,9 +25,9 @@ noticed, because objects are whose they were then.
 
 Guaranteed: the write takes effect only on the version that was read, and none starts without the Lease. A release by
 the shard itself reads and writes nothing. Not guaranteed: that nobody else works on the object before it is back. A
-sharder waits for `kubeshard.sharder.waiting.ASSIGNMENT_DELAY` before it assigns an object that lost its shard; a shard
-whose name a user wrote into the label begins at once. Writes of the one that lost are refused as ever. A controlled
-object that lost its label together with its owner is left to the sharder.
+sharder waits for `kubeshard.sharder.waiting_objects.ASSIGNMENT_DELAY` before it assigns an object that lost its shard;
+a shard whose name a user wrote into the label begins at once. Writes of the one that lost are refused as ever. A
+controlled object that lost its label together with its owner is left to the sharder.
 
 Cost: a read for each object that is deleted, except for controlled ones that are deleted with their owner. It is a list
 of one name, which is as cheap as a get at the API server, and shards may list all kinds of the ring.
@@ -168,7 +168,7 @@ class Losses:
         return (kind.group_kind, key) in self._released
 
 
-class TakingBack:
+class LabelRestorer:
     """For one process and ring."""
 
     def __init__(self, shard: ShardIdentity, resources: RingResources, losses: Losses, clock: Clock) -> None:

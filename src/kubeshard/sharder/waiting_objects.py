@@ -181,8 +181,8 @@ class DelayedAssignments(Generic[J]):
     """Objects that lost their shard a moment ago, and what to do with each when it is due.
 
     The object does not show whether its shard released it or a user removed the label while the shard works on it. In
-    the second case the shard takes it back (`kubeshard.shard.taking_back`), which takes it a fraction of a second. So
-    an object that is not new is assigned only after a pause.
+    the second case the shard takes it back (`kubeshard.shard.label_restorer`), which takes it a fraction of a second.
+    So an object that is not new is assigned only after a pause.
 
     Not guaranteed: the pause for objects beyond `MANY`, which the caller assigns at once, and, if this machine's clock
     is behind the API server's, for objects that are hardly older than the difference.

@@ -33,7 +33,7 @@ from kubeshard.controller.syncing import (
     until_any_filled,
     until_filled,
 )
-from kubeshard.core.clusters import HOME
+from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import Forbidden, Unauthorized
 from kubeshard.manager.controllers import Controllers
 from kubeshard.metrics.families import gauge
@@ -113,7 +113,7 @@ class Kinds:
         cache: Callable[[], Cache | None],
         controllers: Controllers,
         clock: Clock,
-        cluster: str = HOME,
+        cluster: str = HOME_CLUSTER,
         *,
         record: RecordEvent = lambda type, reason, message: None,
     ) -> None:

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import pycurl
 
-from kubeshard.runtime.threads import Call, in_daemon
+from kubeshard.runtime.blocking_calls import Call, in_daemon
 from kubeshard.runtime.transport import UNDELIVERED
 
 READ, WRITE = 1, 2

@@ -19,7 +19,7 @@ class Percentiles(NamedTuple):
     p99: float
 
 
-class Picture(NamedTuple):
+class Progress(NamedTuple):
     """A run at a moment."""
 
     title: str
@@ -50,31 +50,31 @@ class Screen(Protocol):
 
     def say(self, text: str) -> None: ...
 
-    def showing(self, picture: Callable[[], Picture]) -> AbstractAsyncContextManager[None]:
-        """Shows the run as long as the block lasts. `picture` gives the picture to show."""
+    def showing(self, progress: Callable[[], Progress]) -> AbstractAsyncContextManager[None]:
+        """Shows the run as long as the block lasts. `progress` gives the progress to show."""
         ...
 
 
 class Lines:
-    """For a log: now and then the picture in a line, and what happened since. `say` takes each line."""
+    """For a log: now and then the progress in a line, and what happened since. `say` takes each line."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
 
     @asynccontextmanager
-    async def showing(self, picture: Callable[[], Picture]) -> AsyncIterator[None]:
-        printing = asyncio.create_task(self._print_events(picture), name="screen")
+    async def showing(self, progress: Callable[[], Progress]) -> AsyncIterator[None]:
+        printing = asyncio.create_task(self._print_events(progress), name="screen")
         try:
             yield
         finally:
             await cancelled(printing)
-            self.say(line(picture()))
+            self.say(line(progress()))
 
-    async def _print_events(self, picture: Callable[[], Picture]) -> None:
+    async def _print_events(self, progress: Callable[[], Progress]) -> None:
         printed = 0
         while True:
             await asyncio.sleep(_LINE_EVERY)
-            shown = picture()
+            shown = progress()
             for event in shown.happened[printed:]:
                 self.say(f"  {happening(event)}")
             printed = len(shown.happened)
@@ -86,16 +86,16 @@ async def cancelled(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-def line(picture: Picture) -> str:
-    """The picture in one line."""
+def line(progress: Progress) -> str:
+    """The progress in one line."""
     parts = [
-        f"{clock(picture.elapsed)}/{clock(picture.duration)} {picture.doing}",
-        f"{picture.wanted:.1f} wanted, {picture.reached:.1f} reached/s",
-        f"waited {_both(picture.waited)}",
-        f"queue {_both(picture.queue)}",
-        f"reconcile {_both(picture.reconcile)}",
-        f"{picture.objects} objects, {picture.unready} not ready",
-        *picture.warnings,
+        f"{clock(progress.elapsed)}/{clock(progress.duration)} {progress.doing}",
+        f"{progress.wanted:.1f} wanted, {progress.reached:.1f} reached/s",
+        f"waited {_both(progress.waited)}",
+        f"queue {_both(progress.queue)}",
+        f"reconcile {_both(progress.reconcile)}",
+        f"{progress.objects} objects, {progress.unready} not ready",
+        *progress.warnings,
     ]
     return "; ".join(parts)
 
