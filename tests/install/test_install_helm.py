@@ -1,4 +1,4 @@
-"""docs/install.md, "With Helm": a release is installed, upgraded, rolled back and removed by Helm itself."""
+"""Charts in the hands of Helm itself: that of the sharder, as docs/install.md says, "With Helm", and an operator's."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from pods import Pods
 from replicas import Replica
 
 from kubeshard.core.yaml_output import documents
+from kubeshard.examples import webhosting
 from kubeshard.manifests.kustomization import identity
+from kubeshard.manifests.operator import operator_objects
+from kubeshard.manifests.operator_files import operator_chart
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
-from kubeshard.manifests.values import SharderValues
+from kubeshard.manifests.values import OperatorValues, SharderValues, chosen
 from kubeshard.testing import wait_until
 from kubeshard.testing.control_plane import free_port
 
 OBJECTS = sharder_objects(SharderValues())
 CRD = "customresourcedefinition.apiextensions.k8s.io/controllerrings.sharding.timebertt.dev"
+REVISION = "deployment.kubernetes.io/revision"
 RING = {
     "apiVersion": "sharding.timebertt.dev/v1alpha1",
     "kind": "ControllerRing",
@@ -103,6 +107,52 @@ def test_a_release_is_installed_upgraded_rolled_back_and_removed(
     shell.run(f"{install} --namespace sharding-system --set createNamespace=false --take-ownership")
     shell.run(f"{uninstall} --namespace sharding-system --wait")
     assert len(installed(cluster)) == 2
+
+
+def test_an_operator_is_stored_as_if_its_printed_manifests_were_applied(
+    cluster: Cluster, shell: Shell, tmp_path: Path
+) -> None:
+    values = chosen(OperatorValues, {"image": "example.com/webhosting:v1", "replicas": 1})
+    made = (webhosting.operator.manager(), "webhosting:manager", "webhosting", values)
+    for path, text in operator_chart(*made).items():
+        (tmp_path / "chart" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "chart" / path).write_text(text)
+    namespace, *printed = operator_objects(*made)
+    cluster.remove(printed)
+    try:
+        cluster.apply("-f", "-", given=documents([namespace]))
+        said = shell.run(f"helm install webhosting {tmp_path / 'chart'} --namespace webhosting")
+        assert "kubectl --namespace webhosting rollout status deployment/webhosting" in said
+        by_helm = stored(cluster, printed)
+        for each in by_helm:
+            assert each["metadata"]["labels"].pop("helm.sh/chart") == "webhosting-0.1.0"
+            assert each["metadata"]["labels"].pop("app.kubernetes.io/managed-by") == "Helm"
+            assert each["metadata"]["labels"].pop("app.kubernetes.io/version") == "v1"
+        shell.run("helm uninstall webhosting --namespace webhosting --wait")
+        cluster.remove(printed)
+        cluster.apply("-f", "-", given=documents(printed))
+        assert by_helm == stored(cluster, printed)
+    finally:
+        cluster.remove([*printed, namespace])
+
+
+def stored(cluster: Cluster, objects: list[Any]) -> list[Any]:
+    """What the API server has of these objects, but for what it and the installer note about them."""
+    text = cluster.kubectl("get", "-f", "-", "-o", "yaml", given=documents(objects))
+    found: list[Any] = yaml.safe_load(text)["items"]
+    assert len(found) == len(objects)
+    for each in found:
+        metadata, annotations = each["metadata"], each["metadata"].get("annotations", {})
+        for noted in ("uid", "resourceVersion", "creationTimestamp", "generation"):
+            metadata.pop(noted, None)
+        for noted in ("meta.helm.sh/release-name", "meta.helm.sh/release-namespace", REVISION):
+            annotations.pop(noted, None)
+        if not annotations:
+            metadata.pop("annotations", None)
+        each.pop("status", None)
+        if each["kind"] == "Service":
+            each["spec"] = {key: each["spec"][key] for key in each["spec"] if not key.startswith("clusterIP")}
+    return found
 
 
 def as_printed(cluster: Cluster, arguments: list[str]) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from test_manifest_operator import Page, manager, reconcile, titled
 from test_manifest_operator_files import IMAGE, OPERATORS
 
 from kubeshard import Controller, Manager
+from kubeshard.cli.manifests import manifests
 from kubeshard.core.errors import ConfigurationError, NotFound
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manifests.operator import operator_objects
@@ -105,6 +108,46 @@ async def test_an_api_server_takes_the_definitions_and_examples_of_a_bundle(kube
             await client.apply({**each, "metadata": {**each["metadata"], **namespace}})
     owned = {each["kind"]: each for each in made["spec"]["customresourcedefinitions"]["owned"]}
     assert {each["path"] for each in owned["Website"]["specDescriptors"]} >= {"theme"}
+
+
+def test_what_nobody_has_said_of_an_operator_is_named_and_not_written_as_empty(tmp_path: Path) -> None:
+    (tmp_path / "icon.svg").write_text("<svg/>")
+    target = [
+        "operator",
+        "kubeshard.examples.checksum.operator",
+        "--name",
+        "pages",
+        "--set",
+        f"image={IMAGE}",
+    ]
+    command = [*target, "--format", "olm", "--folder", str(tmp_path / "bundle")]
+
+    def written(*more: str) -> tuple[Any, str]:
+        done = CliRunner().invoke(manifests, [*command, *more], catch_exceptions=False)
+        assert done.exit_code == 0
+        file = tmp_path / "bundle" / "manifests" / "pages.clusterserviceversion.yaml"
+        return yaml.safe_load(file.read_text())["spec"], done.stderr
+
+    spec, said = written()
+    assert not spec.keys() & {"provider", "maintainers", "keywords", "links", "icon"}
+    for each in ("displayName", "description", "url", "provider", "maintainers", "keywords"):
+        assert f"about.{each}" in said
+    assert "--icon" in said
+    spec, said = written(
+        *(
+            "--set",
+            "about.provider=Example",
+            "--set",
+            "about.maintainers=[{name: Ada, email: ada@example.com}]",
+        ),
+        *("--icon", str(tmp_path / "icon.svg")),
+    )
+    assert spec["provider"] == {"name": "Example"}
+    assert spec["maintainers"] == [{"name": "Ada", "email": "ada@example.com"}]
+    (icon,) = spec["icon"]
+    assert (icon["mediatype"], b64decode(icon["base64data"])) == ("image/svg+xml", b"<svg/>")
+    for each in ("provider", "maintainers", "--icon"):
+        assert each not in said
 
 
 @pytest.mark.parametrize(

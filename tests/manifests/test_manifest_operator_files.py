@@ -1,5 +1,5 @@
-"""The chart and the kustomization of an operator render the objects that are printed. Needs the programs of `make kube`
-except where it says nothing of them.
+"""The chart and the kustomization of an operator render the objects that are printed. The chart does so but for the
+Namespace, and with labels of the release. Needs the programs of `make kube` except where it says nothing of them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from test_manifest_operator import Page, Sheet, down, manager, reconcile, titled
 from kubeshard import Controller, LeaderElection, Manager
 from kubeshard.cli.manifests import manifests
 from kubeshard.examples import webhosting
+from kubeshard.manifests.image import image_of, image_parts
 from kubeshard.manifests.kustomization import identity
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.operator_files import operator_chart, operator_kustomization
@@ -63,6 +64,10 @@ SETS: Mapping[str, Mapping[str, Any]] = {
         "priorityClassName": "high",
         "podLabels": {"team": "web"},
         "podAnnotations": {"note": "{{ braces }}"},
+        "podSecurityContext": {"runAsNonRoot": True, "fsGroup": 1000},
+        "securityContext": {"readOnlyRootFilesystem": False},
+        "commonLabels": {"cost": "web"},
+        "extraArgs": ["--namespaces=one"],
         "extraEnv": [{"name": "MODE", "value": "fast"}],
         "extraVolumes": [{"name": "tmp", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
@@ -106,6 +111,41 @@ def chart(operator: str, folder: Path, values: Mapping[str, Any] | None = None) 
     return written(operator_chart(OPERATORS[operator](), "my_pages:manager", "pages", made), folder)
 
 
+RELEASE_ONLY = {"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version"}
+
+
+def released(made: Path, values: Mapping[str, Any], programs: Path, *arguments: str) -> dict[Any, Any]:
+    """What the chart renders for these values and those of Helm itself, without the labels that only a release has."""
+    given, place = dict(values), values.get("namespace", "pages")
+    given.pop("createNamespace", None)
+    given.pop("namespace", None)
+    if "image" in given:
+        given["image"] = image_parts(given["image"])
+    file = made.parent / "values.yaml"
+    file.write_text(json.dumps(given))
+    command = [
+        programs / "helm",
+        "template",
+        "pages",
+        made,
+        "--namespace",
+        place,
+        "--values",
+        file,
+        *arguments,
+    ]
+    found = by_identity(yaml.safe_load_all(run(*command)))
+    for each in found.values():
+        labels = each["metadata"]["labels"]
+        assert labels.keys() >= RELEASE_ONLY
+        each["metadata"]["labels"] = {key: labels[key] for key in labels.keys() - RELEASE_ONLY}
+    return found
+
+
+def beside_the_namespace(objects: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {key: each for key, each in objects.items() if each["kind"] != "Namespace"}
+
+
 def run(*command: str | Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -126,16 +166,106 @@ def test_helm_makes_of_every_value_what_is_printed(operator: str, programs: Path
     assert "0 chart(s) failed" in run(programs / "helm", "lint", "--strict", made)
     for each, name, values in CASES:
         if each == operator:
-            file = tmp_path / "values.yaml"
-            file.write_text(json.dumps(values))
-            text = run(programs / "helm", "template", "pages", made, "--values", file)
-            assert by_identity(yaml.safe_load_all(text)) == printed(operator, values), name
+            assert released(made, values, programs) == beside_the_namespace(printed(operator, values)), name
 
 
 @pytest.mark.kube
 def test_the_values_with_which_a_chart_is_made_are_its_defaults(programs: Path, tmp_path: Path) -> None:
-    text = run(programs / "helm", "template", "pages", chart("sharded", tmp_path, RING))
-    assert by_identity(yaml.safe_load_all(text)) == printed("sharded", RING)
+    made = chart("sharded", tmp_path / "chart", RING)
+    place = {"namespace": RING["namespace"]}
+    assert released(made, place, programs) == beside_the_namespace(printed("sharded", RING))
+
+
+@pytest.mark.kube
+@pytest.mark.parametrize(
+    ("release", "settings", "name"),
+    [
+        ("pages", [], "pages"),
+        ("my-pages", [], "my-pages"),
+        ("blue", [], "blue-pages"),
+        ("blue", ["nameOverride=sites"], "blue-sites"),
+        ("blue", ["fullnameOverride=other"], "other"),
+        ("a" * 53, [], f"{'a' * 53}-p"),  # the name of a Service is longer, and has to be a label
+    ],
+)
+def test_the_objects_of_a_release_are_named_after_it_and_refer_to_each_other(
+    release: str, settings: list[str], name: str, programs: Path, tmp_path: Path
+) -> None:
+    made = chart("sharded", tmp_path, {"dashboards": {"enabled": True}, "serviceMonitor": {"enabled": True}})
+    command = [programs / "helm", "template", release, made, "--namespace", "elsewhere"]
+    text = run(*command, *(f"--set={each}" for each in settings))
+    found = by_identity(yaml.safe_load_all(text)).values()
+    own = [each for each in found if each["kind"] != "CustomResourceDefinition"]
+    assert {each["metadata"]["name"] for each in own} == {
+        name,
+        *(f"{name}-{each}" for each in ("metrics", "metrics-reader", "dashboard")),
+    }
+    assert {each["metadata"].get("namespace", "elsewhere") for each in own} == {"elsewhere"}
+    bindings = [each for each in found if each["kind"].endswith("Binding")]
+    assert bindings
+    for each in bindings:
+        assert each["roleRef"]["name"] == name
+        assert each["subjects"] == [{"kind": "ServiceAccount", "namespace": "elsewhere", "name": name}]
+    deployment, service, budget = (
+        next(each["spec"] for each in found if each["kind"] == kind)
+        for kind in ("Deployment", "Service", "PodDisruptionBudget")
+    )
+    assert deployment["template"]["spec"]["serviceAccountName"] == name
+    labels = deployment["template"]["metadata"]["labels"]
+    assert labels["app.kubernetes.io/instance"] == release
+    for selector in (
+        deployment["selector"]["matchLabels"],
+        service["selector"],
+        budget["selector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels.items()
+        assert "app.kubernetes.io/version" not in selector  # which changes, and selectors cannot
+
+
+@pytest.mark.kube
+def test_the_parts_of_the_image_are_set_one_by_one(programs: Path, tmp_path: Path) -> None:
+    made, digest = chart("plain", tmp_path), "sha256:" + "0" * 64
+    for settings, image in (
+        ([], IMAGE),
+        (["image.tag=v2"], "example.com/pages:v2"),
+        (["image.repository=mirror.example.com:5000/pages"], "mirror.example.com:5000/pages:v1"),
+        ([f"image.digest={digest}"], f"example.com/pages@{digest}"),
+        ([f"image.digest={digest}", "image.tag=v2"], f"example.com/pages:v2@{digest}"),
+    ):
+        text = run(programs / "helm", "template", "pages", made, *(f"--set={each}" for each in settings))
+        (pod,) = (
+            each["spec"]["template"]["spec"]
+            for each in yaml.safe_load_all(text)
+            if each and each["kind"] == "Deployment"
+        )
+        assert pod["containers"][0]["image"] == image
+
+
+@pytest.mark.kube
+def test_a_chart_says_in_which_namespace_its_webhooks_have_to_be(programs: Path, tmp_path: Path) -> None:
+    bound = Webhooks("pages", [titled], namespace="web")
+    pages = Controller(name="pages", reconciler=reconcile, primary=Page)
+    values = chosen(OperatorValues, {"image": IMAGE, "namespace": "web"})
+    made = written(
+        operator_chart(Manager([pages], servers=[bound]), "my_pages:manager", "pages", values), tmp_path
+    )
+    run(programs / "helm", "template", "pages", made, "--namespace", "web")
+    command = [programs / "helm", "template", "pages", made, "--namespace", "elsewhere"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "install with --namespace web" in done.stderr
+
+
+def test_the_parts_of_an_image_make_its_reference() -> None:
+    for reference in (
+        "pages",
+        "pages:v1",
+        "example.com:5000/team/pages:v1",
+        "example.com:5000/pages@sha256:" + "0" * 64,
+        "example.com/pages:v1@sha256:" + "0" * 64,
+    ):
+        parts = image_parts(reference)
+        assert image_of(parts, "latest") == (reference if len(parts) > 1 else f"{reference}:latest")
 
 
 @pytest.mark.kube
@@ -145,7 +275,17 @@ def test_the_values_with_which_a_chart_is_made_are_its_defaults(programs: Path, 
         ("replicas=2", "replicas"),  # the operator takes no turns
         ("ring.enabled=true", "ring"),  # it declares none
         ("nodeselector.a=b", "nodeselector"),
-        ("image=", "image"),
+        ("image=example.com/pages:v2", "image"),
+        ("image.tag=a b", "tag"),
+        ("image.tags=v2", "tags"),
+        ("namespace=elsewhere", "namespace"),  # the release's
+        ("fullnameOverride=Pages", "fullnameOverride"),
+        ("commonLabels.app\\.kubernetes\\.io/instance=mine", "app.kubernetes.io/instance"),
+        ("podSecurityContext.privileged=true", "privileged"),
+        ("extraArgs=--namespaces", "extraArgs"),
+        ("extraEnv[0].nam=MODE", "nam"),
+        ("resources.requests.cpu=much", "cpu"),
+        ("serviceMonitor.enabled=perhaps", "serviceMonitor"),
         ("watchNamespaces={A_B}", "watchNamespaces"),
     ],
 )

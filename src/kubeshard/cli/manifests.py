@@ -15,9 +15,19 @@ from kubeshard.cli.yaml_files import read_documents, source_name
 from kubeshard.commands.options import Command
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.experiment.scenarios import SCENARIOS, scaled
+from kubeshard.version import __version__
 
 if TYPE_CHECKING:
+    from kubeshard.manifests.operator_bundle import Icon
     from kubeshard.manifests.value_types import Values
+
+_PICTURES = {
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+}
 
 FORMS = ["helm", "kustomize", "olm"]
 
@@ -203,6 +213,12 @@ def ring(path: Path, sharder: str, shards: tuple[str, ...], labels_only: bool, o
     type=click.Path(file_okay=False, path_type=Path),
     help="Where to write them (default: the format's name).",
 )
+@click.option(
+    "--icon",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A picture for --format olm, which catalogs show: SVG, PNG, JPEG or GIF.",
+)
 @values_options
 @output_option
 def operator(
@@ -211,6 +227,7 @@ def operator(
     dashboard_files: tuple[Path, ...],
     form: str | None,
     folder: Path | None,
+    icon: Path | None,
     settings: tuple[str, ...],
     file: Path | None,
     output: str,
@@ -220,7 +237,7 @@ def operator(
     They follow from what its Manager declares. MODULE[:MANAGER] is the argument of `kubeshard run` in the image.
     """
     from kubeshard.manifests.operator import LONGEST_OPERATOR, operator_objects
-    from kubeshard.manifests.operator_bundle import operator_bundle
+    from kubeshard.manifests.operator_bundle import operator_bundle, unsaid
     from kubeshard.manifests.operator_files import operator_chart, operator_kustomization
     from kubeshard.manifests.values import OperatorValues, chosen
 
@@ -230,14 +247,22 @@ def operator(
     name = label(name or program_name(target), "--name", LONGEST_OPERATOR)
     values = chosen(OperatorValues, _file(file), settings)
     own = {label(f"{name}-{each.stem}", "--dashboard"): _dashboard(each) for each in dashboard_files}
+    picture = _icon(icon)
+    if picture and form != "olm":
+        raise ConfigurationError("--icon: it is for --format olm")
     if form is None:
         if folder is not None:
             raise ConfigurationError("--folder: add --format, which says what to write there")
         _print(operator_objects(manager, target, name, values, own), output)
         return
-    make = {"helm": operator_chart, "kustomize": operator_kustomization, "olm": operator_bundle}[form]
-    written = _write(make(manager, target, name, values, own), folder or Path(form))
-    click.echo(f"wrote {written}", err=True)
+    if form == "olm":
+        files = operator_bundle(manager, target, name, values, own, picture)
+    else:
+        make = operator_chart if form == "helm" else operator_kustomization
+        files = make(manager, target, name, values, own)
+    click.echo(f"wrote {_write(files, folder or Path(form))}", err=True)
+    if form == "olm" and (missing := unsaid(values.about, picture)):
+        click.echo(f"catalogs will show nothing for what you have not said: {', '.join(missing)}", err=True)
 
 
 def _write(files: Mapping[str, str], folder: Path) -> Path:
@@ -251,6 +276,17 @@ def _write(files: Mapping[str, str], folder: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return folder
+
+
+def _icon(path: Path | None) -> Icon | None:
+    from kubeshard.manifests.operator_bundle import Icon
+
+    if path is None:
+        return None
+    kind = _PICTURES.get(path.suffix.lower())
+    if kind is None:
+        raise ConfigurationError(f"--icon {path}: the name has to end with one of {', '.join(_PICTURES)}")
+    return Icon(kind, path.read_bytes())
 
 
 def _dashboard(path: Path) -> dict[str, Any]:
@@ -307,12 +343,12 @@ def experiment(
     """
     from kubeshard.examples.webhosting.api import RING
     from kubeshard.experiment.job import job_objects
-    from kubeshard.manifests.sharder import image_of
+    from kubeshard.manifests.image import image_of
     from kubeshard.manifests.values import SharderValues, chosen, plain
     from kubeshard.shard.identity import check_ring_name
 
     check_ring_name(ring or RING)
-    image = image_of(plain(chosen(SharderValues, {"image": image} if image else {}))["image"])
+    image = image_of(plain(chosen(SharderValues, {"image": image} if image else {}))["image"], __version__)
     arguments = [scenario, "--scale", f"{scale:g}", "--seed", str(seed), "--ring", ring or RING]
     if duration is not None:
         arguments += ["--duration", f"{duration:g}s"]

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kubeshard.core.yaml_output import as_yaml
+from kubeshard.manifests.image import WITH_APP_VERSION
 from kubeshard.manifests.output import GENERATED, as_json
 from kubeshard.manifests.sharder import CERT_MANAGER, CERTIFICATE, base_config, dashboard_files, parts
 from kubeshard.manifests.template import helm
@@ -143,11 +144,7 @@ def _config() -> str:
         '{{- mergeOverwrite (include "sharder.base" . | fromYaml) (deepCopy .Values.config) | toPrettyJson -}}\n'
         "{{- end -}}\n\n"
         '{{- define "sharder.image" -}}\n'
-        '{{- if kindIs "string" .Values.image }}{{ .Values.image }}{{ else }}'
-        "{{ .Values.image.repository }}"
-        "{{ if .Values.image.tag }}:{{ .Values.image.tag }}"
-        "{{ else if not .Values.image.digest }}:{{ .Chart.AppVersion }}{{ end }}"
-        "{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ end }}{{ end -}}\n"
+        f"{WITH_APP_VERSION}\n"
         "{{- end -}}\n\n"
         '{{- define "sharder.level" -}}\n'
         "{{- if .Values.hostNetwork }}privileged{{ else }}restricted{{ end -}}\n"

@@ -18,10 +18,12 @@ from kubeshard.crd.defining import definition
 from kubeshard.manager.manager import Manager
 from kubeshard.manager.roles import roles
 from kubeshard.manager.servers import Converting
+from kubeshard.manifests.image import image_of
 from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_policy, service_monitor
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
 from kubeshard.manifests.ring import ring_objects
-from kubeshard.manifests.template import Chosen, Each, File, Item, Made, Part, When, symbolic
+from kubeshard.manifests.sharder import with_common_labels
+from kubeshard.manifests.template import Chosen, Each, File, Item, Made, Named, Part, When, symbolic
 from kubeshard.manifests.values import COMPONENT_LABEL, OperatorValues, plain
 from kubeshard.monitoring.alerting import prometheus_rule
 from kubeshard.monitoring.grafana import dashboards
@@ -31,16 +33,24 @@ from kubeshard.sharding.names import APP_LABEL
 Manifest = dict[str, Any]
 Dashboards = Mapping[str, Mapping[str, Any]]
 
+INSTANCE_LABEL = "app.kubernetes.io/instance"
+
+OWN_LABELS = {APP_LABEL, INSTANCE_LABEL, COMPONENT_LABEL}
+
 LONGEST_OPERATOR = 63 - len("-metrics")
 """Characters of an operator's name: it begins that of a Service."""
 
-NAMESPACE, ACCOUNT, WATCHED = (
+NAME, NAMESPACE, ACCOUNT, WATCHED, PROGRAM, INSTANCE = (
+    "kubeshard-chosen-name",
     "kubeshard-chosen-namespace",
     "kubeshard-chosen-account",
     "kubeshard-chosen-item",
+    "kubeshard-chosen-program",
+    "kubeshard-chosen-instance",
 )
-"""What stands for values where a name is required, until `symbolic` puts these in its place: the operator's namespace
-and service account, and one of `watchNamespaces`.
+"""What stands for values where a name is required, until `symbolic` puts these in its place: the name of the operator's
+objects, its namespace and service account, one of `watchNamespaces`, and two labels, which are the name, too, where
+there is no Helm: what program it is, and which installation of it.
 """
 
 SHARDER = "kubeshard-sharders-namespace", "kubeshard-sharders-account"
@@ -75,21 +85,26 @@ def operator_parts(
     """
     needs = manager.deployment_needs()
     chosen = {**plain(values), "replicas": _replicas(needs.takes_turns, values)}
-    chosen["namespace"] = values.namespace or name
-    if taken := set(values.pod_labels) & {APP_LABEL, COMPONENT_LABEL}:
-        raise ConfigurationError(f"value podLabels: {min(taken)} is the operator's own; pods are found by it")
-    made = _Operator(
-        manager, target, name, chosen["namespace"], {APP_LABEL: name, COMPONENT_LABEL: "operator"}
-    )
-    symbols: dict[str, Chosen | Item] = {
-        NAMESPACE: Chosen("namespace"),
-        ACCOUNT: Chosen("serviceAccount.name", otherwise=name),
+    account = values.service_account.name or name
+    chosen |= {"name": name, "namespace": values.namespace or name, "account": account}
+    for key, given in (("podLabels", values.pod_labels), ("commonLabels", values.common_labels)):
+        if taken := set(given) & OWN_LABELS:
+            raise ConfigurationError(f"value {key}: {min(taken)} is the operator's own; pods are found by it")
+    made = _Operator(manager, target, name, chosen["namespace"])
+    symbols: dict[str, Chosen | Named | Item] = {
+        NAME: Named("name", '(include "operator.fullname" .)'),
+        NAMESPACE: Named("namespace", ".Release.Namespace"),
+        ACCOUNT: Named("account", '(include "operator.serviceAccountName" .)'),
+        PROGRAM: Named("name", '(include "operator.name" .)'),
+        INSTANCE: Named("name", ".Release.Name"),
         WATCHED: Item(),
         SHARDER[0]: Chosen("ring.sharderNamespace"),
         SHARDER[1]: Chosen("ring.sharderName"),
     }
     parts = [
-        replace(part, objects=tuple(symbolic(obj, symbols) for obj in part.objects))
+        replace(
+            part, objects=tuple(symbolic(with_common_labels(_labelled(obj)), symbols) for obj in part.objects)
+        )
         for part in made.parts(own_dashboards or {})
         if part.objects
     ]
@@ -155,16 +170,14 @@ def _replicas(takes_turns: bool, values: OperatorValues) -> int:
 
 
 class _Operator:
-    """`chosen_namespace` is the one that the values name; where objects have a namespace, it is a symbol."""
+    """`name` and `chosen_namespace` are those that the values name; in objects, they are symbols."""
 
-    def __init__(
-        self, manager: Manager, target: str, name: str, chosen_namespace: str, labels: Mapping[str, str]
-    ) -> None:
+    def __init__(self, manager: Manager, target: str, name: str, chosen_namespace: str) -> None:
         self._manager = manager
         self._target = target
         self._name = name
         self._chosen_namespace = chosen_namespace
-        self._labels = dict(labels)
+        self._labels = {APP_LABEL: PROGRAM, INSTANCE_LABEL: INSTANCE, COMPONENT_LABEL: "operator"}
         self._needs = needs = manager.deployment_needs()
         pages = {"health": needs.health, "metrics": needs.metrics}
         webhooks = {_webhook(number): port for number, (_, port, _) in enumerate(needs.services)}
@@ -173,7 +186,7 @@ class _Operator:
     def parts(self, own_dashboards: Dashboards) -> Iterator[Part]:
         """In the order in which they can be created. Some may be empty."""
         turns = self._needs.takes_turns
-        yield Part("namespace", (system_namespace(NAMESPACE, {APP_LABEL: self._name}),), "createNamespace")
+        yield Part("namespace", (system_namespace(NAMESPACE, {APP_LABEL: PROGRAM}),), "createNamespace")
         yield Part("crds", tuple(map(_kept, definitions(self._manager, NAMESPACE))), "crds.enabled")
         yield Part("account", (self._account(),), "serviceAccount.create")
         everywhere = tuple(self._roles())
@@ -191,7 +204,7 @@ class _Operator:
             (*self._services(), self._deployment(bool(confined)), *([self._budget()] if turns else ())),
         )
         inward = [name for name in self._ports if name != "health"]  # by clients other than the kubelet
-        policy = network_policy(self._name, NAMESPACE, self._labels, inward)
+        policy = network_policy(NAME, NAMESPACE, self._labels, inward)
         yield Part("network-policy", (policy,), "networkPolicy.enabled")
         yield Part("service-monitor", tuple(self._monitoring()), "serviceMonitor.enabled")
         ring, policies = self._ring()
@@ -208,7 +221,7 @@ class _Operator:
 
     def _roles(self, namespaces: frozenset[str] | None = None) -> Iterator[Manifest]:
         grants, account = self._manager.grants(namespaces), (NAMESPACE, ACCOUNT)
-        for manifest in roles(grants, self._name, namespace=NAMESPACE, account=account):
+        for manifest in roles(grants, NAME, namespace=NAMESPACE, account=account):
             yield {**manifest, "metadata": {**manifest["metadata"], "labels": self._labels}}
 
     def _confined(self) -> tuple[Manifest, ...]:
@@ -229,9 +242,7 @@ class _Operator:
                 )
             yield self._service(service, [_service_port("webhook", 443, _webhook(number))])
         if "metrics" in self._ports:
-            yield self._service(
-                f"{self._name}-metrics", [_service_port("metrics", self._needs.metrics, "metrics")]
-            )
+            yield self._service(f"{NAME}-metrics", [_service_port("metrics", self._needs.metrics, "metrics")])
 
     def _deployment(self, confinable: bool) -> Manifest:
         alone = {} if self._needs.takes_turns else {"strategy": {"type": "Recreate"}}
@@ -258,12 +269,17 @@ class _Operator:
             Each("extraEnv"),
         ]
         only = container("operator", ["run", self._target], ports=self._ports, environment=environment)
+        only |= {
+            "image": Made(_image, "operator.image"),
+            "imagePullPolicy": Chosen("imagePullPolicy"),
+            "args": [*only["args"], Each("extraArgs")],
+            "securityContext": Chosen("securityContext"),
+            "volumeMounts": When("extraVolumeMounts", Chosen("extraVolumeMounts")),
+        }
         optional = ("nodeSelector", "tolerations", "affinity", "imagePullSecrets", "priorityClassName")
-        mounts = When("extraVolumeMounts", Chosen("extraVolumeMounts"))
         return {
-            **pod_spec(
-                ACCOUNT, {**only, "imagePullPolicy": Chosen("imagePullPolicy"), "volumeMounts": mounts}
-            ),
+            **pod_spec(ACCOUNT, only),
+            "securityContext": Chosen("podSecurityContext"),
             "topologySpreadConstraints": spread(self._labels),
             "volumes": When("extraVolumes", Chosen("extraVolumes")),
             **{name: When(name, Chosen(name)) for name in optional},
@@ -275,9 +291,9 @@ class _Operator:
 
     def _monitoring(self) -> Iterator[Manifest]:
         if "metrics" in self._ports:
-            yield metrics_reader(f"{self._name}-metrics-reader", self._labels)
+            yield metrics_reader(f"{NAME}-metrics-reader", self._labels)
             tls = UNVERIFIED if self._needs.metrics_secure else None
-            yield service_monitor(self._name, NAMESPACE, self._labels, tls)
+            yield service_monitor(NAME, NAMESPACE, self._labels, tls)
 
     def _ring(self) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
         """The declared ring and the sharder's role for it, and the policies; nothing if none is declared."""
@@ -295,11 +311,12 @@ class _Operator:
     def _alerts(self) -> Manifest:
         found = prometheus_rule(NAMESPACE)
         labels = {**self._labels, "chosen": Each("prometheusRule.labels")}
-        return {**found, "metadata": {**found["metadata"], "name": self._name, "labels": labels}}
+        return {**found, "metadata": {**found["metadata"], "name": NAME, "labels": labels}}
 
     def _dashboards(self, own: Dashboards) -> Iterator[Manifest]:
         for name, made in {f"{self._name}-dashboard": dashboards()["operators"], **own}.items():
-            found = self._object("v1", "ConfigMap", name)
+            own_name = f"{NAME}{name.removeprefix(self._name)}" if name.startswith(self._name) else name
+            found = self._object("v1", "ConfigMap", own_name)
             labels = {**self._labels, "grafana_dashboard": "1", "chosen": Each("dashboards.labels")}
             annotations = When("dashboards.annotations", Chosen("dashboards.annotations"))
             metadata = {**found["metadata"], "labels": labels, "annotations": annotations}
@@ -312,8 +329,18 @@ class _Operator:
         return {**self._object("v1", "Service", name), "spec": spec}
 
     def _object(self, api_version: str, kind: str, name: str = "") -> Manifest:
-        metadata = {"name": name or self._name, "namespace": NAMESPACE, "labels": self._labels}
+        metadata = {"name": name or NAME, "namespace": NAMESPACE, "labels": self._labels}
         return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def _labelled(obj: Manifest) -> Manifest:
+    """Also a definition or a ring tells whose it is, unless it already has such a label."""
+    labels = {APP_LABEL: PROGRAM, **obj["metadata"].get("labels", {})}
+    return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
+
+
+def _image(values: Mapping[str, Any]) -> str:
+    return image_of(values["image"], values["about"]["version"])
 
 
 def _joined(values: Mapping[str, Any]) -> str:

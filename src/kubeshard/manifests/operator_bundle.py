@@ -13,17 +13,19 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.yaml_output import as_yaml
 from kubeshard.manager.declaration import DeploymentNeeds
 from kubeshard.manager.manager import Manager
+from kubeshard.manifests.image import image_of
 from kubeshard.manifests.operator import WATCHED, Dashboards, operator_parts
 from kubeshard.manifests.operator_files import GENERATED, Files
 from kubeshard.manifests.template import Part
-from kubeshard.manifests.values import OperatorValues
+from kubeshard.manifests.values import About, OperatorValues, plain
 from kubeshard.webhook.certificates import CertificateFiles
 
 Manifest = dict[str, Any]
@@ -44,8 +46,27 @@ _DESCRIPTORS = {
 }
 
 
+class Icon(NamedTuple):
+    """A picture for catalogs."""
+
+    media_type: str
+    data: bytes
+
+
+def unsaid(about: About, icon: Icon | None) -> list[str]:
+    """What catalogs show of an operator, and nobody has said."""
+    fields = ("displayName", "description", "url", "provider", "maintainers", "keywords")
+    given = plain(about)
+    return [*(f"about.{each}" for each in fields if not given[each]), *([] if icon else ["--icon"])]
+
+
 def operator_bundle(
-    manager: Manager, target: str, name: str, values: OperatorValues, own_dashboards: Dashboards | None = None
+    manager: Manager,
+    target: str,
+    name: str,
+    values: OperatorValues,
+    own_dashboards: Dashboards | None = None,
+    icon: Icon | None = None,
 ) -> Files:
     """The files of the bundle; the manager registers no webhooks afterwards. Raises like `operator_parts`, and
     ConfigurationError for what OLM cannot do: a ring, a NetworkPolicy, chosen namespaces, webhooks that are narrowed
@@ -72,7 +93,7 @@ def operator_bundle(
             "annotations": {
                 "alm-examples": json.dumps(list(_examples(definitions)), indent=2),
                 "capabilities": "Basic Install",
-                "containerImage": values.image,
+                "containerImage": image_of(chosen["image"], about.version),
                 **({"repository": about.url} if about.url else {}),
             },
         },
@@ -81,10 +102,7 @@ def operator_bundle(
             "description": about.description or f"The operator {name}.",
             "version": about.version,
             "minKubeVersion": KUBERNETES,
-            "provider": {"name": about.provider or name},
-            "maintainers": [{"name": each.name, "email": each.email} for each in about.maintainers],
-            "keywords": list(about.keywords),
-            "links": [{"name": "Home", "url": about.url}] if about.url else [],
+            **_said(about, icon),
             "installModes": list(_modes(needs, parts)),
             "customresourcedefinitions": {"owned": [each for made in definitions for each in _owned(made)]},
             "install": {
@@ -106,6 +124,19 @@ def operator_bundle(
         "metadata/annotations.yaml": GENERATED + as_yaml({"annotations": labels}),
         "bundle.Dockerfile": _containerfile(labels),
     }
+
+
+def _said(about: About, icon: Icon | None) -> Manifest:
+    """What there is to say; a field that is empty would be shown as such."""
+    picture = icon and {"mediatype": icon.media_type, "base64data": b64encode(icon.data).decode()}
+    found = {
+        "provider": about.provider and {"name": about.provider},
+        "maintainers": [{"name": each.name, "email": each.email} for each in about.maintainers],
+        "keywords": list(about.keywords),
+        "links": about.url and [{"name": "Home", "url": about.url}],
+        "icon": picture and [picture],
+    }
+    return {key: each for key, each in found.items() if each}
 
 
 def _check(values: OperatorValues) -> None:

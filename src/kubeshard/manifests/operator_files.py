@@ -3,20 +3,26 @@
 Guaranteed: for the same values, both render the objects that `kubeshard manifests operator` prints. The values with
 which they are made are the chart's defaults. A value that the operator can do nothing with, such as a ring that it does
 not declare, is none of the chart's.
+
+The chart keeps Helm's conventions: it installs into the namespace of the release, which it does not create; objects are
+named after release and chart, and have the labels that charts have. The names that the program itself declares, those
+of its webhooks' Services and of its Leases, are the same in every release.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kubeshard.core.yaml_output import as_yaml, documents
 from kubeshard.manager.manager import Manager
 from kubeshard.manifests.chart import KUBERNETES
-from kubeshard.manifests.operator import Dashboards, operator_parts
+from kubeshard.manifests.image import WITH_APP_VERSION, image_of, image_parts
+from kubeshard.manifests.operator import LONGEST_OPERATOR, OWN_LABELS, Dashboards, operator_parts
 from kubeshard.manifests.output import as_json
-from kubeshard.manifests.template import File, Part
-from kubeshard.manifests.values import About, OperatorValues
+from kubeshard.manifests.template import File, Named, Part
+from kubeshard.manifests.values import About, ChartValues, OperatorValues, described, plain
 from kubeshard.manifests.values_schema import commented, components, schema, table
 
 Files = Mapping[str, str]
@@ -24,7 +30,8 @@ Files = Mapping[str, str]
 
 GENERATED = "# Made by `kubeshard manifests operator`; do not edit.\n"
 
-_ABOUT_ONLY = ("about",)
+_NONE_OF_HELM = ("about", "namespace", "createNamespace")
+"""The values that the chart's `Chart.yaml` or the release decides."""
 _SWITCHED = {
     "ring": "ring.enabled",
     "serviceMonitor": "serviceMonitor.enabled",
@@ -32,9 +39,38 @@ _SWITCHED = {
 }
 """The values that not every operator has, with the switch of their part."""
 
-_TEMPLATES = """{{- define "operator.namespaces" -}}
-{{- join "," .Values.watchNamespaces -}}
-{{- end -}}
+_LABELS = {
+    "app.kubernetes.io/version": '(.Chart.AppVersion | trunc 63 | trimSuffix "-")',
+    "app.kubernetes.io/managed-by": ".Release.Service",
+    "helm.sh/chart": '(include "operator.chart" .)',
+}
+"""The labels of all objects of a release, besides those that are also printed."""
+
+_TEMPLATES = f"""{{{{- define "operator.name" -}}}}
+{{{{- .Values.nameOverride | default .Chart.Name -}}}}
+{{{{- end -}}}}
+
+{{{{- define "operator.fullname" -}}}}
+{{{{- $name := include "operator.name" . -}}}}
+{{{{- $both := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}}}
+{{{{- .Values.fullnameOverride | default $both | trunc {LONGEST_OPERATOR} | trimSuffix "-" -}}}}
+{{{{- end -}}}}
+
+{{{{- define "operator.serviceAccountName" -}}}}
+{{{{- .Values.serviceAccount.name | default (include "operator.fullname" .) -}}}}
+{{{{- end -}}}}
+
+{{{{- define "operator.chart" -}}}}
+{{{{- printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" -}}}}
+{{{{- end -}}}}
+
+{{{{- define "operator.image" -}}}}
+{WITH_APP_VERSION}
+{{{{- end -}}}}
+
+{{{{- define "operator.namespaces" -}}}}
+{{{{- join "," .Values.watchNamespaces -}}}}
+{{{{- end -}}}}
 """
 
 
@@ -43,24 +79,26 @@ def operator_chart(
 ) -> Files:
     """The files of the chart. Raises like `operator_parts`."""
     parts, chosen = operator_parts(manager, target, name, values, own_dashboards)
+    needs = manager.deployment_needs()
+    parts = [_of_release(part) for part in parts if part.name != "namespace"]
     switches = {part.switch for part in parts}
     missing = {value for value, switch in _SWITCHED.items() if switch not in switches}
-    defaults = {key: each for key, each in chosen.items() if key not in (*missing, *_ABOUT_ONLY)}
-    (root,), found = components(OperatorValues)
-    properties = found["OperatorValues"]["properties"]
-    found["OperatorValues"]["properties"] = {
-        key: {**each, "maximum": 1} if key == "replicas" and not _takes_turns(manager) else each
-        for key, each in properties.items()
-        if key in defaults
+    chosen |= {"nameOverride": "", "fullnameOverride": ""}
+    chosen["image"] = _parts_of_image(chosen["image"])
+    defaults = {
+        key: chosen[key] for key, _ in described(ChartValues) if key not in (*missing, *_NONE_OF_HELM)
     }
-    found["OperatorValues"]["required"] = []  # the chart has defaults for all
-    whole = schema(root, found)
+    whole = _schema(defaults, takes_turns=needs.takes_turns)
+    bound = {namespace for _, _, namespace in needs.services if namespace}
+    check = {"templates/namespace.yaml": GENERATED + _bound(*bound)} if bound else {}
     return {
         "Chart.yaml": GENERATED + as_yaml(_about(name, values)),
-        "README.md": _readme(name, values.about, table(whole, OperatorValues, defaults)),
-        "values.yaml": GENERATED + commented(OperatorValues, defaults),
+        "README.md": _readme(name, chosen["namespace"], values.about, table(whole, ChartValues, defaults)),
+        "values.yaml": GENERATED + commented(ChartValues, defaults),
         "values.schema.json": as_json(whole),
         "templates/_helpers.tpl": _TEMPLATES,
+        "templates/NOTES.txt": _notes(parts),
+        **check,
         **{f"templates/{part.name}.yaml": GENERATED + part.helm for part in parts},
         **_texts(parts),
     }
@@ -81,20 +119,50 @@ def operator_kustomization(
     return {"kustomization.yaml": GENERATED + as_yaml(body), **files}
 
 
-def _takes_turns(manager: Manager) -> bool:
-    return manager.deployment_needs().takes_turns
+def _of_release(part: Part) -> Part:
+    """The part with the labels of a release."""
+
+    def labelled(obj: Any) -> Any:
+        labels = {**obj["metadata"]["labels"], **{key: Named("", each) for key, each in _LABELS.items()}}
+        return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
+
+    return replace(part, objects=tuple(map(labelled, part.objects)))
+
+
+def _parts_of_image(image: Any) -> Mapping[str, str]:
+    """The parts of the image, but for a tag that is the chart's `appVersion`: it would stay beside another digest."""
+    parts = image_parts(image) if isinstance(image, str) else image
+    return {key: each for key, each in parts.items() if key != "tag" or "digest" in parts}
+
+
+def _schema(defaults: Mapping[str, Any], *, takes_turns: bool) -> Mapping[str, Any]:
+    """The chart's schema, which knows the values with a default only, and what this operator cannot do."""
+    (root,), found = components(ChartValues)
+    properties = found["ChartValues"]["properties"]
+    more: dict[str, Any] = {
+        "replicas": {} if takes_turns else {"maximum": 1},
+        **{
+            key: {"propertyNames": {"not": {"enum": sorted(OWN_LABELS)}}}
+            for key in ("podLabels", "commonLabels")
+        },
+    }
+    found["ChartValues"]["properties"] = {
+        key: {**each, **more.get(key, {})} for key, each in properties.items() if key in defaults
+    }
+    found["ChartValues"]["required"] = []  # the chart has defaults for all
+    return schema(root, found)
 
 
 def _about(name: str, values: OperatorValues) -> Mapping[str, Any]:
     about = values.about
-    tag = values.image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    image = image_of(plain(values)["image"], about.version)
     found = {
         "apiVersion": "v2",
         "name": name,
         "description": about.description or f"The operator {name}.",
         "type": "application",
         "version": about.version,
-        "appVersion": tag or about.version,
+        "appVersion": image_parts(image).get("tag", about.version),
         "kubeVersion": KUBERNETES,
         "home": about.url,
         "keywords": list(about.keywords),
@@ -103,17 +171,73 @@ def _about(name: str, values: OperatorValues) -> Mapping[str, Any]:
     return {key: each for key, each in found.items() if each}
 
 
-def _readme(name: str, about: About, rows: Sequence[str]) -> str:
+def _readme(name: str, namespace: str, about: About, rows: Sequence[str]) -> str:
     head = [
         f"<!-- {GENERATED.removeprefix('# ').strip()} -->",
         f"# {about.display_name or name}",
         "",
         about.description or f"The operator {name}.",
         "",
-        "It renders the same objects as `kubeshard manifests operator` and its kustomization.",
+        "```sh",
+        f"helm install {name} . --namespace {namespace} --create-namespace",
+        "```",
+        "",
+        "It renders the same objects as `kubeshard manifests operator` and its kustomization, but for the Namespace,"
+        " and with the labels of a release. Namespaces of the Pod Security level restricted admit its pods.",
         "",
     ]
     return "\n".join([*head, *rows]) + "\n"
+
+
+def _notes(parts: Sequence[Part]) -> str:
+    """What Helm prints at the end."""
+    kinds = [obj["spec"]["names"]["kind"] for part in parts if part.name == "crds" for obj in part.objects]
+    lines = [
+        '{{ .Chart.Name }} {{ .Chart.AppVersion }} runs as {{ include "operator.fullname" . }} in the namespace'
+        " {{ .Release.Namespace }} as soon as its pods are ready:",
+        "",
+        '  kubectl --namespace {{ .Release.Namespace }} rollout status deployment/{{ include "operator.fullname" . }}',
+        "",
+        *(
+            ["It brings the kinds " + ", ".join(kinds) + "; `kubectl explain` describes them.", ""]
+            if kinds
+            else []
+        ),
+        *(
+            [
+                "{{- if .Values.watchNamespaces }}",
+                'It works in {{ join ", " .Values.watchNamespaces }} only.',
+                "{{- end }}",
+            ]
+            if any(part.switch == "watchNamespaces" for part in parts)
+            else []
+        ),
+        *(
+            [
+                "{{- if not .Values.ring.enabled }}",
+                "Its objects are spread over the pods once there is a ring, which ring.enabled=true installs.",
+                "{{- end }}",
+            ]
+            if any(part.switch == "ring.enabled" for part in parts)
+            else []
+        ),
+        *(
+            [
+                "{{- if and .Values.crds.enabled (not .Values.crds.keep) }}",
+                "With crds.keep=false, `helm uninstall` deletes all objects of these kinds.",
+                "{{- end }}",
+            ]
+            if kinds
+            else []
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _bound(namespace: str) -> str:
+    """Helm says it at the installation, instead of an API server when it cannot call the webhooks."""
+    says = f"the program's webhooks are called in the namespace {namespace}: install with --namespace {namespace}"
+    return f'{{{{- if ne .Release.Namespace "{namespace}" }}}}\n{{{{- fail "{says}" }}}}\n{{{{- end }}}}\n'
 
 
 def _texts(parts: Sequence[Part]) -> Files:

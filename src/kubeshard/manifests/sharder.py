@@ -16,6 +16,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.patches import apply_merge_patch
 from kubeshard.manager.config_file import parse_config
 from kubeshard.manager.roles import metrics_grants, roles
+from kubeshard.manifests.image import image_of
 from kubeshard.manifests.network import metrics_reader, network_policy, service_monitor, verified
 from kubeshard.manifests.pods import container, pod_spec, system_namespace
 from kubeshard.manifests.policies import lease_policy, webhook_policy
@@ -359,16 +360,7 @@ def _container() -> Manifest:
 
 
 def _image(values: Values) -> str:
-    return image_of(values["image"])
-
-
-def image_of(image: Any) -> str:
-    """The reference of an image that is given as one, or in parts."""
-    if isinstance(image, str):
-        return image
-    tag, digest = image.get("tag", ""), image.get("digest", "")
-    tag = tag or ("" if digest else __version__)
-    return f"{image['repository']}{':' if tag else ''}{tag}{'@' if digest else ''}{digest}"
+    return image_of(values["image"], __version__)
 
 
 def _level(values: Values) -> str:

@@ -11,6 +11,7 @@ A description is a manifest with some parts chosen at installation:
 | `Each("podLabels")` | all entries of a mapping, or items of a list, beside others | `{{- range ... }}` |
 | `File("dashboards/sharder.json", text)` | the text, from a file of the chart | `{{ .Files.Get ... }}` |
 | `Composed(("sharder.", Chosen("namespace")))` | a text of several values | `{{ printf ... }}` |
+| `Named("name", ".Release.Name")` | the value, or what Helm knows instead of it | `{{ .Release.Name | toJson }}` |
 | `Item()` | the item for which a `Part` is repeated | `{{ $item }}` |
 
 A `Part` is what a switch includes as a whole, or what is repeated for each item of a list; the chart has a file for it.
@@ -64,10 +65,27 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """What Helm names by an expression of its own, for example of the release; where there is no release, it is the
+    value at the path. Without a path, it is for Helm only.
+    """
+
+    path: str
+    expression: str
+
+    def of(self, values: Values) -> Any:
+        return at(values, self.path)
+
+    @property
+    def helm(self) -> str:
+        return f"{{{{ {self.expression} | toJson }}}}"
+
+
+@dataclass(frozen=True, slots=True)
 class Composed:
     """A text of fixed parts and values."""
 
-    parts: tuple[str | Chosen, ...]
+    parts: tuple[str | Chosen | Named, ...]
 
     def of(self, values: Values) -> str:
         return "".join(each if isinstance(each, str) else str(each.of(values)) for each in self.parts)
@@ -75,7 +93,7 @@ class Composed:
     @property
     def helm(self) -> str:
         words = "".join(each.replace("%", "%%") if isinstance(each, str) else "%v" for each in self.parts)
-        given = "".join(f" {each.expression}" for each in self.parts if isinstance(each, Chosen))
+        given = "".join(f" {each.expression}" for each in self.parts if not isinstance(each, str))
         return f"{{{{ printf {json.dumps(words, ensure_ascii=False)}{given} | toJson }}}}"
 
 
@@ -201,7 +219,7 @@ def _of_item(description: Any, item: Any) -> Any:
             return description
 
 
-def symbolic(manifest: Any, symbols: Mapping[str, Chosen | Item]) -> Any:
+def symbolic(manifest: Any, symbols: Mapping[str, Chosen | Named | Item]) -> Any:
     """The description that a manifest becomes when the symbols in its texts are taken for the values that they stand
     for. An `Item` has to be a whole text.
     """
@@ -213,7 +231,7 @@ def symbolic(manifest: Any, symbols: Mapping[str, Chosen | Item]) -> Any:
             found, names = re.split(any_of, manifest), re.findall(any_of, manifest)
             if not names:
                 return manifest
-            texts: list[str | Chosen] = []
+            texts: list[str | Chosen | Named] = []
             for text, name in zip_longest(found, names):
                 place = symbols[name] if name else None
                 assert not isinstance(place, Item), manifest
@@ -245,7 +263,7 @@ def at(values: Values, path: str) -> Any:
 def resolved(description: Any, values: Values) -> Any:
     """The manifest for these values."""
     match description:
-        case Chosen() | Composed():
+        case Chosen() | Named() | Composed():
             return description.of(values)
         case Made():
             return description.by(values)
@@ -292,7 +310,7 @@ _MARK = re.compile(r"^(?P<indent> *)(?P<before>.*?)PLACE-(?P<number>\d+)$")
 
 def _marked(description: Any, places: list[Any]) -> Any:
     match description:
-        case Chosen() | Composed() | Item() | When() | Made() | Each() | File():
+        case Chosen() | Named() | Composed() | Item() | When() | Made() | Each() | File():
             places.append(description)
             return f"PLACE-{len(places) - 1}"
         case Mapping():

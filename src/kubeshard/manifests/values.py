@@ -94,7 +94,6 @@ class NetworkPolicy(Off):
     control_plane: tuple[Peer, ...] = ()
 
 
-Image = Annotated[str, Meta(pattern=IMAGE, description="The container image.")]
 Replicas = Annotated[int, Meta(ge=1, description="How many pods run. If there are several, one leads.")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"], Meta(description="The lowest level that is logged.")
@@ -128,6 +127,13 @@ AffinityOfPods = Annotated[Affinity, Meta(description="Where else pods want to r
 ExtraEnv = Annotated[tuple[EnvironmentVariable, ...], Meta(description="More environment variables.")]
 ExtraVolumes = Annotated[tuple[Mapping[str, Any], ...], Meta(description="More volumes of the pods.")]
 ExtraVolumeMounts = Annotated[tuple[Mount, ...], Meta(description="Where they are mounted.")]
+PodSecurityContext = Annotated[
+    PodSecurity,
+    Meta(description="The pod's security context. Null, in a file, leaves a field to the platform."),
+]
+SecurityContext = Annotated[ContainerSecurity, Meta(description="The container's security context.")]
+CommonLabels = Annotated[Labels, Meta(description="Labels of all objects, and of the pods.")]
+OptionalLabel = Annotated[str, Meta(pattern=f"^$|{DNS_LABEL}")]
 ResourcesOfPods = Annotated[Resources, Meta(description="Of each pod.")]
 
 
@@ -224,9 +230,7 @@ class SharderValues(Values):
         ServiceAccount,
         Meta(description="The account of the pods, by default `sharder`. Without `create`, it has to exist."),
     ] = field(default_factory=ServiceAccount)
-    common_labels: Annotated[Labels, Meta(description="Labels of all objects, and of the pods.")] = field(
-        default_factory=dict
-    )
+    common_labels: CommonLabels = field(default_factory=dict)
     pod_labels: PodLabels = field(default_factory=dict)
     pod_annotations: PodAnnotations = field(default_factory=dict)
     priority_class_name: PriorityClassName = ""
@@ -237,13 +241,8 @@ class SharderValues(Values):
         tuple[SpreadConstraint, ...],
         Meta(description="How pods are spread; by default over nodes and zones, where possible."),
     ] = field(default_factory=_spread)
-    pod_security_context: Annotated[
-        PodSecurity,
-        Meta(description="The pod's security context. Null, in a file, leaves a field to the platform."),
-    ] = field(default_factory=PodSecurity)
-    security_context: Annotated[ContainerSecurity, Meta(description="The container's security context.")] = (
-        field(default_factory=ContainerSecurity)
-    )
+    pod_security_context: PodSecurityContext = field(default_factory=PodSecurity)
+    security_context: SecurityContext = field(default_factory=ContainerSecurity)
     liveness_probe: Annotated[LivenessProbe, Meta(description="When the kubelet restarts a pod.")] = field(
         default_factory=LivenessProbe
     )
@@ -300,7 +299,13 @@ class About(Values):
 class OperatorValues(Values):
     """The values of an operator."""
 
-    image: Image
+    image: Annotated[
+        Annotated[str, Meta(pattern=IMAGE)] | ImageParts,
+        Meta(
+            description="The container image: a reference, or `repository` with `tag` and `digest`. The default tag is "
+            "`about.version`."
+        ),
+    ]
     replicas: Annotated[
         Annotated[int, Meta(ge=1)] | None,
         Meta(description="How many pods run. Default: 2, or 1 without leader election or sharding."),
@@ -352,12 +357,36 @@ class OperatorValues(Values):
     node_selector: NodeSelector = field(default_factory=dict)
     tolerations: Tolerations = ()
     affinity: AffinityOfPods = field(default_factory=Affinity)
+    pod_security_context: PodSecurityContext = field(default_factory=PodSecurity)
+    security_context: SecurityContext = field(default_factory=ContainerSecurity)
+    common_labels: CommonLabels = field(default_factory=dict)
+    extra_args: Annotated[tuple[str, ...], Meta(description="More arguments of `kubeshard run`.")] = ()
     extra_env: ExtraEnv = ()
     extra_volumes: ExtraVolumes = ()
     extra_volume_mounts: ExtraVolumeMounts = ()
     about: Annotated[
         About, Meta(description="What a Helm chart or an OLM bundle says about the operator.")
     ] = field(default_factory=About)
+
+
+class ChartValues(OperatorValues):
+    """The values of an operator's chart, which knows the release that it is installed as."""
+
+    image: Annotated[
+        ImageParts, Meta(description="The container image. The default tag is the chart's `appVersion`.")
+    ]
+    name_override: Annotated[
+        OptionalLabel,
+        Meta(
+            description="Replaces the chart's name, in the names of objects and in the label `app.kubernetes.io/name`."
+        ),
+    ] = ""
+    fullname_override: Annotated[
+        OptionalLabel,
+        Meta(
+            description="The name of the objects. Default: the release's name, and the chart's unless it contains that."
+        ),
+    ] = ""
 
 
 def chosen(type_: type[V], file: Mapping[str, Any] | None = None, settings: Iterable[str] = ()) -> V:
