@@ -56,6 +56,14 @@ def private_of_stored(obj: Mapping[str, Any]) -> Object:
     return copy
 
 
+def private_status_of_stored(obj: Mapping[str, Any]) -> Object:
+    """`private_of_stored`, for a write that cannot change anything but metadata and status: the rest is not copied."""
+    copy: Object = {**obj, "metadata": _private_metadata(obj["metadata"])}
+    if "status" in copy:
+        copy["status"] = recoded(copy["status"])
+    return copy
+
+
 def _private_metadata(meta: Mapping[str, Any]) -> Object:
     copy: Object = {name: copied(value) for name, value in meta.items() if name != "managedFields"}
     if "managedFields" in meta:

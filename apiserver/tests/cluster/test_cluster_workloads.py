@@ -164,6 +164,16 @@ async def test_a_deployment_of_no_pods_is_available(api: ClusterApi) -> None:
     assert (await api.until(said, "a condition is there"))["status"] == "True"
 
 
+async def test_a_rollout_without_pods_is_done_once_it_is_observed(api: ClusterApi) -> None:
+    await api.create("deployments", workload("web", replicas=0))
+    await api.until_status("deployments/web", observedGeneration=1)
+    await api.patch("deployments/web", with_image("b"))
+    deployment = await api.until_status("deployments/web", observedGeneration=2)
+    assert condition(deployment, "Progressing")["reason"] == "NewReplicaSetAvailable"
+    assert deployment["metadata"]["annotations"][REVISION] == "2"
+    assert await replica_sets(api) == {"a": (0, "1"), "b": (0, "2")}
+
+
 async def test_a_paused_deployment_rolls_nothing_out(api: ClusterApi) -> None:
     await api.create("deployments", workload("web", replicas=1))
     await available(api, replicas=1)

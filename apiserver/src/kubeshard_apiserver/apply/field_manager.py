@@ -202,8 +202,8 @@ def _after_update(
     if ours := taken - _NEVER_OWNED:
         manager = writer.manager_for("Update")
         before = managers.get(manager, ManagedFieldsEntry(EMPTY, ""))
-        if ours <= before.fields and before.fields.isdisjoint(lost - ours):
-            left[manager] = ManagedFieldsEntry(before.fields, writer.api_version, writer.now, before.wire)
+        if before.has_all(ours) and not before.has_any(lost - ours):
+            left[manager] = ManagedFieldsEntry(before.known, writer.api_version, writer.now, before.wire)
         else:
             left[manager] = ManagedFieldsEntry((before.fields - lost) | ours, writer.api_version, writer.now)
     return _capped(_owning(left))
@@ -244,7 +244,7 @@ def _unreset(fields: FieldSet, writer: Writer) -> FieldSet:
 
 
 def _owning(managers: Managers) -> Managers:
-    return {manager: owned for manager, owned in managers.items() if owned.fields}
+    return {manager: owned for manager, owned in managers.items() if not owned.is_empty}
 
 
 def _capped(managers: Managers) -> Managers:
@@ -259,7 +259,7 @@ def _capped(managers: Managers) -> Managers:
         owned = capped.pop(manager)
         bucket = Manager(_ANCIENT, "Update", "", owned.api_version)
         earlier = capped[bucket].fields if bucket in capped else EMPTY
-        capped[bucket] = replace(owned, fields=earlier | owned.fields, wire=None)
+        capped[bucket] = replace(owned, known=earlier | owned.fields, wire=None)
     return capped
 
 

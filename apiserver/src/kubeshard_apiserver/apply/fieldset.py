@@ -92,6 +92,16 @@ def from_fields_v1(fields: Any) -> FieldSet:
 _known: dict[bytes, FieldSet] = {}
 
 
+def contains(fields: dict[str, Any], path: Path) -> bool:
+    """Whether FieldsV1 in the server's form has this path, without reading all of it."""
+    node: Any = fields
+    for element in path:
+        node = node.get(element)
+        if node is None:
+            return False
+    return not node or "." in node
+
+
 def _collect(shape: Shape, value: Any, path: Path, found: set[Path]) -> None:
     inner = parts(shape, value)
     if inner is None:

@@ -7,11 +7,12 @@ an updater has one per version. If one entry cannot be read, the whole list coun
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from kubeshard.core.times import parse_time
-from kubeshard_apiserver.apply.fieldset import FieldSet, from_fields_v1, to_fields_v1
+from kubeshard_apiserver.apply.fieldset import FieldSet, contains, from_fields_v1, to_fields_v1
 
 
 class Manager(NamedTuple):
@@ -25,14 +26,36 @@ class Manager(NamedTuple):
     api_version: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ManagedFieldsEntry:
-    """`wire` is the FieldsV1 of the fields if it is known."""
+    """The fields of one manager: as a set, in the server's FieldsV1 form (`wire`), or both.
 
-    fields: FieldSet
+    Most updates change nothing about who owns what. So questions are answered from `wire` where there is one, and the
+    set is read from it only if it has to change.
+    """
+
+    known: FieldSet | None
     api_version: str
     time: str | None = None
-    wire: dict[str, Any] | None = field(default=None, compare=False)
+    wire: dict[str, Any] | None = None
+
+    @cached_property
+    def fields(self) -> FieldSet:
+        return from_fields_v1(self.wire) if self.known is None else self.known
+
+    def has_any(self, paths: FieldSet) -> bool:
+        if self.wire is None:
+            return not self.fields.isdisjoint(paths)
+        return any(contains(self.wire, path) for path in paths)
+
+    def has_all(self, paths: FieldSet) -> bool:
+        if self.wire is None:
+            return paths <= self.fields
+        return all(contains(self.wire, path) for path in paths)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.fields if self.wire is None else self.wire)
 
 
 Managers = dict[Manager, ManagedFieldsEntry]
@@ -40,7 +63,7 @@ Managers = dict[Manager, ManagedFieldsEntry]
 
 def read_managers(obj: Mapping[str, Any], *, stored: bool = False) -> Managers:
     """Returns the managers of the object; empty if it has no readable managedFields. `stored` means that the object
-    comes from the store, so that its field sets are in the server's form.
+    comes from the store, so that its field sets are in the server's form, and readable.
     """
     managers: Managers = {}
     for entry in obj.get("metadata", {}).get("managedFields") or ():
@@ -53,13 +76,15 @@ def read_managers(obj: Mapping[str, Any], *, stored: bool = False) -> Managers:
             entry.get("subresource", ""),
             version if operation == "Update" else "",
         )
+        wire = entry.get("fieldsV1")
+        if stored and isinstance(wire, dict):
+            managers[manager] = ManagedFieldsEntry(None, version, entry.get("time"), wire)
+            continue
         try:
-            fields = from_fields_v1(entry.get("fieldsV1"))
+            fields = from_fields_v1(wire)
         except ValueError:
             return {}
-        managers[manager] = ManagedFieldsEntry(
-            fields, version, entry.get("time"), entry.get("fieldsV1") if stored else None
-        )
+        managers[manager] = ManagedFieldsEntry(fields, version, entry.get("time"))
     return managers
 
 
@@ -79,7 +104,7 @@ def written(managers: Managers) -> list[dict[str, Any]] | None:
 
 
 def without(owned: ManagedFieldsEntry, fields: FieldSet) -> ManagedFieldsEntry:
-    if owned.fields.isdisjoint(fields):
+    if not owned.has_any(fields):
         return owned
     return ManagedFieldsEntry(owned.fields - fields, owned.api_version, owned.time)
 

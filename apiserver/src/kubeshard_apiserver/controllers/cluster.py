@@ -15,7 +15,7 @@ from kubeshard.core.objects import Key
 from kubeshard_apiserver.access import User
 from kubeshard_apiserver.controllers.ownership import Node, Ownership, controller_of
 from kubeshard_apiserver.model import EVERY_RIGHT, Rights, Target, WriteOptions
-from kubeshard_apiserver.objects import Object, key_of, private_of_stored
+from kubeshard_apiserver.objects import Object, key_of, private_of_stored, private_status_of_stored
 from kubeshard_apiserver.resources.registry import Resource
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.steps import Steps
@@ -121,9 +121,11 @@ class Account:
     def update(self, node: Node, mutate: MutateFn, subresource: str = "") -> Steps[None]:
         """Write the object that `mutate` returns. `subresource` applies only where the resource has it."""
         target = self._target(node, subresource)
+        of_status = subresource == "status" and subresource in target.resource.strategy.subresources
+        own = private_status_of_stored if of_status else private_of_stored
         try:
             yield from self._server.writes.updating(
-                target, lambda live: private_of_stored(mutate(live)), self._options, fresh=True
+                target, lambda live: own(mutate(live)), self._options, fresh=True
             )
         except NotFound:
             return

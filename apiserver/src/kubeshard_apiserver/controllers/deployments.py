@@ -134,12 +134,12 @@ def _progressing(
         conditions = _said(conditions, "Unknown", "DeploymentResumed", "Deployment is resumed", now)
     name = new["metadata"]["name"] if new else deployment["metadata"]["name"]
     who = f'ReplicaSet "{name}"' if new else f'Deployment "{name}"'
-    if created:
-        text = f'Created new replica set "{created}"'
-        return _said(conditions, "True", "NewReplicaSetCreated", text, now)
     before = deployment.get("status") or {}
     if _complete(deployment, status):
         return _said(conditions, "True", _DONE, f"{who} has successfully progressed.", now)
+    if created:
+        text = f'Created new replica set "{created}"'
+        return _said(conditions, "True", "NewReplicaSetCreated", text, now)
     if _moves(status, before):
         # Every step counts as progress: the timestamp is renewed even if the message stays the same.
         rest = without_condition(conditions, "Progressing")

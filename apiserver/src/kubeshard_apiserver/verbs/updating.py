@@ -94,8 +94,10 @@ class Updates:
         new = in_order(new)
 
         def errors() -> list[FieldError]:
-            # The server checks metadata twice and lists the causes twice.
-            found = 2 * (metadata_errors(target, new) + validate_metadata_update(new, live))
+            found: list[FieldError] = []
+            if _checked_metadata(new) != _checked_metadata(live):
+                # The server checks metadata twice and lists the causes twice.
+                found = 2 * (metadata_errors(target, new) + validate_metadata_update(new, live))
             return found + strategy.validate_update(new, live, target.subresource)
 
         refuse(target, new, (yield from done(errors, large=large)))
@@ -141,6 +143,15 @@ def refuse(target: Target, obj: Object, errors: list[FieldError]) -> None:
 def is_same(new: Object, old: Object) -> bool:
     """Whether nothing has changed except the times in managedFields."""
     return same(_timeless(new), _timeless(old))
+
+
+def _checked_metadata(obj: Object) -> Object:
+    """What is validated. What is stored was valid, so it need not be checked again where nothing has changed."""
+    return {
+        name: value
+        for name, value in obj["metadata"].items()
+        if name not in ("managedFields", "resourceVersion", "generation")
+    }
 
 
 def _timeless(obj: Object) -> Object:
