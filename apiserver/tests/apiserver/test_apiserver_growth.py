@@ -1,5 +1,6 @@
 """What a request costs does not depend on how much is stored: counted in calls, not in seconds."""
 
+import gc
 import sys
 from dataclasses import replace
 
@@ -72,12 +73,15 @@ async def calls_of(verb):
         nonlocal count
         count += event in ("call", "c_call")
 
+    gc.collect()
+    gc.disable()  # finalizers of what other tests left would count
     sys.setprofile(counted)
     try:
         verb()
         await settle()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
