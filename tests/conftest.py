@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import sys
@@ -32,15 +31,6 @@ def authors_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
     sys.modules.update(before)
-
-
-@pytest.fixture(scope="module")
-def no_garbage_of_simulations() -> Iterator[None]:
-    """A simulation that an operator's mistake ends leaves coroutines behind, whose end is not for other tests."""
-    yield
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "unraisablehook", lambda _: None)
-        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -18,9 +18,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "simulate.md").read_text()
 
 
-pytestmark = pytest.mark.usefixtures("no_garbage_of_simulations")
-
-
 @pytest.fixture(autouse=True)
 def folder(authors_folder: Path) -> Path:
     """A copy of the examples, as those who follow the page have it."""

@@ -53,7 +53,7 @@ async def label(ctx, desk, text):
 """
 
 
-pytestmark = pytest.mark.usefixtures("no_garbage_of_simulations", "authors_folder")
+pytestmark = pytest.mark.usefixtures("authors_folder")
 
 
 def operator(source: str, target: str = "manager", **options: Any) -> Operator:
@@ -310,13 +310,32 @@ def test_what_leaves_the_simulation_is_named_with_its_line(statement: str, messa
         calm(operator(source))
 
 
-@pytest.mark.parametrize("endless", ["while True: pass", "while True: await asyncio.sleep(0)"])
+SWALLOWING = """while True:
+        try: await asyncio.sleep(0)
+        except asyncio.CancelledError: pass"""
+COMPUTING = "await label(ctx, desk, max(str(n) for n in itertools.count()))"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        "while True: pass",
+        "while True: await asyncio.sleep(0)",
+        SWALLOWING,
+        pytest.param(COMPUTING, marks=pytest.mark.system),
+    ],
+    ids=["busy", "never waiting", "ignoring cancellation", "computing"],
+)
 def test_a_reconcile_that_never_waits_ends_the_simulation(
     endless: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sealing, "STUCK_AFTER", 0.5)
-    with pytest.raises(LeavesSimulation, match="no virtual time passed: a loop that does not wait"):
-        calm(operator(f"async def reconcile(ctx, desk):\n    {endless}\nmanager = managed(reconcile)\n"))
+    source = f"async def reconcile(ctx, desk):\n    {endless}\nmanager = managed(reconcile)\n"
+    lines = (HEAD + source).splitlines()
+    first = next(number for number, line in enumerate(lines, 1) if line.strip() == endless.splitlines()[0])
+    places = "|".join(str(first + number) for number in range(len(endless.splitlines())))
+    with pytest.raises(LeavesSimulation, match=rf"desks.py:({places}) went on .* no virtual time passed"):
+        calm(operator(source))
 
 
 BLOCKING = """

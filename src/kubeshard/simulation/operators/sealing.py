@@ -9,6 +9,7 @@ a run with these differs from its repetition, which the digest of both shows.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import signal
 import socket
@@ -20,16 +21,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
+import kubeshard_apiserver.server
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.testing.virtual_time import VirtualTimeLoop
 
 STUCK_AFTER = 10.0
 """Seconds of processor time after which a simulation is stuck whose virtual time has not advanced."""
 
+LOOKS = 50
+"""How often, in as much time again, a stuck simulation is looked at to find the author's line that it is at."""
+
 _HOME = str(Path(__file__).resolve().parents[2])
+_SERVER = str(Path(kubeshard_apiserver.server.__file__).resolve().parent)
 _STDLIB = str(Path(threading.__file__).resolve().parent)
+
+_NOT_THE_AUTHORS = (_HOME, _SERVER, _STDLIB, "<")
+
+_NOT_TO_BE_INTERRUPTED = (
+    _HOME,
+    _SERVER,
+    "<frozen importlib",
+    str(Path(asyncio.__file__).resolve().parent),
+    str(Path(logging.__file__).resolve().parent),
+    threading.__file__,
+)
+"""What holds locks, or state that must be whole after an exception."""
 
 _CONNECTS = "opens a connection: only the API server is simulated; put a fake in its place"
 
@@ -48,14 +66,16 @@ class LeavesSimulation(ConfigurationError):
     """The operator does what a simulation cannot repeat; the message says where."""
 
 
-class _Stuck(KeyboardInterrupt):
-    """Ends the loop wherever it is: nothing catches it by accident."""
+class _Stuck(BaseException):
+    """Ends code of the author that does not wait. Unlike KeyboardInterrupt, it does not end the loop, which still has
+    to end everything else in order.
+    """
 
 
 @contextmanager
 def sealed(seed: int, left: Callable[[LeavesSimulation], None]) -> Iterator[None]:
     """During the block, what leaves the simulation raises LeavesSimulation, after `left` was called with it: the code
-    that did it may catch the exception. Raises LeavesSimulation if the block is stuck.
+    that did it may catch the exception. `left` is also called when the simulation is stuck, and has to end it.
     """
     state = random.getstate()
     random.seed(f"{seed}/operator")
@@ -63,7 +83,7 @@ def sealed(seed: int, left: Callable[[LeavesSimulation], None]) -> Iterator[None
     for owner, name, what in _LEAVING:
         setattr(owner, name, _refusing(what, left))
     try:
-        with _noticing_stuck_loops():
+        with _noticing_stuck_loops(left):
             yield
     finally:
         random.setstate(state)
@@ -84,36 +104,91 @@ def _refusing(what: str, left: Callable[[LeavesSimulation], None]) -> Callable[.
 
 
 @contextmanager
-def _noticing_stuck_loops() -> Iterator[None]:
-    """Only in the main thread, which alone can be interrupted."""
+def _noticing_stuck_loops(left: Callable[[LeavesSimulation], None]) -> Iterator[None]:
+    """Only in the main thread, which alone can be interrupted.
+
+    The signal comes anywhere: in the loop, in an import, in the collection of garbage. An exception is raised only in
+    code of the author that a task of the simulation runs; elsewhere the signal comes again soon. A loop that awaits
+    without waiting needs no exception: what `left` does ends it.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    last: list[float | None] = [None]
-    stuck: list[str] = []
-
-    def look(_: int, frame: FrameType | None) -> None:
-        loop = _running_loop()
-        now = None if loop is None else loop.time()
-        if now is not None and now == last[0]:
-            stuck.append(_place(frame))
-            raise _Stuck
-        last[0] = now
-
-    former = signal.signal(signal.SIGPROF, look)
-    signal.setitimer(signal.ITIMER_PROF, STUCK_AFTER, STUCK_AFTER)
+    watch = _Watch(left)
+    former = signal.signal(signal.SIGPROF, watch.look)
+    watch.every(STUCK_AFTER)
     try:
         yield
-    except BaseException:  # also what the loop raises because it was interrupted
-        if not stuck:
-            raise
-        raise LeavesSimulation(
-            f"{stuck[0]} went on for {STUCK_AFTER:g} s of processor time, and no virtual time passed: a loop that "
-            "does not wait, or an endless computation"
-        ) from None
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        watch.over = True  # a signal may be under way
+        watch.every(0)
         signal.signal(signal.SIGPROF, former)
+
+
+class _Watch:
+    """Looks, from a signal handler, whether virtual time passes."""
+
+    def __init__(self, left: Callable[[LeavesSimulation], None]) -> None:
+        self.over = False
+        self._left = left
+        self._last: float | None = None
+        self._looks = 0
+        """How often the simulation has been looked at since it was stuck."""
+        self._told = False
+
+    def every(self, seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_PROF, seconds, seconds)
+
+    def look(self, _: int, frame: FrameType | None) -> None:
+        loop = _running_loop()
+        if self.over or loop is None:
+            return
+        if loop.time() != self._last:
+            self._last = loop.time()
+            if self._looks:
+                self._looks = 0
+                self.every(STUCK_AFTER)
+            return
+        if not self._looks:
+            self.every(STUCK_AFTER / LOOKS)
+        self._looks += 1
+        authors = _interruptible(frame)
+        place = authors or _runnable(loop)
+        if not self._told and (place or self._looks > LOOKS):
+            self._told = True
+            self._left(
+                LeavesSimulation(
+                    f"{_place(place)} went on for {STUCK_AFTER:g} s of processor time, and no virtual time passed: "
+                    "a loop that does not wait, or an endless computation"
+                )
+            )
+        if authors:
+            raise _Stuck
+
+
+def _interruptible(frame: FrameType | None) -> FrameType | None:
+    """The author's frame that the current task runs, if an exception may be raised now."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_NOT_TO_BE_INTERRUPTED):
+            return None
+        if not file.startswith(_NOT_THE_AUTHORS):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _runnable(loop: VirtualTimeLoop) -> FrameType | None:
+    """The author's frame in a task that awaits something, but waits for nothing."""
+    for task in asyncio.all_tasks(loop):
+        if getattr(task, "_fut_waiter", None) is not None:
+            continue
+        coroutine: Any = task.get_coro()
+        while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+            if not frame.f_code.co_filename.startswith(_NOT_THE_AUTHORS):
+                return cast(FrameType, frame)
+            coroutine = coroutine.cr_await
+    return None
 
 
 def _running_loop() -> VirtualTimeLoop | None:
@@ -128,7 +203,7 @@ def _place(frame: FrameType | None) -> str:
     """The innermost line of the author's code, or of a library that it calls."""
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_HOME, _STDLIB, "<")):
+        if not file.startswith(_NOT_THE_AUTHORS):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return "the operator"
