@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -16,6 +18,7 @@ import yaml
 from kubeshard.client import Client
 from kubeshard.core import Namespace
 from kubeshard.examples.webhosting.api import SKIP_WORKLOAD_LABEL, Website
+from kubeshard.testing.assets import find_assets
 from kubeshard_apiserver.testing import KubeApi
 
 WEBHOSTING, CHECKSUM = "kubeshard.examples.webhosting", "kubeshard.examples.checksum"
@@ -159,3 +162,120 @@ async def test_samples_are_applied_and_generated_where_asked(kubeconfig: Path, k
     assert {site.spec.theme for site in samples} <= {"exciting", "lame"}
     await kube_client.delete_collection(Website, "project-foo")
     await kube_client.delete(Namespace, "project-foo")
+
+
+OPERATOR = """
+from kubeshard import Context, Controller, KubeObject, Manager, Struct, field
+from kubeshard.crd import CustomResource
+from kubeshard.webhook import Denied, Webhooks, validates
+
+
+class NoteSpec(Struct):
+    text: str = ""
+
+
+@CustomResource()
+class Note(KubeObject, group="polite.example.com", version="v1"):
+    spec: NoteSpec = field(default_factory=NoteSpec)
+
+
+@validates(Note)
+def polite(note: Note) -> None:
+    if note.spec.text == "rude":
+        raise Denied("be polite")
+
+
+async def reconcile(ctx: Context, note: Note) -> None: ...
+
+
+def manager() -> Manager:
+    notes = Controller(name="notes", primary=Note, reconciler=reconcile)
+    webhooks = Webhooks("polite", [polite], host="127.0.0.1", port=0)
+    return Manager([notes], servers=[webhooks], status_pages=None)
+"""
+WEBHOOKS = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
+
+
+@pytest.fixture
+def polite(tmp_path: Path, kubeconfig: Path) -> Iterator[Path]:
+    """The folder of an operator with a webhook; its definition is removed at the end."""
+    (tmp_path / "polite.py").write_text(OPERATOR)
+    (tmp_path / "crd.yaml").write_text(
+        developing(tmp_path, "crd", "show", "polite:Note").communicate(timeout=60)[0]
+    )
+    yield tmp_path
+    kubectl(kubeconfig, "delete", "--ignore-not-found", "-f", str(tmp_path / "crd.yaml"))
+
+
+def developing(folder: Path, *arguments: str, kubeconfig: Path = Path("none")) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "kubeshard", *arguments],
+        cwd=folder,
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def kubectl(kubeconfig: Path, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    program = find_assets(["kubectl"]) / "kubectl"
+    command = [program, f"--kubeconfig={kubeconfig}", *arguments]
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
+
+
+def lines_until(process: subprocess.Popen[str], text: str) -> str:
+    """What the program says, up to the line with this text."""
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(said)
+
+
+def test_webhooks_in_development_are_tried_by_the_api_server_and_nothing_is_left(
+    polite: Path, kubeconfig: Path
+) -> None:
+    before = kubectl(kubeconfig, "get", WEBHOOKS, "-o", "name").stdout
+    arguments = ["run", "polite", "--apply", "crd.yaml", "--webhook-url", "https://127.0.0.1"]
+    with developing(polite, *arguments, kubeconfig=kubeconfig) as process:
+        try:
+            said = lines_until(process, "The API server calls this program")
+            assert "ValidatingWebhookConfiguration polite" in said
+            note = {"apiVersion": "polite.example.com/v1", "kind": "Note", "metadata": {"name": "note"}}
+            for text, refused in (("rude", True), ("kind", False)):
+                given = json.dumps({**note, "spec": {"text": text}})
+                done = kubectl(kubeconfig, "create", "--namespace", "default", "-f", "-", given=given)
+                assert ("be polite" in done.stderr) == refused, done.stderr
+                assert (done.returncode != 0) == refused
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=30)[1]
+        finally:
+            process.kill()
+    assert "Webhooks are registered as before" in said
+    assert "ValidatingWebhookConfiguration polite" in said
+    assert kubectl(kubeconfig, "get", WEBHOOKS, "-o", "name").stdout == before
+
+
+@pytest.mark.parametrize(
+    ("host", "cause"),
+    [("https://127.0.0.1:1", "connect"), ("https://127.0.0.1:{port}", "a call from here fails, too")],
+    ids=["nobody", "another program"],
+)
+def test_a_url_that_does_not_lead_to_the_program_is_said_with_its_cause(
+    host: str, cause: str, polite: Path, kubeconfig: Path, kube_api: KubeApi
+) -> None:
+    url = host.format(port=urlsplit(kube_api.url).port)
+    before = kubectl(kubeconfig, "get", WEBHOOKS, "-o", "name").stdout
+    arguments = ["run", "polite", "--apply", "crd.yaml", "--webhook-url", url]
+    with developing(polite, *arguments, kubeconfig=kubeconfig) as process:
+        try:
+            said = lines_until(process, "The API server does not call this program; nothing is checked")
+            assert cause in said
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert kubectl(kubeconfig, "get", WEBHOOKS, "-o", "name").stdout == before

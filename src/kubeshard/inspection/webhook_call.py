@@ -18,7 +18,6 @@ import binascii
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import NotFound
@@ -30,16 +29,14 @@ from kubeshard.inspection.diagnosis import Finding
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing
 from kubeshard.runtime.tls import Tls
-from kubeshard.runtime.transport import HttpRequest, TransportError
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.names import WEBHOOK_NAME, webhook_config_name
+from kubeshard.webhook.reached import called_from_here
 
 LOOKED_AT = 500
 """Objects of a resource among which one is sought that the webhook is called for."""
 TRIES = 2
 """Dry runs that have to agree that the webhook is not called."""
-PATIENCE = 5.0
-"""Seconds for a call from here."""
 
 
 class Service(KubeObject, version="v1"):
@@ -105,7 +102,7 @@ async def causes(client: Client, ring: str, namespace: str, part: str) -> AsyncI
         yield Finding(part, "error", f"the caBundle of ring {ring}'s webhook is no certificate", again)
         return
     if url := config.get("url"):
-        if problem := await _call(client, url, bundle):
+        if problem := await called_from_here(client.world, url, bundle):
             yield Finding(
                 part, "error", f"the webhook at {url} does not answer as it should: {problem}", again
             )
@@ -161,49 +158,3 @@ async def _service(client: Client, namespace: str, name: str, port: int) -> Asyn
             f"no pod behind the Service {namespace}/{name} is ready, so the API server can call none",
             f"{kubectl} get pods -l app.kubernetes.io/component=sharder",
         )
-
-
-async def _call(client: Client, url: str, bundle: str) -> str:
-    """Sends a review as the API server would. Returns what is wrong, or ""."""
-    address = urlsplit(url)
-    body = json.dumps(_REVIEW).encode()
-    request = HttpRequest("POST", address.path or "/", {"content-type": "application/json"}, body, PATIENCE)
-    try:
-        transport = client.world.connect(f"{address.scheme}://{address.netloc}", Tls(ca=bundle))
-    except ValueError as error:
-        return str(error)
-    try:
-        answer = await transport.request(request)
-    except TransportError as error:
-        return str(error)
-    finally:
-        await transport.close()
-    try:
-        uid = json.loads(answer.body)["response"]["uid"]
-    except (ValueError, LookupError, TypeError):
-        return f"status {answer.status} without an AdmissionReview"
-    return "" if uid == _UID else "it answers another question"
-
-
-_UID = "00000000-0000-0000-0000-000000000000"
-_REVIEW = {
-    "apiVersion": "admission.k8s.io/v1",
-    "kind": "AdmissionReview",
-    "request": {
-        "uid": _UID,
-        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
-        "resource": {"group": "", "version": "v1", "resource": "configmaps"},
-        "name": "kubectl-shard-doctor",
-        "namespace": "kube-system",
-        "operation": "CREATE",
-        "userInfo": {"username": "kubectl-shard-doctor"},
-        "object": {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "kubectl-shard-doctor", "namespace": "kube-system"},
-        },
-        "oldObject": None,
-        "dryRun": True,
-    },
-}
-"""Of a namespace in which no webhook of a ring is called."""

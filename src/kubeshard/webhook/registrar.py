@@ -123,16 +123,25 @@ class Registrar:
                 "apply the definition (`kubeshard crd show` prints it)"
             ) from error
 
+    @property
+    def registered(self) -> list[str]:
+        """What a temporary registration has written, and `restore` puts back: the kind and name of each object."""
+        return [f"{cls.KIND.kind} {name}" for cls, name in self._before]
+
     async def restore(self) -> None:
-        """Puts back what was there before a temporary registration. Logs what cannot be put back."""
+        """Puts back what was there before a temporary registration. Logs what was put back, and what cannot be."""
+        restored: list[str] = []
         for (cls, name), note in self._before.items():
             try:
                 async with asyncio.timeout(_RESTORED_WITHIN):
                     await self._restored(cls, name, json.loads(note))
+                restored.append(f"{cls.KIND.kind} {name}")
             except (KubeshardError, TimeoutError) as error:
                 kind = cls.KIND.kind
                 _LOG.warning("Webhooks still lead to this program", kind=kind, name=name, error=error)
         self._before.clear()
+        if restored:
+            _LOG.info("Webhooks are registered as before", restored=restored)
 
     async def _restored(self, cls: type[KubeObject], name: str, before: Any) -> None:
         try:

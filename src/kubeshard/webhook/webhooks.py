@@ -28,7 +28,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Secret
-from kubeshard.core.errors import ConfigurationError, KubeshardError
+from kubeshard.core.errors import ApiError, ConfigurationError, KubeshardError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.runtime.logs import get_logger
@@ -37,6 +37,7 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.webhook.app import Routes
 from kubeshard.webhook.certificates import CertificateSource
 from kubeshard.webhook.conversion import Conversion
+from kubeshard.webhook.reached import Reached
 from kubeshard.webhook.registrar import Registrar
 from kubeshard.webhook.registration import (
     CONFIGURATIONS,
@@ -237,8 +238,9 @@ class Webhooks:
             )
         certificates = self._certificates(client, namespace)
         host, port = self._place
+        reached = Reached(client, self.name) if self._temporary else None
         self._server = server = WebhookServer(
-            self.routes,
+            {**self.routes, **({reached.path: reached.handler} if reached else {})},
             certificates,
             host=host,
             port=port,
@@ -248,11 +250,15 @@ class Webhooks:
         )
         async with server.running(world):
             if self._register:
-                await self._registering(client, certificates, namespace)
+                await self._registering(client, certificates, namespace, reached)
             await asyncio.Event().wait()
 
     async def _registering(
-        self, client: Client, certificates: CertificateSource, namespace: str | None
+        self,
+        client: Client,
+        certificates: CertificateSource,
+        namespace: str | None,
+        reached: Reached | None = None,
     ) -> None:
         rng, changed = client.world.rng, asyncio.Event()
         own = certificates if isinstance(certificates, SharedCertificate | LocalCertificate) else None
@@ -268,6 +274,16 @@ class Webhooks:
                     await self._write(registrar, own.ca_bundle if own else "", namespace)
                     pause = REGISTERED_EVERY
                     notices.clear()
+                    if reached is not None:
+                        address = self._address(namespace)
+                        _LOG.info(
+                            "Webhooks lead to this program until it ends",
+                            url=address.url,
+                            failure_policy="Ignore",
+                            registered=registrar.registered,
+                        )
+                        await _try(reached, address, self._trusted(own.ca_bundle if own else ""))
+                        reached = None
                 except KubeshardError as error:
                     if notices.due("registering", str(error)):
                         _LOG.warning("Cannot register the webhooks yet; trying again", error=error)
@@ -277,8 +293,7 @@ class Webhooks:
             await registrar.restore()
 
     async def _write(self, registrar: Registrar, ca_bundle: str, namespace: str | None) -> None:
-        if self._ca_bundle is not None:
-            ca_bundle = self._ca_bundle
+        ca_bundle = self._trusted(ca_bundle)
         made = {each["kind"]: each for each in self.manifests(ca_bundle, namespace=namespace)}
         for kind in CONFIGURATIONS.values():
             await registrar.configure(made.get(kind) or {"kind": kind, "metadata": {"name": self.name}})
@@ -286,9 +301,10 @@ class Webhooks:
             await registrar.convert(name, self.conversion(name, ca_bundle, namespace=namespace))
         if not self._registered_once.is_set():
             self._registered_once.set()
-            if self._temporary:
-                url = self._address(namespace).url
-                _LOG.info("Webhooks lead to this program until it ends", url=url, failure_policy="Ignore")
+
+    def _trusted(self, made: str) -> str:
+        """What the API server has to trust: what was given instead of what is `made`."""
+        return made if self._ca_bundle is None else self._ca_bundle
 
     def _certificates(self, client: Client, namespace: str | None) -> CertificateSource:
         if self._given is not None:
@@ -329,6 +345,23 @@ class Webhooks:
                     raise ValueError(f"webhooks {self.name}: two functions are named {function.__name__}")
         found: dict[str, Any] = {path: webhook_of(function) for path, function in routes.items()}
         return found | {conversion_path(conversion): conversion for conversion in self._conversions.values()}
+
+
+async def _try(reached: Reached, address: Address, ca_bundle: str) -> None:
+    """Says whether the API server calls this program; if it does not, nobody else notices under "Ignore"."""
+    try:
+        called = await reached.by_api_server(address, ca_bundle)
+    except ApiError as error:
+        _LOG.info("It was not tried whether the API server calls this program", error=error)
+        return
+    if called:
+        _LOG.info("The API server calls this program", url=address.url)
+        return
+    cause = await reached.from_here(address, ca_bundle)
+    cause = f"a call from here fails, too: {cause}" if cause else "a call from here arrives"
+    _LOG.warning(
+        "The API server does not call this program; nothing is checked", url=address.url, cause=cause
+    )
 
 
 def _that(does: str, functions: Sequence[Any]) -> Iterator[Any]:

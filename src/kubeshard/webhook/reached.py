@@ -1,0 +1,156 @@
+"""Whether webhooks are called where they are registered: tried from here, and by the API server itself.
+
+The API server is tried with a registration of its own, for one ConfigMap that nobody else creates, and a dry run that
+creates it. Guaranteed: nothing is stored but this registration, which is removed again, and which blocks nothing.
+
+RBAC, of whoever tries: create and delete on validatingwebhookconfigurations, create on configmaps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from kubeshard.client.client import Client
+from kubeshard.core.builtin import ConfigMap
+from kubeshard.core.errors import NotFound
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.runtime.rng import letters
+from kubeshard.runtime.tls import Tls
+from kubeshard.runtime.transport import HttpRequest, TransportError
+from kubeshard.runtime.world import World
+from kubeshard.webhook.registrar import ValidatingWebhookConfiguration
+from kubeshard.webhook.registration import Address
+from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
+
+LABEL = "kubeshard.dev/tries"
+WITHIN = 15.0
+"""Seconds within which an API server learns of a registration, by a watch."""
+_AGAIN_AFTER = 0.5
+_TIMEOUT = 2
+"""Seconds that the API server waits for an answer."""
+_PATIENCE = 5.0
+"""Seconds for a call from here."""
+
+
+class Reached:
+    """One trial. Serve `handler` at `path`."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._id = letters(client.world.rng, 10)
+        self._name = f"{name}-{self._id}"
+        self._called = asyncio.Event()
+        self.path = f"/tried/{self._id}"
+
+    def handler(self, _: AdmissionRequest) -> AdmissionAnswer:
+        self._called.set()
+        return AdmissionAnswer()
+
+    async def by_api_server(self, address: Address, ca_bundle: str) -> bool:
+        """Whether the API server calls this process at the address. Raises ApiError."""
+        webhook = {
+            "name": f"tries.{self._name}.kubeshard.dev",
+            "clientConfig": address.client_config(self.path, ca_bundle),
+            "rules": [
+                {
+                    "operations": ["CREATE"],
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "resources": ["configmaps"],
+                    "scope": "Namespaced",
+                }
+            ],
+            "objectSelector": {"matchLabels": {LABEL: self._id}},
+            "failurePolicy": "Ignore",
+            "timeoutSeconds": _TIMEOUT,
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+        meta = ObjectMeta(name=self._name)
+        quiet = self._client.without_warnings()
+        await quiet.create(ValidatingWebhookConfiguration(metadata=meta, webhooks=(webhook,)))
+        try:
+            return await self._tried(quiet)
+        finally:
+            await self._removed(quiet)
+
+    async def from_here(self, address: Address, ca_bundle: str) -> str:
+        """What is wrong when this process calls the address, or "" if it reaches itself."""
+        self._called.clear()
+        problem = await called_from_here(
+            self._client.world, f"{address.url.removesuffix('/')}{self.path}", decoded(ca_bundle)
+        )
+        if self._called.is_set():
+            return ""
+        return problem or "another program answers"
+
+    async def _tried(self, client: Client) -> bool:
+        meta = ObjectMeta(name=self._name, namespace=client.namespace, labels={LABEL: self._id})
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + WITHIN
+        while not self._called.is_set() and loop.time() < deadline:
+            await client.create(ConfigMap(metadata=meta), dry_run=True)
+            if not self._called.is_set():
+                await asyncio.sleep(_AGAIN_AFTER)
+        return self._called.is_set()
+
+    async def _removed(self, client: Client) -> None:
+        with suppress(NotFound):
+            await client.delete(ValidatingWebhookConfiguration, self._name)
+
+
+def decoded(ca_bundle: str) -> str | None:
+    """A `caBundle` as PEM; None if there is none, and so the system's authorities count. Raises ValueError."""
+    return base64.b64decode(ca_bundle, validate=True).decode() if ca_bundle else None
+
+
+async def called_from_here(world: World, url: str, authority: str | None) -> str:
+    """Sends a review as an API server would. Returns what is wrong, or ""."""
+    address = urlsplit(url)
+    body = json.dumps(_REVIEW).encode()
+    request = HttpRequest("POST", address.path or "/", {"content-type": "application/json"}, body, _PATIENCE)
+    try:
+        transport = world.connect(f"{address.scheme}://{address.netloc}", Tls(ca=authority))
+    except ValueError as error:
+        return str(error)
+    try:
+        answer = await transport.request(request)
+    except TransportError as error:
+        return str(error)
+    finally:
+        await transport.close()
+    try:
+        uid = json.loads(answer.body)["response"]["uid"]
+    except (ValueError, LookupError, TypeError):
+        return f"the answer has the status {answer.status} and no AdmissionReview"
+    return "" if uid == _UID else "it answers another question"
+
+
+_UID = "00000000-0000-0000-0000-000000000000"
+_OBJECT: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "kubeshard-tries", "namespace": "kube-system"},
+}
+_REVIEW = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {
+        "uid": _UID,
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "name": "kubeshard-tries",
+        "namespace": "kube-system",
+        "operation": "CREATE",
+        "userInfo": {"username": "kubeshard-tries"},
+        "object": _OBJECT,
+        "oldObject": None,
+        "dryRun": True,
+    },
+}
+"""Of a namespace in which no webhook of a ring is called."""
