@@ -107,6 +107,8 @@ class Actions:
                 await asyncio.sleep(seconds)
             case "until owned":
                 await self._rig.until(self._rig.owned, seconds, "each object has a living shard")
+            case "until effect":
+                await self._rig.until(lambda: not self.without_effect(), seconds, "each fault has an effect")
             case "roll":
                 for name in self._rig.shards:
                     await self._terminate(name)

@@ -20,7 +20,7 @@ KILLED = Scenario(
     "a shard is cut off, killed, and started again under its name while what it sent is on its way",
     (
         Step("fault", "victim", faults={"hold_requests": True}),
-        Step("wait", seconds=0.5),
+        Step("until effect", seconds=30),
         Step("kill", "victim"),
         Step("start", "victim"),
         Step("heal", "victim"),

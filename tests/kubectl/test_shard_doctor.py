@@ -324,6 +324,13 @@ ON_A_REAL_SERVER = (
 """Where it matters how the server stores, authorizes, dates and calls."""
 
 
+@pytest.fixture
+def kube_control_plane(kube_options: dict[str, bool]) -> Iterator[ControlPlane]:
+    """One of its own, since the doctor sees what other tests have left."""
+    with ControlPlane(controller_manager=kube_options["controllers"], pods=kube_options["pods"]) as kube:
+        yield kube
+
+
 async def test_a_real_server_shows_the_same(kube_control_plane: ControlPlane) -> None:
     for name in ON_A_REAL_SERVER:
         async with real_installation(kube_control_plane) as here:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from commands import KubectlShard
 from rich.console import Console, RenderableType
-from ring_cluster import RING, RingCluster, name_on
+from ring_cluster import RING, TEAM, RingCluster, name_on
 
 from kubeshard.cli.kubectl import screen
 from kubeshard.cli.kubectl.asking import first_of
@@ -35,9 +35,9 @@ OTHER = {
     "apiVersion": "sharding.timebertt.dev/v1alpha1",
     "kind": "ControllerRing",
     "metadata": {"name": "other"},
-    "spec": {"resources": [{"group": "apps", "resource": "daemonsets"}]},
+    "spec": {"resources": [{"group": "apps", "resource": "daemonsets"}], "namespaceSelector": TEAM},
 }
-"""A ring without shards and objects."""
+"""A ring without shards and objects: other tests have DaemonSets, but not in this namespace."""
 
 
 @pytest.fixture

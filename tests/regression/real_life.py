@@ -190,6 +190,9 @@ async def live_really(
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+            for task in tasks:
+                if not task.cancelled():
+                    task.result()  # a life that nobody disturbed shows nothing
 
 
 _RING_PATH = "sharding.timebertt.dev/v1alpha1/controllerrings/r"

@@ -194,6 +194,8 @@ async def leaving_ring(admin: Client) -> None:
     """A ring that is cleaned up, which shards nothing."""
     with suppress(NotFound):  # of another life, with a sharder that may not let it go
         await admin.patch(ControllerRing, LEAVING, "", MergePatch({"metadata": {"finalizers": None}}))
+    with suppress(NotFound):  # one whose life ended before it was deleted
+        await admin.delete(ControllerRing, LEAVING)
     with suppress(NotFound):  # which no garbage collector has deleted
         await admin.delete(MutatingWebhookConfiguration, webhook_config_name(LEAVING), "")
     meta = ObjectMeta(name=LEAVING, finalizers=(CLEAN_UP_FINALIZER,))
