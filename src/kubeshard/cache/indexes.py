@@ -81,22 +81,22 @@ class Index(Generic[T]):
 
     # Writing
 
-    def put(self, obj: T, part: str) -> None:
-        for value in self.file(obj, self.parts[part]):
+    def put(self, key: Key, obj: T, part: str) -> None:
+        for value in self.file(key, obj, self.parts[part]):
             self._changed(value)
 
-    def move(self, old: T, new: T, part: str) -> None:
-        files, values = self.parts[part], self._checked_values(new)
-        self._drop(old, files, kept=values or ())
-        for value in self._put(new, values, files):
+    def move(self, key: Key, old: T, new: T, part: str) -> None:
+        files, values = self.parts[part], self._checked_values(key, new)
+        self._drop(key, old, files, kept=values or ())
+        for value in self._put(key, new, values, files):
             self._changed(value)
 
-    def drop(self, obj: T, part: str) -> None:
-        self._drop(obj, self.parts[part])
+    def drop(self, key: Key, obj: T, part: str) -> None:
+        self._drop(key, obj, self.parts[part])
 
-    def file(self, obj: T, files: Files[T]) -> tuple[str, ...]:
+    def file(self, key: Key, obj: T, files: Files[T]) -> tuple[str, ...]:
         """Indexes a new object without notifying anybody. Returns the values."""
-        return self._put(obj, self._checked_values(obj), files)
+        return self._put(key, obj, self._checked_values(key, obj), files)
 
     def exchange(
         self, fresh: Mapping[str, Files[T]], kept: Collection[str], *, changed: bool
@@ -110,8 +110,7 @@ class Index(Generic[T]):
             self._changed(None)
         return left
 
-    def _drop(self, obj: T, files: Files[T], kept: Iterable[str] = ()) -> None:
-        key = obj.key
+    def _drop(self, key: Key, obj: T, files: Files[T], kept: Iterable[str] = ()) -> None:
         files.unfiled.discard(key)
         try:
             values: Iterable[str] = self._values(obj)
@@ -126,20 +125,20 @@ class Index(Generic[T]):
                 if not filed:
                     del files.by_value[value]
 
-    def _put(self, obj: T, values: tuple[str, ...] | None, files: Files[T]) -> tuple[str, ...]:
+    def _put(self, key: Key, obj: T, values: tuple[str, ...] | None, files: Files[T]) -> tuple[str, ...]:
         if values is None:
-            files.unfiled.add(obj.key)
+            files.unfiled.add(key)
             return ()
         for value in values:
-            files.by_value.setdefault(value, {})[obj.key] = obj
+            files.by_value.setdefault(value, {})[key] = obj
         return values
 
-    def _checked_values(self, obj: T) -> tuple[str, ...] | None:
+    def _checked_values(self, key: Key, obj: T) -> tuple[str, ...] | None:
         """The values, or None after reporting the failure."""
         try:
             return self._values(obj)
         except Exception as error:
-            self._failed(self.name, obj.key, error)
+            self._failed(self.name, key, error)
             return None
 
     def _values(self, obj: T) -> tuple[str, ...]:

@@ -144,7 +144,7 @@ class Store(Generic[T]):
                 self._objects.get(namespace, {}).get(name) is obj
             ):  # later objects were indexed when they arrived
                 part = namespace if namespace in self._versions else ALL_NAMESPACES
-                index.file(obj, index.parts[part])
+                index.file(Key(namespace, name), obj, index.parts[part])
             yield
         index.complete = True
 
@@ -228,8 +228,9 @@ class Store(Generic[T]):
             delta = (Updated(old, entry),)
         self._objects.setdefault(namespace, {})[name] = entry
         if self._indexes:
+            key = Key(namespace, name)
             for change in delta:
-                self._file(change, part)
+                self._file(key, change, part)
         return delta
 
     def remove(self, entry: T | UndecodableObject, part: str = ALL_NAMESPACES) -> tuple[Delta[T], ...]:
@@ -278,17 +279,17 @@ class Store(Generic[T]):
             return None
         if not objects:
             del self._objects[key.namespace]
-        self._file(Deleted(old), part)
+        self._file(key, Deleted(old), part)
         return old
 
-    def _file(self, delta: Delta[T], part: str) -> None:
+    def _file(self, key: Key, delta: Delta[T], part: str) -> None:
         for index in self._indexes.values():
             if isinstance(delta, Updated):
-                index.move(delta.old, delta.new, part)
+                index.move(key, delta.old, delta.new, part)
             elif isinstance(delta, Added):
-                index.put(delta.object, part)
+                index.put(key, delta.object, part)
             else:
-                index.drop(delta.object, part)
+                index.drop(key, delta.object, part)
 
 
 Objects = Mapping[str, Mapping[str, T]]
@@ -402,7 +403,7 @@ class Replacement(Generic[T]):
         whole = next(iter(self.versions))
         for namespace, objects in self.snapshot.objects.items():
             part = namespace if namespace in self.versions else whole
-            for obj in objects.values():
+            for name, obj in objects.items():
                 for index in indexes:
-                    index.file(obj, self.files[index][part])
+                    index.file(Key(namespace, name), obj, self.files[index][part])
                 yield
