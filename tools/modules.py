@@ -1,12 +1,16 @@
 """Counts modules, lines and imports of both distributions: `make modules`.
 
-    python tools/modules.py [FOLDER]
+    python tools/modules.py [FOLDER] [--single]
 
 Lines are split into code, docstrings (strings that are statements of their own), comments and blank lines; tests and
 tools are counted apart. An importer of a module is another module of either distribution that names it in an import
 statement, at any depth; the `__init__` of a package is not counted, neither as an importer nor as a module of a chain,
 because most of them only re-export names. The longest chain is the longest sequence of modules each of which imports
 the next; modules that import each other within functions count as one step.
+
+A module with one importer may be a fragment of it. Others have one by design: what is listed in one place, as commands
+and built-in kinds are (`REGISTRIES`), and what one command does, of which the command is only the face. So these are
+counted apart; `--single` names all, by cause. docs/project/modules.md says what the figures are.
 """
 
 from __future__ import annotations
@@ -26,6 +30,18 @@ BESIDE = {
     "tools and benchmarks": ("tools", "benchmarks"),
     "examples": ("examples",),
 }
+REGISTRIES = {
+    "kubeshard.cli.program": "commands",
+    "kubeshard.cli.kubectl.program": "commands of kubectl shard",
+    "kubeshard.inspection.doctor": "checks of an installation",
+    "kubeshard_apiserver.admission.chain": "admission plugins",
+    "kubeshard_apiserver.controllers.controllers": "controllers",
+    "kubeshard_apiserver.front.handlers": "resources that are not objects",
+    "kubeshard_apiserver.printing.printers": "columns of built-in kinds",
+    "kubeshard_apiserver.resources.builtin": "rules of built-in kinds",
+}
+"""Modules that list others, and what these are."""
+
 _LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
@@ -108,12 +124,33 @@ def longest_chain(imports: Mapping[str, set[str]]) -> tuple[str, ...]:
     return max((below(name) for name in sorted(imports)), key=len)
 
 
+def importing(found: Mapping[str, tuple[str, ast.Module]]) -> dict[str, set[str]]:
+    """What each module imports, without the `__init__` of packages."""
+    return {
+        name: set(imported(name, tree, found))
+        for name, (_, tree) in found.items()
+        if not name.endswith(".__init__")
+    }
+
+
+def single(imports: Mapping[str, set[str]]) -> dict[str, dict[str, str]]:
+    """The modules with one importer, each with that one, by cause."""
+    importers: dict[str, list[str]] = {name: [] for name in imports}
+    for name, those in imports.items():
+        for each in those & importers.keys():
+            importers[each].append(name)
+    causes: dict[str, dict[str, str]] = {"registry": {}, "command": {}, "other": {}}
+    for name, by in importers.items():
+        if len(by) == 1:
+            is_command = ".cli." in by[0] or by[0].endswith(".__main__")
+            causes["registry" if by[0] in REGISTRIES else "command" if is_command else "other"][name] = by[0]
+    return causes
+
+
 def rows(root: Path) -> Iterator[tuple[str, ...]]:
     found = modules(root)
     faces = {name for name in found if name.endswith(".__init__")}
-    imports = {
-        name: set(imported(name, tree, found)) for name, (_, tree) in found.items() if name not in faces
-    }
+    imports = importing(found)
     importers = {name: sum(name in each for each in imports.values()) for name in imports}
     there = tuple(package for package in PACKAGES if (root / PACKAGES[package]).is_dir())
     for title, packages in [*((name, (name,)) for name in there), ("both", there)]:
@@ -133,15 +170,28 @@ def rows(root: Path) -> Iterator[tuple[str, ...]]:
 
 
 def main() -> None:
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
+    folders = [each for each in sys.argv[1:] if not each.startswith("--")]
+    root = Path(folders[0]) if folders else Path(__file__).resolve().parents[1]
     head = "distribution|files|modules|lines|code|docstrings|comments|mean|one importer|longest chain"
     table = [tuple(head.split("|")), *rows(root)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
     print("\nmodules: files without __init__.py, of which are the last three columns\n")
-    for title, folders in BESIDE.items():
-        sources = [path.read_text() for folder in folders for path in (root / folder).rglob("*.py")]
+    imports = importing(modules(root))
+    causes = single(imports)
+    listed, commanded, other = (len(causes[cause]) for cause in ("registry", "command", "other"))
+    without = len(imports) - listed
+    print(
+        f"one importer: {listed} are listed in a registry, {commanded} are what a command does, {other} others."
+    )
+    print(f"Without registries {(commanded + other) / without:.0%}, ", end="")
+    print(f"and without what a command does {other / (without - commanded):.0%}.\n")
+    if "--single" in sys.argv:
+        for cause, those in causes.items():
+            print(f"{cause}:", *(f"  {name}  <- {by}" for name, by in sorted(those.items())), "", sep="\n")
+    for title, places in BESIDE.items():
+        sources = [path.read_text() for folder in places for path in (root / folder).rglob("*.py")]
         lines = sum((lines_of(source, ast.parse(source)) for source in sources), Lines())
         parts = f"{lines.code} of code, {lines.docstrings} of docstrings, {lines.comments} of comments"
         print(f"{title}: {len(sources)} files, {lines.total} lines: {parts}")

@@ -55,7 +55,8 @@ def test_the_trips_can_be_made() -> None:
     assert "Context.apply" in first["apply"][1]
     for trip in made:
         on_path = trip.on_path()
-        assert bool(on_path) == bool(trip.path) and all(on_path)
+        assert bool(on_path) == bool(trip.path)
+        assert all(on_path)
         assert sum(map(len, on_path)) <= len(trip.calls)
     (move,) = (trip for trip in made if trip.name == "move")
     assert all(any(task.startswith(name) for task in move.by_task()) for name in move.path)

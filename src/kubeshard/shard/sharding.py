@@ -40,7 +40,8 @@ from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import READ, Grant
-from kubeshard.core.kinds import GroupKind
+from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
 from kubeshard.leases.held_lease import Gate
@@ -56,10 +57,11 @@ from kubeshard.shard.declared_resources import (
     find_ring,
     undeclared_resources,
 )
-from kubeshard.shard.handover import shard_predicate
+from kubeshard.shard.handover import Handovers, shard_predicate
 from kubeshard.shard.identity import ShardIdentity, check_ring_name, check_shard_name, identify
+from kubeshard.shard.label_restorer import LabelRestorer
 from kubeshard.shard.metrics import ShardMetrics
-from kubeshard.shard.prepared import Prepared
+from kubeshard.shard.reclaiming import Reclaiming
 from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
 from kubeshard.shard.timing import LeaseTiming
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
@@ -70,6 +72,7 @@ from kubeshard.sharding.names import (
     STRICT_HANDOVER_ANNOTATION,
     SYNC_PERIOD,
 )
+from kubeshard.sharding.ring_resources import RingResources
 
 Mode = Literal["shard", "sharder", "both"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -156,7 +159,7 @@ class Sharding:
         self._drain_timeout = drain_timeout
         seconds = f"{strict_handover:.0f}s" if strict_handover else ""
         self._strict_handover = "true" if strict_handover is True else seconds
-        self._prepared: Prepared | None = None
+        self._prepared: _Prepared | None = None
         self._held: HeldShardLease | None = None
 
     async def prepare(
@@ -193,7 +196,7 @@ class Sharding:
             unfenced=lambda: objects.unfenced_writes,
         )
         declared = self.declared_ring(controllers)
-        self._prepared = Prepared(shard, resources, kinds, client, objects, declared, metrics)
+        self._prepared = _Prepared(shard, resources, kinds, client, objects, declared, metrics)
         if self._is_shard:
             self._prepared.warn_about_idle_resources(controllers)
         else:
@@ -372,7 +375,7 @@ class Sharding:
                 yield held
                 reclaiming.cancel()
 
-    async def _take_back(self, prepared: Prepared, cache: Cache) -> None:
+    async def _take_back(self, prepared: _Prepared, cache: Cache) -> None:
         for kind in prepared.kinds.values():
             for informer in cache.informers_of(kind):
                 prepared.handovers.losses.follow(informer, self.objects_in)
@@ -380,7 +383,7 @@ class Sharding:
         home = prepared.client if self._given is None else None
         await prepared.label_restorer.run(home, objects, cache)
 
-    async def _reclaim(self, prepared: Prepared, held: HeldShardLease, cache: Cache) -> None:
+    async def _reclaim(self, prepared: _Prepared, held: HeldShardLease, cache: Cache) -> None:
         """Runs if the name had been given up. Until it is done, what leaves may have been taken with good reason."""
         client = self.client(prepared.objects, self.objects_in)
         places = prepared.places(cache)
@@ -390,7 +393,7 @@ class Sharding:
         await self._take_back(prepared, cache)
 
     @property
-    def _ready(self) -> Prepared:
+    def _ready(self) -> _Prepared:
         assert self._prepared is not None, "prepare has to come first"
         return self._prepared
 
@@ -422,6 +425,77 @@ class Sharding:
         if self._held is None:
             raise NotOurs("the Lease of this shard is not held yet")
         self._held.check()
+
+
+class _Prepared:
+    """What a process knows about its ring and itself once it has read the ring."""
+
+    def __init__(
+        self,
+        shard: ShardIdentity,
+        resources: RingResources,
+        kinds: Mapping[GroupKind, Kind],
+        client: Client,
+        objects: Client,
+        declared: ControllerRing | None,
+        metrics: ShardMetrics,
+    ) -> None:
+        self.shard = shard
+        self.declared = declared
+        self.metrics = metrics
+        for entry in resources.entries:
+            if entry.main:
+                metrics.of_resource(entry.resource)
+        self.resources = resources
+        self.kinds = kinds
+        self.handovers = Handovers(
+            shard.label,
+            shard.drain,
+            shard.name,
+            lambda kind: kind.group_resource in resources,
+            client.world.clock,
+            metrics.acknowledged,
+        )
+        self.reclaiming = Reclaiming()
+        self.label_restorer = LabelRestorer(shard, resources, self.handovers.losses, client.world.clock)
+        self.client = client
+        self.objects = objects
+        """The client of the cluster with the ring's objects."""
+
+    def places(self, cache: Cache) -> list[tuple[Kind, str | AllNamespaces]]:
+        """The kinds and namespaces in which this process sees objects of the ring."""
+        return [
+            (kind, namespace or ALL)
+            for kind in self.kinds.values()
+            for namespace in {part for i in cache.informers_of(kind) for part in i.scope.parts(kind)}
+        ]
+
+    def refuse_shares(self, controllers: Sequence[Controller[Any]]) -> None:
+        """For a process that is not a shard: raises ConfigurationError for a controller that would run here but reads
+        kinds of which a shard only sees its share.
+        """
+        for controller in controllers:
+            primary, *others = (watch.form.kind.group_resource for watch in controller.all_watches)
+            if primary not in self.resources and (
+                shared := [each for each in others if each in self.resources]
+            ):
+                raise ConfigurationError(
+                    f"controller {controller.name} is not sharded but watches {', '.join(map(str, shared))}, of which "
+                    "a process in the mode sharder has no share: take the mode both"
+                )
+
+    def warn_about_idle_resources(self, controllers: Sequence[Controller[Any]]) -> None:
+        """Warns about main resources without a controller: their objects are assigned to us, but no drain would be
+        acknowledged.
+        """
+        reconciled = {controller.primary_watch.form.kind.group_resource for controller in controllers}
+        for entry in self.resources.entries:
+            if entry.main and entry.resource not in reconciled:
+                _log.warning(
+                    "No controller here reconciles a main resource of the ring; its objects will never be drained",
+                    ring=self.shard.ring,
+                    resource=str(entry.resource),
+                )
 
 
 class _NothingToLose:
