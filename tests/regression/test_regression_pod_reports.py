@@ -14,7 +14,7 @@ from kubeshard.core import Key, MergePatch
 from kubeshard.core.times import second_time
 from kubeshard.runtime.pod import Pod
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder import pod_reports
+from kubeshard.sharder import lease_controller, pod_reports
 from kubeshard.sharding.names import SHARDER_IDENTITY
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.simulation.processes import refusal
@@ -99,6 +99,26 @@ async def test_the_objects_of_a_shard_that_has_ended_are_reassigned_within_five_
         assert took < 5.0
         await node.start("s0", "s0 again")
         await node.world.until(lambda: node.world.all_owned(*SHARDS) and node.count("s0"), within=20)
+
+
+@virtual_time
+async def test_a_kubelet_is_asked_again_when_its_answer_is_due_and_not_at_the_next_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease_controller, "LOOK", 0.7)
+    async with at_work() as node:
+        asked: list[float] = []
+
+        async def note(request: HttpRequest) -> None:
+            if "/pods/" in request.target:
+                asked.append(node.world.loop.time())
+
+        for network in node.world.processes["x0"].networks:
+            network.before = note
+        node.world.processes["s0"].kill()
+        await node.report("s0", {"waiting": {"reason": "CrashLoopBackOff"}}, node.ended())
+        await node.world.until(lambda: node.holder("s0") == SHARDER_IDENTITY, within=10.0)
+        assert asked[-1] - asked[0] < lease_controller.CONFIRMED + 0.1
 
 
 @virtual_time

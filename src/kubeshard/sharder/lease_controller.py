@@ -207,6 +207,9 @@ class ShardLeases(Reconciler[Lease]):
         """Does what the state asks for. Returns the seconds until the next state."""
         if shard.state.available and not shard.evicted and await self._reported_dead(ctx, shard):
             return await self._seize(ctx, shard, reported=True)
+        return min(await self._by_state(ctx, shard), self._second_report(shard))
+
+    async def _by_state(self, ctx: Context, shard: Shard) -> float:
         match shard.state:
             case ShardState.READY:
                 self._returned(shard)
@@ -333,6 +336,12 @@ class ShardLeases(Reconciler[Lease]):
             return False
         self._next_report[ring] = now + SPACED
         return True
+
+    def _second_report(self, shard: Shard) -> float:
+        """The seconds until the kubelet is asked again that has said once that the shard has ended."""
+        first, _ = self._reported.get(shard.key, (-math.inf, 0.0))
+        wait = first + CONFIRMED - self._clock.monotonic()
+        return wait if wait > 0 else math.inf
 
     def _ended(self, now: float) -> set[Key]:
         """Shards that have ended according to the kubelet."""
