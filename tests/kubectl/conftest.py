@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from commands import KubectlShard
@@ -10,6 +11,7 @@ from ring_cluster import RING, RingCluster
 
 from kubeshard.client import Client
 from kubeshard.core import ALL, ConfigMap, Lease, Secret
+from kubeshard.core.errors import NotFound
 from kubeshard.sharding.api import ControllerRing
 from kubeshard_apiserver.testing import KubeApi
 
@@ -35,7 +37,8 @@ def written(kube_api: KubeApi, kubectl_shard: KubectlShard) -> Iterator[KubeApi]
     async def end(client: Client) -> None:
         for kind in (Lease, Secret, ConfigMap):
             await client.delete_collection(kind, "team")
-        await client.delete(ControllerRing, RING)
+        with suppress(NotFound):  # tests may have deleted it
+            await client.delete(ControllerRing, RING)
 
     kube_api.call(begin)
     kubectl_shard.at(kube_api.kubeconfig)

@@ -11,11 +11,11 @@ from commands import KubectlShard
 from ring_cluster import RING, RingCluster, name_on
 
 from kubeshard.client import Client
-from kubeshard.core import Lease, MergePatch
+from kubeshard.core import Lease, MergePatch, Namespace, ObjectMeta
 from kubeshard.core.errors import NotFound
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import CONFIRMED_ANNOTATION, SHARDER_IDENTITY, STRICT_HANDOVER_ANNOTATION
-from kubeshard_apiserver.testing import KubeApi
+from kubeshard_apiserver.testing import EmbeddedApi, KubeApi
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "kubectl-shard.md").read_text()
 NAME = name_on("b", "a", "b")
@@ -74,6 +74,33 @@ def test_a_shard_whose_lease_was_deleted_gets_one_that_says_so(
     strict(written)
     assert kubectl_shard("release", "gone", "--yes", "-n", "team").code == 0
     assert said(written, "gone") == "1/operator"
+
+
+def test_a_shard_of_a_ring_without_a_controllerring_can_be_confirmed_too(
+    written: KubeApi, kubectl_shard: KubectlShard
+) -> None:
+    taken(written)
+    written.call(lambda client: client.delete(ControllerRing, RING))
+    done = kubectl_shard("release", "dead", "--yes")
+    assert (done.code, done.err) == (0, "")
+    assert said(written) == "0/operator"
+
+
+def test_it_needs_no_controllerrings_in_a_cluster_where_operators_are_their_own_sharders(
+    kubectl_shard: KubectlShard,
+) -> None:
+    async def scene(client: Client) -> None:
+        await client.create(Namespace(metadata=ObjectMeta(name="team")))
+        await RingCluster(client).shard("dead", holder=SHARDER_IDENTITY)
+
+    api = EmbeddedApi(controllers=False, pods=False)
+    try:
+        api.call(scene)
+        kubectl_shard.at(api.kubeconfig)
+        assert kubectl_shard("release", "dead", "--yes").code == 0
+        assert said(api) == "0/operator"
+    finally:
+        api.stop()
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ class Scene:
     async def release(self, shard: str) -> None:
         """What `kubectl shard release` does."""
         seen = await see(self.admin, await read_cluster(self.admin), self.world.ring)
-        await confirm(self.admin, seen, unconfirmed(seen, shard))
+        await confirm(self.admin, unconfirmed(seen, shard))
 
     async def condition(self) -> str:
         ring = await self.admin.get(ControllerRing, self.world.ring)

@@ -22,7 +22,7 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, LabelSelector, Selector
 from kubeshard.core.times import parse_time
-from kubeshard.inspection.errors import Unanswerable, needing, unknown
+from kubeshard.inspection.errors import NoControllerRings, needing, unknown
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
@@ -106,20 +106,19 @@ class ClusterSnapshot:
 
 
 async def read_cluster(client: Client, election: Key = ELECTION) -> ClusterSnapshot:
-    """Reads the data. `election` is the Lease of the leading sharder. Raises Unanswerable if the cluster has no rings,
-    MissingRight, ApiError.
+    """Reads the data. `election` is the Lease of the leading sharder. Raises NoControllerRings, MissingRight,
+    ApiError.
     """
     now = await server_time(client)
     try:
         with needing("list", ControllerRing.KIND.group_resource):
             rings = await client.list_all(ControllerRing)
     except NotFound:
-        raise Unanswerable(
+        raise NoControllerRings(
             "the cluster has no ControllerRings, because their CustomResourceDefinition is not installed: "
             "`kubeshard manifests sharder` prints it"
         ) from None
-    with needing("list", Lease.KIND.group_resource):
-        leases = await client.list_all(Lease, ALL, label_selector=Selector.exists(RING_LABEL))
+    leases = await read_leases(client)
     with needing("list", Namespace.KIND.group_resource):
         namespaces = await client.list_all(Namespace)
     states = ShardStates()
@@ -135,6 +134,12 @@ async def read_cluster(client: Client, election: Key = ELECTION) -> ClusterSnaps
         states=states,
         election=election,
     )
+
+
+async def read_leases(client: Client) -> list[Lease]:
+    """The Leases of all shards. Raises MissingRight, ApiError."""
+    with needing("list", Lease.KIND.group_resource):
+        return await client.list_all(Lease, ALL, label_selector=Selector.exists(RING_LABEL))
 
 
 async def read_orphans(client: Client, cluster: ClusterSnapshot) -> list[str]:

@@ -10,7 +10,7 @@ RBAC: patch on leases in the namespace of the shard; create, if its Lease has be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kubeshard.client.client import Client
@@ -35,8 +35,9 @@ _CHANGED = "the Lease has changed meanwhile: look at `kubectl shard status`, and
 
 
 class Unconfirmed(NamedTuple):
-    """A dead shard: its Leases that a sharder took, or, if it has none, the namespace for one."""
+    """A dead shard of a ring: its Leases that a sharder took, or, if it has none, the namespace for one."""
 
+    ring: str
     shard: str
     leases: Sequence[Lease]
     namespace: str
@@ -50,7 +51,16 @@ def unconfirmed(ring: SeenRing, shard: str, namespace: str | None = None) -> Unc
         raise Unanswerable(
             f"ring {ring.name} does not ask for confirmations: it has no annotation {STRICT_HANDOVER_ANNOTATION}"
         )
-    leases = [each for each in ring.cluster.leases if each.metadata.label(RING_LABEL) == ring.name]
+    return unconfirmed_by_leases(ring.cluster.leases, ring.name, shard, namespace)
+
+
+def unconfirmed_by_leases(
+    leases: Iterable[Lease], ring: str, shard: str, namespace: str | None = None
+) -> Unconfirmed:
+    """As `unconfirmed`, of a ring without a ControllerRing: only its operator knows whether it asks for confirmations,
+    which change nothing in one that does not.
+    """
+    leases = [each for each in leases if each.metadata.label(RING_LABEL) == ring]
     named = [lease for lease in leases if lease.metadata.name == shard]
     if any(lease.spec.holder_identity == shard for lease in named):
         raise Unanswerable(
@@ -65,10 +75,10 @@ def unconfirmed(ring: SeenRing, shard: str, namespace: str | None = None) -> Unc
         raise Unanswerable(
             f"{shard} has no Lease: say with --namespace where the Leases of the ring's shards are"
         )
-    return Unconfirmed(shard, open_, min(namespaces, default=""))
+    return Unconfirmed(ring, shard, open_, min(namespaces, default=""))
 
 
-async def confirm(client: Client, ring: SeenRing, found: Unconfirmed) -> None:
+async def confirm(client: Client, found: Unconfirmed) -> None:
     """Confirms it. Raises Unanswerable, MissingRight, ApiError."""
     try:
         for lease in found.leases:
@@ -81,12 +91,12 @@ async def confirm(client: Client, ring: SeenRing, found: Unconfirmed) -> None:
                 await client.patch(Lease, meta.name, meta.namespace, change)
         if not found.leases:
             with needing("create", Lease.KIND.group_resource):
-                await client.create(_taken(ring, found, client.world.clock.wall()))
+                await client.create(_taken(found, client.world.clock.wall()))
     except (AlreadyExists, Conflict, NotFound) as error:
         raise Unanswerable(_CHANGED) from error
 
 
-def _taken(ring: SeenRing, found: Unconfirmed, wall: float) -> Lease:
+def _taken(found: Unconfirmed, wall: float) -> Lease:
     """A Lease as if a sharder had taken it."""
     now = micro_time(wall)
     spec = LeaseSpec(
@@ -100,7 +110,7 @@ def _taken(ring: SeenRing, found: Unconfirmed, wall: float) -> Lease:
     meta = ObjectMeta(
         name=found.shard,
         namespace=found.namespace,
-        labels={RING_LABEL: ring.name, STATE_LABEL: str(ShardState.DEAD)},
+        labels={RING_LABEL: found.ring, STATE_LABEL: str(ShardState.DEAD)},
         annotations={CONFIRMED_ANNOTATION: confirmation(lease, Confirmed.OPERATOR)},
     )
     return Lease(metadata=meta, spec=spec)

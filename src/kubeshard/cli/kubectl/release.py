@@ -12,7 +12,6 @@ from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
     from kubeshard.inspection.release import Unconfirmed
-    from kubeshard.inspection.ring import SeenRing
 
 
 @click.command(
@@ -34,9 +33,9 @@ def release(shard: str, ring: str | None, namespace: str | None, yes: bool, acce
 
     Nothing can check that. If its machine stands still or cannot be reached, turn it off first.
     """
-    seen, found = ask(access, lambda client: _found(client, shard, ring, namespace))
+    found = ask(access, lambda client: _found(client, shard, ring, namespace))
     say(
-        f"{shard} of the ring {seen.name} is dead by its Lease; its objects wait until it is known to have ended."
+        f"{shard} of the ring {found.ring} is dead by its Lease; its objects wait until it is known to have ended."
     )
     if not yes:
         try:
@@ -44,39 +43,40 @@ def release(shard: str, ring: str | None, namespace: str | None, yes: bool, acce
         except click.Abort:
             say("\nnothing was done")
             raise
-    ask(access, lambda client: _confirm(client, seen, found))
+    ask(access, lambda client: _confirm(client, found))
     say(f"confirmed: the sharder moves the objects of {shard}")
 
 
-async def _found(
-    client: Client, shard: str, ring: str | None, namespace: str | None
-) -> tuple[SeenRing, Unconfirmed]:
+async def _found(client: Client, shard: str, ring: str | None, namespace: str | None) -> Unconfirmed:
     from kubeshard.core.errors import ConfigurationError
-    from kubeshard.inspection.cluster import read_cluster
-    from kubeshard.inspection.errors import Unanswerable
-    from kubeshard.inspection.release import unconfirmed
+    from kubeshard.inspection.cluster import read_cluster, read_leases
+    from kubeshard.inspection.release import unconfirmed, unconfirmed_by_leases
+    from kubeshard.inspection.errors import NoControllerRings, Unanswerable
     from kubeshard.inspection.ring import see
     from kubeshard.sharding.names import RING_LABEL, STRICT_HANDOVER_ANNOTATION
 
-    cluster = await read_cluster(client)
+    try:
+        cluster = await read_cluster(client)
+        rings, leases = cluster.rings, cluster.leases
+    except NoControllerRings:
+        cluster, rings, leases = None, {}, tuple(await read_leases(client))
+    named = {each.metadata.label(RING_LABEL) for each in leases if each.metadata.name == shard}
     if ring is None:
         strict = {
-            name
-            for name, each in cluster.rings.items()
-            if each.metadata.annotation(STRICT_HANDOVER_ANNOTATION)
+            name for name, each in rings.items() if each.metadata.annotation(STRICT_HANDOVER_ANNOTATION)
         }
-        named = {each.metadata.label(RING_LABEL) for each in cluster.leases if each.metadata.name == shard}
-        candidates = sorted(strict & named or strict)
+        candidates = sorted((strict & named) | (named - rings.keys()) or strict)
         if not candidates:
             raise Unanswerable("no ring has strict hand-over: the objects of dead shards wait for nothing")
         if len(candidates) > 1:
             raise ConfigurationError(f"choose a ring with --ring: {', '.join(candidates)}")
         (ring,) = candidates
-    seen = await see(client, cluster, ring)
-    return seen, unconfirmed(seen, shard, namespace)
+    if cluster is not None and (ring in rings or ring not in named):
+        return unconfirmed(await see(client, cluster, ring), shard, namespace)
+    return unconfirmed_by_leases(leases, ring, shard, namespace)
 
 
-async def _confirm(client: Client, seen: SeenRing, found: Unconfirmed) -> None:
+async def _confirm(client: Client, found: Unconfirmed) -> None:
     from kubeshard.inspection.release import confirm
 
-    await confirm(client, seen, found)
+    await confirm(client, found)
