@@ -7,6 +7,7 @@
 | overlap | two processes worked on one object at the same time: by their journals, or by their marks on the object |
 | interference | a sharder changed more than labels of an object |
 | orphan | an object had no living shard for longer than the bound, or has none in the end |
+| unconfirmed | with strict hand-over: an object was taken from a shard of which no Lease says that it has ended |
 | parted | in the end a child is not on the shard of its owner |
 | failed request | a user's failed, though those about other objects succeeded around it, and no server died under it |
 
@@ -22,6 +23,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 from chaos_records import Asked, Audited, Change, Lived, Marked, Object, Record, Worked
@@ -34,6 +36,12 @@ NEAR = 3.0
 """Seconds before and after a user's request within which requests about other objects have to succeed."""
 REWRITTEN = 30.0
 """Seconds after a user's change of the labels during which an overlap is the user's."""
+STANDS = 5.0
+"""Seconds for which a proof stands: a shard may have its Lease again meanwhile."""
+FRESH = 1.0
+"""Seconds for which an object may be nobody's when the records end."""
+CONFIRMED = "alpha.sharding.timebertt.dev/confirmed-ended"
+"""`<transitions of the Lease>/<who says so>`"""
 _BOOKKEEPING = ("resourceVersion", "managedFields", "generation", "labels")
 
 
@@ -62,8 +70,10 @@ class Verdict:
         return sum(finding.rule == rule for finding in self.findings)
 
 
-def check(records: Iterable[Record], ring: str, bound: float) -> Verdict:
-    """Judges what happened since the first mark. `bound`: seconds that an object may be without a living shard."""
+def check(records: Iterable[Record], ring: str, bound: float, *, strict: bool = False) -> Verdict:
+    """Judges what happened since the first mark. `bound`: seconds that an object may be without a living shard.
+    `strict`: whether the ring asks for strict hand-over.
+    """
     seen = sorted(records, key=lambda record: record.at)
     verdict = Verdict()
     changes = sorted((each for each in seen if isinstance(each, Change)), key=lambda each: each.revision)
@@ -71,7 +81,7 @@ def check(records: Iterable[Record], ring: str, bound: float) -> Verdict:
     worked = [each for each in seen if isinstance(each, Worked)]
     lives = _Lives((each for each in seen if isinstance(each, Lived)), worked)
     audited = [each for each in seen if isinstance(each, Audited)]
-    writes = _Writes(verdict, changes, audited, labels)
+    writes = _Writes(verdict, changes, audited, labels, strict)
     writes.judge()
     _journals(verdict, worked, lives)
     _marks(verdict, changes)
@@ -114,11 +124,19 @@ class _Lives:
 
 class _Writes:
     def __init__(
-        self, verdict: Verdict, changes: Sequence[Change], audited: Sequence[Audited], labels: tuple[str, str]
+        self,
+        verdict: Verdict,
+        changes: Sequence[Change],
+        audited: Sequence[Audited],
+        labels: tuple[str, str],
+        strict: bool,
     ) -> None:
         self._verdict = verdict
         self._changes = changes
         self._shard, self._drain = labels
+        self._strict = strict
+        self._ended: dict[str, float] = {}
+        """Until when a shard counts as ended whose Lease said so."""
         self._users = {each.revision: each.user for each in audited if each.revision and each.code < 300}
         self._deletes = [each for each in audited if each.verb == "delete" and each.code < 300]
         self._owners: dict[str, str | None] = {}
@@ -128,7 +146,9 @@ class _Writes:
 
     def judge(self) -> None:
         for change in self._changes:
-            if change.kind != "lease" and change.before != change.after:
+            if change.kind == "lease":
+                self._lease(change)
+            elif change.before != change.after:
                 self._one(change)
             if change.kind == "main":
                 self._owners[change.name] = (
@@ -139,6 +159,8 @@ class _Writes:
         user, answered = self._user(change)
         if not answered and user.startswith(SHARD_USER):
             self._verdict.landed_unanswered += 1
+        if user.startswith((SHARDER_USER, SHARD_USER)):
+            self._taken(change, user)
         if user == SHARDER_USER:
             if change.before is None or change.after is None or not _only_labels(change):
                 self._found(change, "interference", "a sharder changed more than labels")
@@ -150,6 +172,21 @@ class _Writes:
             before, after = _labels(change.before), _labels(change.after)
             if any(before.get(key) != after.get(key) for key in (self._shard, self._drain)):
                 self.rewritten[change.name].append(change.at)
+
+    def _lease(self, change: Change) -> None:
+        shard = change.name.rpartition("/")[2]
+        if _has_ended(change.after, shard):
+            self._ended[shard] = inf
+        elif self._ended.get(shard) == inf:
+            self._ended[shard] = change.at + STANDS
+
+    def _taken(self, change: Change, user: str) -> None:
+        if not self._strict or change.kind != "main" or not change.before or not change.after:
+            return
+        before = _label(change.before, self._shard)
+        moved = before and before != _label(change.after, self._shard)
+        if moved and user != SHARD_USER + before and self._ended.get(before, -inf) < change.at:
+            self._found(change, "unconfirmed", f"taken from {before}")
 
     def _user(self, change: Change) -> tuple[str, bool]:
         """Who made it, and whether an API server answered that it was made."""
@@ -278,7 +315,7 @@ def _ownership(
                     since = None
                 elif not owned and since is None:
                     since = at
-        if since is not None:
+        if since is not None and end - since > min(bound, FRESH):
             verdict.findings.append(Finding(end, "orphan", f"{name}: nobody's since {end - since:.1f} s"))
         main = latest["main", name]
         child = latest.get(("child", name))
@@ -307,6 +344,15 @@ def _requests(verdict: Verdict, asked: Sequence[Asked], servers_died: Sequence[f
             verdict.findings.append(Finding(each.at, "failed request", f"{each.what}: {each.problem}"))
         else:
             verdict.excused_requests += 1
+
+
+def _has_ended(lease: Object | None, shard: str) -> bool:
+    """Whether its holder released the Lease, or it is written there that it has ended."""
+    spec = (lease or {}).get("spec", {})
+    annotations = ((lease or {}).get("metadata") or {}).get("annotations") or {}
+    number = annotations.get(CONFIRMED, "").partition("/")[0]
+    holder = spec.get("holderIdentity", "") if lease else shard
+    return not holder or (holder != shard and number == str(spec.get("leaseTransitions", 0)))
 
 
 def _only_labels(change: Change) -> bool:

@@ -27,6 +27,7 @@ from kubeshard.manager import Manager, run
 from kubeshard.runtime import logs
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.pod import Pod
+from kubeshard.runtime.watchdog import NoWatchdog
 from kubeshard.runtime.world import REAL_WORLD, SystemHost, World
 from kubeshard.shard import Sharding, scaled
 from kubeshard.shard.sharding import MODES
@@ -36,6 +37,8 @@ GROUP = "chaos.kubeshard.test"
 MARK, DONE = f"{GROUP}/by", f"{GROUP}/done"
 NAME_LABEL = "kubernetes.io/metadata.name"
 AGAIN = 5.0
+QUICK = 0.3
+"""Seconds that the objects of the user take at most, which do not exist for long."""
 
 
 class ErrandSpec(Struct):
@@ -90,7 +93,8 @@ class Runs(Reconciler[Errand]):
         self._journal.note(name, number, "began")
         try:
             obj = await self._mark(ctx.client, obj, number, "began")
-            await asyncio.sleep(self._random.uniform(0.2, 1.0) * self._works)
+            works = min(self._works, QUICK) if name.startswith("user-") else self._works
+            await asyncio.sleep(self._random.uniform(0.2, 1.0) * works)
             await self._child(ctx, obj, number)
             await self._mark(ctx.client, obj, number, "ended")
         finally:
@@ -172,7 +176,9 @@ def main() -> None:
     parser.add_argument("--mode", default="shard", choices=MODES)
     parser.add_argument("--pod-uid", default="")
     parser.add_argument("--clock-off", type=float, default=0.0)
-    parser.add_argument("--works", type=float, default=0.3, help="seconds of a reconcile, at most")
+    parser.add_argument("--works", type=float, default=QUICK, help="seconds of a reconcile, at most")
+    parser.add_argument("--strict", action="store_true", help="strict hand-over, without a ControllerRing")
+    parser.add_argument("--unwatched", action="store_true", help="nothing ends the process but itself")
     parser.add_argument("--lies", action="store_true")
     options = parser.parse_args()
     logs.setup("info", "text")
@@ -184,6 +190,8 @@ def main() -> None:
         world["host"] = InPod(options.shard, options.pod_uid)
     if options.clock_off:
         world["clock"] = WrongClock(options.clock_off)
+    if options.unwatched:
+        world["watchdog"] = NoWatchdog
     run(
         Manager(
             [
@@ -201,6 +209,7 @@ def main() -> None:
                 options.shard,
                 options.namespace,
                 mode=options.mode,
+                strict_handover=options.strict,
                 resources=RESOURCES if options.mode == "both" else None,
                 namespace_selector=LabelSelector(match_labels={NAME_LABEL: options.namespace}),
                 timing=scaled(options.lease_seconds),

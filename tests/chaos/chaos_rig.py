@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import random
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +22,7 @@ from typing import Any
 
 from chaos_operator import GROUP
 from chaos_records import Lived, Marked, Object, Record, Worked
+from chaos_scenarios import Setup
 from chaos_users import ERRANDS, MERGE, Answer, Requests, User
 from chaos_witness import AUDIT_POLICY, AuditLogs, EtcdWatch, Journals
 from fault_proxy import Way
@@ -35,10 +38,14 @@ SHARDER_USER = "system:serviceaccount:sharding-system:sharder"
 OPERATOR = str(Path(__file__).with_name("chaos_operator.py"))
 SHARD_LABEL = f"shard.alpha.sharding.timebertt.dev/{RING}"
 DRAIN_LABEL = f"drain.alpha.sharding.timebertt.dev/{RING}"
+STRICT = "alpha.sharding.timebertt.dev/strict-handover"
 DONE = f"{GROUP}/done"
 MARK = f"{GROUP}/by"
 _POLL = 0.02
 _RESTART_AFTER = 0.5
+_LONG_WORK = 3.0
+_JUST = 0.2
+DEFAULT = Setup()
 SERVERS = ("kube-apiserver", "kube-apiserver-2")
 
 
@@ -72,9 +79,7 @@ class Processes(RingProcesses):
 
 
 class Rig:
-    """`shards`: how many; `mode`: `service` or `in-manager`; `pods`: each shard has a Pod, whose status says at once
-    that its containers have ended.
-    """
+    """`shards`: how many; `mode`: `service` or `in-manager`."""
 
     def __init__(
         self,
@@ -84,7 +89,7 @@ class Rig:
         objects: int,
         lease: float,
         mode: str = "service",
-        pods: bool = False,
+        setup: Setup = DEFAULT,
         users: bool = True,
         seed: int = 0,
     ) -> None:
@@ -103,7 +108,7 @@ class Rig:
         self.asked: set[int] = set()
         """Processes that were told to end."""
         self._objects = objects
-        self.pods = pods
+        self.setup = setup
         self._users = users
         self._uids: dict[str, str] = {}
         self._restart_at: dict[str, float] = {}
@@ -173,9 +178,13 @@ class Rig:
             options |= {"journal": str(self.folder / f"{name}.journal"), "lease-seconds": f"{self.lease:g}"}
             if self.mode == "in-manager":
                 options["mode"] = "both"
-            if self.pods:
+            if self.setup.pods:
                 options["pod-uid"] = self._uids[name]
+            if self.setup.unwatched:
+                options["works"] = f"{_LONG_WORK:g}"
             words = [word for option, value in options.items() for word in (f"--{option}", value)]
+            words += ["--unwatched"] * self.setup.unwatched
+            words += ["--strict"] * (self.setup.strict and self.mode == "in-manager")
             child = self.processes.start(name, OPERATOR, *words, f"--clock-off={clock_off}")
         self._known[child.pid] = name, child
 
@@ -262,7 +271,35 @@ class Rig:
         body = {"status": {"phase": "Running", "containerStatuses": [status]}}
         await self._must("PATCH", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/status", body, MERGE)
 
+    async def kubectl_shard(self, *words: str) -> str:
+        """What the command prints for a cluster administrator. Raises NotSettled if it fails."""
+        command = [sys.executable, "-c", "from kubeshard.cli import shard_main; shard_main()", *words]
+        asked = await asyncio.create_subprocess_exec(
+            *command,
+            env={**os.environ, "KUBECONFIG": str(self._kubeconfig("admin"))},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        printed = (await asked.communicate())[0].decode()
+        if asked.returncode:
+            raise NotSettled(f"kubectl shard {' '.join(words)}: {printed}")
+        return printed
+
     # What there is
+
+    def busy(self, shard: str) -> bool:
+        """Whether it is at work on an object of the ring that does not belong to the user, and has just begun."""
+        self._collect()
+        ended = {(each.pid, each.run) for each in self.worked if each.what == "ended"}
+        since = time.monotonic() - _JUST
+        return any(
+            each.shard == shard
+            and each.what == "began"
+            and each.at > since
+            and each.name.startswith("errand-")
+            and (each.pid, each.run) not in ended
+            for each in self.worked
+        )
 
     def mains(self) -> Mapping[str, Object]:
         return {name: obj for (kind, name), obj in [*self.etcd.latest.items()] if kind == "main"}
@@ -414,6 +451,8 @@ class Rig:
             rings = "/apis/sharding.timebertt.dev/v1alpha1/controllerrings"
             await self._served(rings)
             ring = _named("sharding.timebertt.dev/v1alpha1", "ControllerRing", RING)
+            if self.setup.strict:
+                ring["metadata"]["annotations"] = {STRICT: "true"}
             ring["spec"] = {
                 "resources": [
                     {
@@ -425,7 +464,7 @@ class Rig:
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
             }
             await self._must("POST", rings, ring)
-        for name in self.shards if self.pods else ():
+        for name in self.shards if self.setup.pods else ():
             pod = _named("v1", "Pod", name)
             pod["spec"] = {"containers": [{"name": "operator", "image": "operator"}]}
             made = await self._must("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
@@ -460,7 +499,7 @@ class Rig:
         file = self.folder / f"{name}.kubeconfig"
         if file.exists():
             return file
-        user = SHARDER_USER if name in self.sharders else f"shard:{name}"
+        user = SHARDER_USER if name in self.sharders else "admin" if name == "admin" else f"shard:{name}"
         pair = self.kube.client_certificate(user, ["system:masters"])
         port = self.ways[name].port if name in self.ways else self._ports[0]
         document = {
@@ -490,6 +529,11 @@ class Rig:
         file.touch(mode=0o600)
         file.write_text(json.dumps(document))
         return file
+
+
+def owner(main: Object) -> str:
+    """The shard of an object; "" for none."""
+    return str((main["metadata"].get("labels") or {}).get(SHARD_LABEL, ""))
 
 
 def _named(version: str, kind: str, name: str) -> dict[str, Any]:

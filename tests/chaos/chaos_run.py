@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from chaos_checker import Finding, Verdict, check
+from chaos_operator import GROUP
 from chaos_records import Record, from_document, to_document
-from chaos_rig import DRAIN_LABEL, NAMESPACE, RING, SERVERS, SHARD_LABEL, NotSettled, Rig
+from chaos_rig import DRAIN_LABEL, NAMESPACE, RING, SERVERS, SHARD_LABEL, NotSettled, Rig, owner
 from chaos_scenarios import LEFT_OUT, SCENARIOS, Scenario, Step
 from chaos_users import MERGE
 
@@ -35,6 +36,7 @@ RULES = (
     "stale write",
     "overlap",
     "orphan",
+    "unconfirmed",
     "failed request",
     "interference",
     "parted",
@@ -92,6 +94,8 @@ class Actions:
         self._rig = rig
         self._restarts = restarts
         self._victim = rig.random.choice(rig.shards)
+        others = [name for name in rig.shards if name != rig.leader()]
+        self._follower = self._victim if self._victim in others else others[0]
         self._ghost_name = f"ghost-{rig.random.randrange(10**6)}"  # what was deleted leaves a Lease behind
         self._before: dict[str, int] = {}
 
@@ -159,6 +163,12 @@ class Actions:
                 rig.ways[name].half_open()
             case "move" | "move back":
                 rig.to_server(name, 1 if step.do == "move" else None)
+            case "until busy":
+                await rig.until(lambda: rig.busy(name), 30, f"{name} works")
+            case "ask":
+                await self._ask(name)
+            case "release":
+                await self._release(name)
             case "delete lease":
                 place = f"{NAMESPACE}/leases/{name}"
                 if name == "sharder":
@@ -182,7 +192,7 @@ class Actions:
         for name in (*rig.sharders, *rig.shards):
             if not rig.alive(name):
                 rig.start(name)
-                if rig.pods and name in rig.shards:
+                if rig.setup.pods and name in rig.shards:
                     await rig.report(name)
 
     def _whom(self, whom: str) -> Sequence[str]:
@@ -191,6 +201,7 @@ class Actions:
             return [rig.leader() or (rig.sharders or rig.shards)[0]]
         return {
             "victim": [self._victim],
+            "follower": [self._follower],
             "shards": rig.shards,
             "sharders": rig.sharders,
             "api-1": SERVERS[:1],
@@ -210,6 +221,26 @@ class Actions:
         self._leave_dead(name)
         self._rig.signal(name, signal.SIGTERM)
         await self._rig.until(lambda: not self._rig.alive(name), 60, f"{name} ends")
+
+    async def _ask(self, shard: str) -> None:
+        """It has kept its objects, and those who ask are told that it is waited for, and what to do."""
+        rig = self._rig
+        kept = sorted(name for name, obj in rig.mains().items() if owner(obj) == shard)
+        if not kept:
+            raise NotSettled(f"{shard} has no objects any more")
+        if rig.mode == "in-manager":
+            return  # there is no ControllerRing that could be asked
+        about = {
+            "why": await rig.kubectl_shard("why", f"errands.{GROUP}", kept[0], "-n", NAMESPACE),
+            "status": await rig.kubectl_shard("status", RING),
+        }
+        for command, said in about.items():
+            if shard not in said or "confirmed" not in said:
+                raise NotSettled(f"kubectl shard {command} does not say who is waited for: {said}")
+
+    async def _release(self, shard: str) -> None:
+        self._leave_dead(shard)
+        await self._rig.kubectl_shard("release", shard, "--ring", RING, "--yes")
 
     async def _meddle(self, seconds: float) -> None:
         rig, until = self._rig, time.monotonic() + seconds
@@ -261,8 +292,14 @@ async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record
     except NotSettled as problem:
         problems.append(str(problem))
     records = rig.collected()
-    verdict = check(records, RING, scenario.bound(rig.lease))
+    verdict = check(records, RING, scenario.bound(rig.lease), strict=rig.setup.strict)
     now = time.monotonic()
+    if scenario.shows:
+        if not verdict.count(scenario.shows):
+            verdict.findings.append(
+                Finding(now, "no effect", f"without the measure there was no {scenario.shows}")
+            )
+        verdict.findings = [each for each in verdict.findings if each.rule != scenario.shows]
     verdict.findings += [Finding(now, "not settled", problem) for problem in problems]
     verdict.findings += [Finding(now, "no effect", f"faults of {name}") for name in actions.without_effect()]
     return verdict, records, now - began
@@ -271,7 +308,7 @@ async def repeat(rig: Rig, scenario: Scenario) -> tuple[Verdict, Sequence[Record
 async def run(options: argparse.Namespace, rows: list[Row]) -> None:
     """Adds to the rows as it goes on."""
     chosen = chosen_scenarios(options.scenario, options.mode)
-    for pods in sorted({scenario.pods for scenario in chosen}):
+    for setup in sorted({scenario.setup for scenario in chosen}):
         folder = TemporaryFolder("kubeshard-chaos-")
         rig = Rig(
             folder.path,
@@ -279,14 +316,14 @@ async def run(options: argparse.Namespace, rows: list[Row]) -> None:
             objects=options.objects,
             lease=options.lease,
             mode=options.mode,
-            pods=pods,
+            setup=setup,
             seed=options.seed,
         )
         say(f"starting a control plane, {options.shards} shards and their objects")
         try:
             async with rig.running():
                 for scenario in chosen:
-                    if scenario.pods == pods:
+                    if scenario.setup == setup:
                         rows.append(row := Row(scenario.name, bound=scenario.bound(options.lease)))
                         await repeated(rig, scenario, row, options)
         finally:
@@ -315,7 +352,7 @@ async def repeated(rig: Rig, scenario: Scenario, row: Row, options: argparse.Nam
 def keep(output: Path, name: str, scenario: Scenario, rig: Rig, records: Iterable[Record]) -> Path:
     folder = output / name
     folder.mkdir(parents=True, exist_ok=True)
-    bound = {"bound": scenario.bound(rig.lease), "scenario": scenario.name}
+    bound = {"bound": scenario.bound(rig.lease), "strict": rig.setup.strict, "scenario": scenario.name}
     documents = [bound, *(to_document(each) for each in records)]
     (folder / "witness.jsonl").write_text("\n".join(map(json.dumps, documents)))
     for log in rig.folder.glob("*.log"):
@@ -326,7 +363,7 @@ def keep(output: Path, name: str, scenario: Scenario, rig: Rig, records: Iterabl
 
 def judged(file: Path) -> Verdict:
     head, *documents = (json.loads(line) for line in file.read_text().splitlines())
-    return check(map(from_document, documents), RING, head["bound"])
+    return check(map(from_document, documents), RING, head["bound"], strict=head["strict"])
 
 
 def chosen_scenarios(names: str, mode: str) -> Sequence[Scenario]:

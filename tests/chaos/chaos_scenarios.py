@@ -1,8 +1,9 @@
 """What is done in each scenario, and for how long an object may then be without a living shard. Data only.
 
 A step is what to do, to whom, and for how long. The `victim` is a shard drawn by the seed, the `leader` the process
-that is the sharder; for the others see `chaos_run`. After the steps everything that was broken is mended, what has
-ended is started again, and the ring has to settle.
+that is the sharder, the `follower` the victim or, if that is the sharder, another shard; for the others see
+`chaos_run`. After the steps everything that was broken is mended, what has ended is started again, and the ring has to
+settle.
 """
 
 from __future__ import annotations
@@ -25,10 +26,25 @@ class Step:
         return self.seconds + self.leases * lease
 
 
+@dataclass(frozen=True, order=True)
+class Setup:
+    """What is special about the ring."""
+
+    pods: bool = False
+    """Each shard has a Pod, whose status says at once that its containers have ended."""
+    strict: bool = False
+    """It asks for strict hand-over."""
+    unwatched: bool = False
+    """Reconciles take seconds, and no watchdog ends a shard that is stopped: as on a machine that stands still as a
+    whole, whose clocks stop, too.
+    """
+
+
 @dataclass(frozen=True)
 class Scenario:
     """`leases` and `seconds` are the bound: durations of a Lease, and seconds beside them. What dies by itself is
-    started again under its name; with `restarts` also what the steps have killed.
+    started again under its name; with `restarts` also what the steps have killed. `shows`: what has to be found,
+    because the measure is missing that prevents it.
     """
 
     name: str
@@ -38,7 +54,8 @@ class Scenario:
     seconds: float
     restarts: bool = False
     modes: tuple[str, ...] = ("service", "in-manager")
-    pods: bool = False
+    setup: Setup = Setup()
+    shows: str = ""
 
     def bound(self, lease: float) -> float:
         return self.leases * lease + self.seconds
@@ -49,6 +66,8 @@ DETECT = 2.0
 SLACK = 10.0
 """For starting a process, and moving objects, on a busy machine."""
 _OWNED = Step("until owned", leases=DETECT, seconds=30)
+_ASKED = Step("ask", "victim")
+"""It has to be told who is waited for, and nothing of it may have moved."""
 
 
 def _pause(seconds: float, leases: float = 0.0) -> Step:
@@ -60,15 +79,23 @@ def _cut_off(name: str, what: str, faults: Mapping[str, Any], leases: float) -> 
     return Scenario(name, what, steps, DETECT, SLACK, restarts=True)
 
 
+def _stood_still(name: str, what: str, *then: Step, strict: bool = True, shows: str = "") -> Scenario:
+    """The machine of a shard at work stands still until others may have begun with its objects."""
+    steps = (Step("until busy", "victim"), Step("stop", "victim"), _pause(0, 2 * DETECT), *then)
+    return Scenario(
+        name, what, steps, 3 * DETECT, 60, setup=Setup(strict=strict, unwatched=True), shows=shows
+    )
+
+
 SCENARIOS = (
     Scenario("C1", "SIGKILL of a shard", (Step("kill", "victim"), _OWNED), DETECT, SLACK),
     Scenario(
         "C1-pods",
         "SIGKILL of a shard whose pod is reported ended",
-        (Step("kill", "victim"), Step("report", "victim"), _OWNED),
+        (Step("kill", "follower"), Step("report", "follower"), _OWNED),
         0,
         5,
-        pods=True,
+        setup=Setup(pods=True),
     ),
     Scenario(
         "C1-restart",
@@ -257,6 +284,54 @@ SCENARIOS = (
         (Step("meddle", seconds=8),),
         1,
         SLACK,
+    ),
+    Scenario(
+        "strict-kill",
+        "strict hand-over: SIGKILL of a shard; nobody knows until an operator says so",
+        (Step("kill", "victim"), _pause(0, 2 * DETECT), _ASKED, Step("release", "victim"), _OWNED),
+        3 * DETECT,
+        60,
+        setup=Setup(strict=True),
+    ),
+    Scenario(
+        "strict-restart",
+        "strict hand-over: SIGKILL of a shard, and a start under its name on its machine, when others wait for it",
+        (Step("kill", "victim"), _pause(0, 2 * DETECT), _ASKED, Step("start", "victim"), _OWNED),
+        3 * DETECT,
+        60,
+        setup=Setup(strict=True),
+    ),
+    Scenario(
+        "strict-pods",
+        "strict hand-over: SIGKILL of a shard whose pod is reported ended",
+        (Step("kill", "follower"), Step("report", "follower"), _OWNED),
+        0,
+        5,
+        setup=Setup(pods=True, strict=True),
+    ),
+    _stood_still(
+        "stop-loose",
+        "a shard whose machine stood still goes on beside others; without strict hand-over",
+        Step("continue", "victim"),
+        _pause(3),
+        strict=False,
+        shows="overlap",
+    ),
+    _stood_still(
+        "strict-stop",
+        "strict hand-over: a shard whose machine stood still goes on, and ends",
+        _ASKED,
+        Step("continue", "victim"),
+        _pause(3),
+        _OWNED,
+    ),
+    _stood_still(
+        "strict-off",
+        "strict hand-over: a machine stands still, an operator turns it off, and says so",
+        _ASKED,
+        Step("kill", "victim"),
+        Step("release", "victim"),
+        _OWNED,
     ),
 )
 

@@ -24,6 +24,7 @@ from chaos_records import (
 )
 
 SHARD, DRAIN = (f"{label}.alpha.sharding.timebertt.dev/ring" for label in ("shard", "drain"))
+CONFIRMED = "alpha.sharding.timebertt.dev/confirmed-ended"
 BOUND = 10.0
 
 
@@ -61,10 +62,17 @@ def worked(pid: int, began: float, ended: float | None, shard: str = "a", run: i
     return [*found, *([Worked(ended, shard, pid, "o", run, "ended")] if ended is not None else [])]
 
 
-def judged(*records: Record) -> Verdict:
+def lease(at: float, holder: str, transitions: int = 1, confirmed: str = "", shard: str = "a") -> Change:
+    annotations = {CONFIRMED: confirmed} if confirmed else {}
+    spec = {"holderIdentity": holder, "leaseTransitions": transitions}
+    held = {"metadata": {"annotations": annotations}, "spec": spec}
+    return stored(at, held, held, "lease", f"ns/{shard}")
+
+
+def judged(*records: Record, strict: bool = False) -> Verdict:
     there = obj()
     begin = [Marked(1.0, "began"), stored(1.0, there, there), *alive("a", "b")]
-    return check([*begin, *records, Marked(50.0, "settled")], "ring", BOUND)
+    return check([*begin, *records, Marked(50.0, "settled")], "ring", BOUND, strict=strict)
 
 
 def rules(*records: Record) -> list[str]:
@@ -146,6 +154,30 @@ def test_an_overlap_soon_after_a_user_gave_the_object_away_is_the_users() -> Non
     assert rules(given, answered(given, SHARDER_USER), *overlap) == ["overlap"]
 
 
+@pytest.mark.parametrize(
+    ("leases", "found"),
+    [
+        ([], 1),
+        ([lease(3.0, "a")], 1),
+        ([lease(3.0, "sharder", 2)], 1),
+        ([lease(3.0, "sharder", 2, "1/operator")], 1),
+        ([lease(3.0, "sharder", 2, "2/operator")], 0),
+        ([lease(3.0, "", 2)], 0),
+        ([lease(3.0, "", 2), lease(4.0, "a", 3)], 0),
+        ([lease(3.0, "", 2), lease(4.0, "a", 3), lease(11.0, "sharder", 4)], 1),
+    ],
+)
+def test_an_object_that_moves_before_the_end_of_its_shard_is_confirmed_is_noticed_in_a_strict_ring(
+    leases: Sequence[Record], found: int
+) -> None:
+    moved = stored(12.0 if len(leases) > 2 else 5.0, obj(), obj("b"))
+    for by in (SHARDER_USER, "shard:b"):
+        assert judged(*leases, moved, answered(moved, by), strict=True).count("unconfirmed") == found
+    for by in ("shard:a", "somebody"):
+        assert not judged(*leases, moved, answered(moved, by), strict=True).count("unconfirmed")
+    assert not judged(*leases, moved, answered(moved, SHARDER_USER)).count("unconfirmed")
+
+
 def test_work_ends_with_its_process_and_not_when_it_is_stopped() -> None:
     later = [*worked(1, 2.0, None), *worked(2, 30.0, 31.0, "b")]
     killed, stopped = Lived(3.0, "a", 1, "died"), Lived(3.0, "a", 1, "stopped")
@@ -178,6 +210,11 @@ def test_a_shard_that_was_started_again_lives_when_it_works() -> None:
 
 def test_a_drained_object_that_nobody_takes_is_an_orphan() -> None:
     assert rules(stored(5.0, obj(), obj(drained=True))) == ["orphan"]
+
+
+def test_an_object_that_was_created_at_the_very_end_may_wait_for_its_shard() -> None:
+    assert not rules(stored(49.9, None, obj(""), name="new"))
+    assert rules(stored(45.0, None, obj(""), name="new")) == ["orphan"]
 
 
 def test_an_object_that_is_deleted_needs_no_shard() -> None:

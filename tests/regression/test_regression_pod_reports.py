@@ -105,7 +105,7 @@ async def test_the_objects_of_a_shard_that_has_ended_are_reassigned_within_five_
 async def test_a_kubelet_is_asked_again_when_its_answer_is_due_and_not_at_the_next_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lease_controller, "LOOK", 0.7)
+    monkeypatch.setattr(lease_controller, "POLL_INTERVAL", 0.7)
     async with at_work() as node:
         asked: list[float] = []
 

@@ -50,8 +50,8 @@ def release(shard: str, ring: str | None, namespace: str | None, yes: bool, acce
 async def _found(client: Client, shard: str, ring: str | None, namespace: str | None) -> Unconfirmed:
     from kubeshard.core.errors import ConfigurationError
     from kubeshard.inspection.cluster import read_cluster, read_leases
-    from kubeshard.inspection.release import unconfirmed, unconfirmed_by_leases
     from kubeshard.inspection.errors import NoControllerRings, Unanswerable
+    from kubeshard.inspection.release import unconfirmed, unconfirmed_by_leases
     from kubeshard.inspection.ring import see
     from kubeshard.sharding.names import RING_LABEL, STRICT_HANDOVER_ANNOTATION
 
