@@ -19,6 +19,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.manager.config_file import Duration
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
 from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import drain_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -163,6 +164,28 @@ async def test_without_a_timeout_no_shard_is_evicted(minutes: int) -> None:
         assert at.holder("s0") == "s0"
         assert stuck in at.of("s0")
         assert not at.said("ShardEvicted")
+
+
+@virtual_time
+async def test_a_shard_that_is_asked_again_has_the_whole_timeout_again() -> None:
+    async with scene() as at:
+        ring = ("s0", "s1", "s2")
+        stuck = next(
+            name for name in at.would_leave("s0", *ring) if name in at.would_leave("s0", *ring, "s3")
+        )
+        await at.hang("s0", stuck)
+        at.shard("s2")
+        await at.world.until(lambda: stuck in at.world.draining(), within=10)
+        await asyncio.sleep(TIMEOUT - 20)
+        async with at.world.admin() as client:
+            undone = MergePatch({"metadata": {"labels": {drain_label(at.world.ring): None}}})
+            await client.patch(Thing, stuck, "team", undone)
+        at.shard("s3")  # so all objects are looked at
+        await at.world.until(lambda: stuck in at.world.draining(), within=10)
+        asked = at.world.loop.time()
+        await at.world.until(lambda: at.holder("s0") == "shardlease-controller", within=TIMEOUT + 40)
+        assert at.world.loop.time() - asked > TIMEOUT - 1
+        assert not at.overlaps
 
 
 @pytest.mark.system

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from kubeshard.runtime.transport import HttpRequest
@@ -97,6 +98,14 @@ RIGHT: dict[str, Sequence[Entry]] = {
         sent(6.0, 1, "a~1"),
         changed(6.1, 1, "b", "b"),
     ),
+    "a reconcile goes on that began before a restore gave its object to another shard": (
+        CREATED,
+        Began(2.0, "a~1", "t1"),
+        Restored(5.0, {"t1": ("b", False)}),
+        Began(70.0, "b~1", "t1"),
+        Ended(71.0, "b~1", "t1"),
+        Ended(72.0, "a~1", "t1"),
+    ),
     "a child of a deleted object is written": (CREATED, sent(2.0, 1, "a~1"), child(2.1, 1, "", main_uid="")),
     "a child is written by a request that was on its way for longer than one may be": (
         CREATED,
@@ -144,6 +153,27 @@ WRONG: dict[str, tuple[str, Sequence[Entry]]] = {
             Began(2.0, "a~1", "t1"),
             Ended(2.5, "a~1", "t1"),
             Began(3.0, "b~1", "t1"),
+        ),
+    ),
+    "a reconcile that began after a restore goes on while another shard works on its object": (
+        "overlap",
+        (
+            CREATED,
+            Began(2.0, "a~1", "t1"),
+            Restored(5.0, {"t1": ("b", False)}),
+            Ended(6.0, "a~1", "t1"),
+            Began(7.0, "a~1", "t1"),
+            Began(70.0, "b~1", "t1"),
+        ),
+    ),
+    "a reconcile goes on that a restore left to its shard, and another one begins": (
+        "overlap",
+        (
+            CREATED,
+            Began(2.0, "a~1", "t1"),
+            Restored(5.0, {"t1": ("a", False)}),
+            *(msgspec.structs.replace(each, at=69.0) for each in MOVED),
+            Began(70.0, "b~1", "t1"),
         ),
     ),
     "a process takes the Lease of a live one of its name": (

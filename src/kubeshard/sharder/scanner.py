@@ -227,7 +227,8 @@ class Scanner:
             if decision.action is Action.WAIT or decision.action is Action.DRAIN:
                 scan.waiting += 1
                 if entry.main:
-                    scan.drains.add(obj.key, self._clock.monotonic(), decision.source)
+                    asked = decision.action is Action.DRAIN  # it was not, or that was undone
+                    scan.drains.add(obj.key, self._clock.monotonic(), decision.source, anew=asked)
                     sync.pending_drains.draining(decision.key)
                     if meta.label(current.drain_label) == RETURNING:
                         scan.kept = True

@@ -60,8 +60,9 @@ class WaitingSnapshot:
         self._seen: dict[Key, tuple[float, str]] = {}
         self._count = 0
 
-    def add(self, key: Key, now: float, whom: str = "") -> None:
-        known = self._waiting._since
+    def add(self, key: Key, now: float, whom: str = "", *, anew: bool = False) -> None:
+        """`anew`: what it waited for before is over, and it begins to wait now."""
+        known = {} if anew else self._waiting._since
         self._count += 1
         if key in known or len(self._seen) < REMEMBERED:
             since, before = known.get(key, (now, whom))

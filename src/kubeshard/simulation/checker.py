@@ -5,7 +5,8 @@
 - identity: a process acquired the Lease of a live one of the same name, whose right to act was not over.
 - ownership: a minute after the last fault, an object has no owner, or one that does not live.
 
-The exceptions are the same: a minute after a restore of etcd, and after a user changed the object's shard label.
+The exceptions are the same: a minute after a restore of etcd, and after a user changed the object's shard label; and
+reconciles that began before a restore which gave the object to another shard, until they end.
 Writes to children that took longer than a request may take are not judged, nor are children of deleted objects.
 """
 
@@ -52,6 +53,8 @@ class _Checker:
         self._alive: set[str] = set()
         self._working: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         """How many reconciles of each object each process has begun and not ended."""
+        self._from_before: dict[str, dict[str, int]] = {}
+        """Those of them that began before a restore, while their shard had the object."""
         self._grace = defaultdict[str, float](float)
         self._grace_of_all = 0.0
         self._owners: dict[str, tuple[str, bool]] = {}
@@ -75,6 +78,8 @@ class _Checker:
                     self._began(entry)
                 case Ended():
                     self._working[entry.name][entry.process] -= 1
+                    if entry.process in (before := self._from_before.get(entry.name, {})):
+                        before[entry.process] -= 1
                 case Started():
                     self._alive.add(entry.process)
                 case Died():
@@ -83,6 +88,14 @@ class _Checker:
                     self._grace_of_all = entry.at + GRACE
                     self._owners = dict(entry.owners)
                     self._rights.clear()
+                    self._from_before = {
+                        name: {
+                            process: count
+                            for process, count in working.items()
+                            if _shard(process) != entry.owners.get(name, ("", False))[0]
+                        }
+                        for name, working in self._working.items()
+                    }
                 case Calm():
                     self._due = entry.at + GRACE
                 case Finished() if self._due is not None:
@@ -127,6 +140,7 @@ class _Checker:
             each
             for each, count in working.items()
             if count > 0 and each != entry.process and each in self._alive
+            if self._from_before.get(entry.name, {}).get(each, 0) <= 0
         )
         if others and entry.process in self._alive and not self._excused(entry.name, entry.at):
             self._found(entry.at, "overlap", f"{entry.process} and {', '.join(others)}: {entry.name}")

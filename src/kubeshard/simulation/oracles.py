@@ -14,11 +14,12 @@
 - taken alive: no sharder takes an object from a process that holds its Lease, works on the object, and was not asked
   for it.
 - parted: no sharder takes a child from such a process either, while the process has the main object. Moves of children
-  that were sent before the main object came, and took effect after it, are counted separately: nothing that is written
-  to one object depends on another one.
+  are counted separately if the main object came after they were sent, or after the sharder had read, just before, that
+  it was where they go: nothing that is written to one object depends on another one.
 - dead target: no sharder, and no webhook, gives an object to a shard that has not held a Lease for a while.
 - hasty: no sharder gives away at once what a user has taken from its shard: the shard takes it back.
-- not restored: a shard label that a user drops is still there after an update that a webhook has seen.
+- not restored: a shard label that a user drops is still there after an update that a webhook has seen, while the ring
+  exists.
 - live Lease: no sharder takes over a Lease that was renewed a moment ago, unless its process has ended as the kubelet
   says, or deletes one that is held.
 - hung: no process whose main loop is blocked renews its Lease.
@@ -26,9 +27,10 @@
 - crash: no process ends with an error, and nothing is logged with a traceback.
 - not owned, not settled: see `kubeshard.simulation.running`; moved, late take-over: see `kubeshard.simulation.faults`.
 
-Three exceptions cannot be avoided: for a minute after etcd was restored, labels may name former owners; where no
-webhook is called, a user may take an object from its shard, for a minute; and a child may be created for an object that
-was deleted and created again a moment ago.
+Exceptions that cannot be avoided: for a minute after etcd was restored, labels may name former owners; a reconcile that
+began before that, and ignores its cancellation, may overlap with others until it ends; where no webhook is called, a
+user may take an object from its shard, for a minute; and a child may be created for an object that was deleted and
+created again a moment ago.
 """
 
 from __future__ import annotations
@@ -84,6 +86,8 @@ OVERDUE = 58.0
 """How many seconds a shard has at least to release an object before it is evicted."""
 BLOCKED = 3.0
 """How many seconds after its main loop was blocked a process may still renew its Lease."""
+JUST = 1.0
+"""How many seconds before it moves a child a sharder reads where the main object is, at most."""
 HASTE = 0.9
 """How many seconds after a user took an object from its shard another one may not get it yet."""
 
@@ -155,6 +159,8 @@ class Oracles(Judge):
         super().__init__(world, result, until)
         self._sent: dict[int, tuple[HttpRequest, float]] = {}
         self._at_work: dict[str, list[str]] = {}
+        self._from_before: dict[str, Counter[str]] = {}
+        """Which processes worked on each object of another shard when etcd was restored, and have not ended that."""
         self._taken: dict[str, float] = {}
         """Objects that a user took from their shard, and when."""
         self._dropped: dict[str, tuple[str, float]] = {}
@@ -175,6 +181,8 @@ class Oracles(Judge):
         self._free: dict[str, float] = {}
         """Since when the shard of each name has held no Lease."""
         self._restored = -AMNESTY
+        self._read: dict[tuple[str, str], tuple[float, str]] = {}
+        """When a sharder last read each object by itself, and which shard it had then."""
         self._label, self._drain = shard_label(world.ring), drain_label(world.ring)
         world.observers.append(self._arriving)
         world.leaving.append(self.sending)
@@ -186,6 +194,9 @@ class Oracles(Judge):
         self._dropped.clear()
         self._free.clear()
         self._restored = self._now
+        for name, at_work in self._at_work.items():
+            owner = self._owner(self._main(name))
+            self._from_before[name] = Counter(each for each in at_work if name_of(each) != owner)
 
     def sending(self, process: Process, request: HttpRequest) -> None:
         """Called when a request leaves a process."""
@@ -217,7 +228,10 @@ class Oracles(Judge):
             owner = self._owner(main)
             if owner != name_of(process):
                 self.broken("not ours", f"{process} begins with {name} of {owner or None}")
-        others = [other for other in at_work if other != process and not self._world.processes[other].dead]
+        others = [other for other in at_work if other != process and not self._dead(other)]
+        if before := {other for other in others if self._from_before.get(name, Counter())[other] > 0}:
+            self._result.counts["overlaps with what began before a restore"] += not excused
+            others = [other for other in others if other not in before]
         if others and not excused:
             at_it = " and ".join(dict.fromkeys(others))
             self.broken("overlap", f"{process} begins with {name}, which {at_it} work on")
@@ -226,6 +240,8 @@ class Oracles(Judge):
     def ends(self, process: str, name: str) -> None:
         self.event(f"{process} ends {name}")
         self._at_work[name].remove(process)
+        if name in self._from_before:
+            self._from_before[name][process] -= 1
 
     def is_at_work(self, process: str) -> bool:
         return any(process in at_work for at_work in self._at_work.values())
@@ -235,6 +251,9 @@ class Oracles(Judge):
         process = self._acting(before)
         if main is None or self._owner(main) == before or not seen or process is None:
             return
+        rings = self._world.objects("sharding.timebertt.dev", "controllerrings")
+        if Key("", self._world.ring) not in rings:
+            return  # its webhooks know that
         if self._now - self._renewed.get(before, self._now) < RIGHT and not self._since_restore:
             self.broken("not restored", f"{name} of {before} is {self._owner(main) or None}'s after a PUT")
 
@@ -262,11 +281,11 @@ class Oracles(Judge):
         return self._now - max(self._restored, self._taken.get(name, -AMNESTY)) < AMNESTY
 
     def _arriving(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
-        if (
-            answer is None
-            and request.method == "POST"
-            and request.target.partition("?")[0].endswith("/configmaps")
-        ):
+        path = request.target.partition("?")[0]
+        if request.method == "GET" and "/things/" in path and answer and is_sharders(process, request):
+            name = path.rpartition("/")[2]
+            self._read[process.name, name] = self._now, self._owner(self._main(name))
+        if answer is None and request.method == "POST" and path.endswith("/configmaps"):
             self._judge_create(process, json.loads(request.body or b"{}")["metadata"]["name"])
 
     def _judge_create(self, process: Process, name: str) -> None:
@@ -363,7 +382,9 @@ class Oracles(Judge):
             if not self._asked(event.old):
                 self.broken("taken alive", f"{who} gives {name}, on which {worker} works, to {after or None}")
         elif main is not None and self._owner(main) == before and self._is_child(event.old, main):
-            if self._came.get(name, -math.inf) > sent:
+            came = self._came.get(name, -math.inf)
+            read, shard = self._read.get((who, name), (-math.inf, ""))
+            if came > sent or (came >= read > sent - JUST and shard == after):
                 self._result.counts["late moves of children"] += 1
                 return
             self.broken("parted", f"{who} gives {event.key.name} to {after}, and {worker} has its owner")
