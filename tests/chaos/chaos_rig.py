@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos_operator import GROUP
-from chaos_records import Lived, Marked, Object, Record, Worked
+from chaos_records import Change, Lived, Marked, Object, Record, Worked
 from chaos_scenarios import Setup
 from chaos_users import ERRANDS, MERGE, Answer, Requests, User
 from chaos_witness import AUDIT_POLICY, AuditLogs, EtcdWatch, Journals
@@ -38,6 +38,29 @@ SHARDER_USER = "system:serviceaccount:sharding-system:sharder"
 OPERATOR = str(Path(__file__).with_name("chaos_operator.py"))
 SHARD_LABEL = f"shard.alpha.sharding.timebertt.dev/{RING}"
 DRAIN_LABEL = f"drain.alpha.sharding.timebertt.dev/{RING}"
+NAME_LABEL = "kubernetes.io/metadata.name"
+RINGS = "/apis/sharding.timebertt.dev/v1alpha1/controllerrings"
+CLEAN_UP = "alpha.sharding.timebertt.dev/clean-up"
+SHARDERS = "chaos-sharders"
+_RBAC = "rbac.authorization.k8s.io/v1"
+EVERYTHING = ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},)
+NO_CHILDREN = (
+    {"apiGroups": [""], "resources": ["secrets", "namespaces", "events"], "verbs": ["*"]},
+    {
+        "apiGroups": [
+            GROUP,
+            "sharding.timebertt.dev",
+            "coordination.k8s.io",
+            "admissionregistration.k8s.io",
+            "events.k8s.io",
+            "authorization.k8s.io",
+            "authentication.k8s.io",
+        ],
+        "resources": ["*"],
+        "verbs": ["*"],
+    },
+)
+"""Everything that a sharder needs but the right to ConfigMaps, which are the children."""
 STRICT = "alpha.sharding.timebertt.dev/strict-handover"
 DONE = f"{GROUP}/done"
 MARK = f"{GROUP}/by"
@@ -285,6 +308,86 @@ class Rig:
             raise NotSettled(f"kubectl shard {' '.join(words)}: {printed}")
         return printed
 
+    # What cluster administrators do
+
+    async def create_ring(self) -> None:
+        ring = _named("sharding.timebertt.dev/v1alpha1", "ControllerRing", RING)
+        if self.setup.strict:
+            ring["metadata"]["annotations"] = {STRICT: "true"}
+        ring["spec"] = {
+            "resources": [
+                {
+                    "group": GROUP,
+                    "resource": "errands",
+                    "controlledResources": [{"group": "", "resource": "configmaps"}],
+                }
+            ],
+            "namespaceSelector": {"matchLabels": {NAME_LABEL: NAMESPACE}},
+        }
+        await self._must("POST", RINGS, ring)
+
+    async def delete_ring(self, within: float) -> None:
+        """Deletes the ring when none of its labels are left. Raises NotSettled."""
+        await self._must("PATCH", f"{RINGS}/{RING}", {"metadata": {"finalizers": [CLEAN_UP]}}, MERGE)
+        await self._must("DELETE", f"{RINGS}/{RING}", None)
+        until = time.monotonic() + within
+        while (await self.admin.send("GET", f"{RINGS}/{RING}")).status != 404:
+            if time.monotonic() > until:
+                raise NotSettled(f"the ring is not gone within {within:g} s")
+            await asyncio.sleep(0.2)
+        if left := sorted(name for name, obj in self.mains().items() if owner(obj)):
+            raise NotSettled(f"the ring is gone, and {', '.join(left[:5])} have its label")
+
+    async def select(self, namespace: str) -> None:
+        """The ring is one of this namespace."""
+        selector = {"namespaceSelector": {"matchLabels": {NAME_LABEL: namespace}}}
+        await self._must("PATCH", f"{RINGS}/{RING}", {"spec": selector}, MERGE)
+
+    async def allow_sharders(self, rules: Sequence[Mapping[str, Any]]) -> None:
+        await self._must("PATCH", f"/apis/{_RBAC}/clusterroles/{SHARDERS}", {"rules": rules}, MERGE)
+
+    async def explained(self, word: str, within: float) -> None:
+        """Waits until a condition of the ring says something about it. Raises NotSettled."""
+        until = time.monotonic() + within
+        while True:
+            ring = (await self.admin.send("GET", f"{RINGS}/{RING}")).body
+            said = [each["message"] for each in ring.get("status", {}).get("conditions", ())]
+            if any(word in each for each in said):
+                return
+            if time.monotonic() > until:
+                raise NotSettled(f"not within {within:g} s: no condition of the ring is about {word}: {said}")
+            await asyncio.sleep(0.2)
+
+    async def delete_certificate(self) -> None:
+        """Deletes the Secret with the certificate and the authorities of the webhook."""
+        secrets = "/api/v1/namespaces/sharding-system/secrets"
+        found = (await self.admin.send("GET", secrets)).body["items"]
+        for secret in found:
+            await self._must("DELETE", f"{secrets}/{secret['metadata']['name']}", None)
+        if not found:
+            raise NotSettled("the webhook has no certificate")
+
+    def assigned_at_birth(self, since: float) -> bool:
+        """Whether the webhook has assigned an object that was created since then."""
+        return any(
+            isinstance(each, Change)
+            and each.at > since
+            and each.kind == "main"
+            and each.before is None
+            and bool(each.after and owner(each.after))
+            for each in self.records
+        )
+
+    async def throttle(self, names: Sequence[str], seconds: float) -> None:
+        """The processes get a tenth of a processor, in slices, as by a limit of their cgroup."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for number, pause in ((signal.SIGSTOP, 0.09), (signal.SIGCONT, 0.01)):
+                for name in names:
+                    if self.alive(name):
+                        self._child(name).signal(number)
+                await asyncio.sleep(pause)
+
     # What there is
 
     def busy(self, shard: str) -> bool:
@@ -448,22 +551,10 @@ class Rig:
         self.path = ERRANDS.format(NAMESPACE)
         await self._served(self.path)
         if self.mode == "service":
-            rings = "/apis/sharding.timebertt.dev/v1alpha1/controllerrings"
-            await self._served(rings)
-            ring = _named("sharding.timebertt.dev/v1alpha1", "ControllerRing", RING)
-            if self.setup.strict:
-                ring["metadata"]["annotations"] = {STRICT: "true"}
-            ring["spec"] = {
-                "resources": [
-                    {
-                        "group": GROUP,
-                        "resource": "errands",
-                        "controlledResources": [{"group": "", "resource": "configmaps"}],
-                    }
-                ],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
-            }
-            await self._must("POST", rings, ring)
+            await self._served(RINGS)
+            await self.create_ring()
+            for role in (_named(_RBAC, "ClusterRole", SHARDERS) | {"rules": EVERYTHING}, _binding()):
+                await self._must("POST", f"/apis/{_RBAC}/{role['kind'].lower()}s", role)
         for name in self.shards if self.setup.pods else ():
             pod = _named("v1", "Pod", name)
             pod["spec"] = {"containers": [{"name": "operator", "image": "operator"}]}
@@ -500,7 +591,8 @@ class Rig:
         if file.exists():
             return file
         user = SHARDER_USER if name in self.sharders else "admin" if name == "admin" else f"shard:{name}"
-        pair = self.kube.client_certificate(user, ["system:masters"])
+        groups = [SHARDERS] if name in self.sharders else ["system:masters"]
+        pair = self.kube.client_certificate(user, groups)
         port = self.ways[name].port if name in self.ways else self._ports[0]
         document = {
             "apiVersion": "v1",
@@ -538,6 +630,15 @@ def owner(main: Object) -> str:
 
 def _named(version: str, kind: str, name: str) -> dict[str, Any]:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
+
+
+def _binding() -> dict[str, Any]:
+    group = "rbac.authorization.k8s.io"
+    return {
+        **_named(_RBAC, "ClusterRoleBinding", SHARDERS),
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": SHARDERS},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": SHARDERS}],
+    }
 
 
 def _address(url: str) -> tuple[str, int]:

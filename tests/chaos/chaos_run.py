@@ -25,7 +25,18 @@ from typing import Any
 from chaos_checker import Finding, Verdict, check
 from chaos_operator import GROUP
 from chaos_records import Record, from_document, to_document
-from chaos_rig import DRAIN_LABEL, NAMESPACE, RING, SERVERS, SHARD_LABEL, NotSettled, Rig, owner
+from chaos_rig import (
+    DRAIN_LABEL,
+    EVERYTHING,
+    NAMESPACE,
+    NO_CHILDREN,
+    RING,
+    SERVERS,
+    SHARD_LABEL,
+    NotSettled,
+    Rig,
+    owner,
+)
 from chaos_scenarios import LEFT_OUT, SCENARIOS, Scenario, Step
 from chaos_users import MERGE
 
@@ -120,6 +131,27 @@ class Actions:
                     await asyncio.sleep(2.0)
             case "meddle":
                 await self._meddle(seconds)
+            case "delete ring":
+                await self._rig.delete_ring(seconds)
+            case "create ring":
+                await self._rig.create_ring()
+            case "select":
+                await self._rig.select(step.whom)
+            case "delete certificate":
+                await self._rig.delete_certificate()
+            case "until assigned at birth":
+                since = time.monotonic()
+                await self._rig.until(
+                    lambda: self._rig.assigned_at_birth(since), seconds, "the webhook assigns new objects"
+                )
+            case "throttle":
+                await self._rig.throttle(self._whom(step.whom), seconds)
+            case "forbid children":
+                await self._rig.allow_sharders(NO_CHILDREN)
+            case "allow":
+                await self._rig.allow_sharders(EVERYTHING)
+            case "explained":
+                await self._rig.explained(step.whom, seconds)
             case "create ghost":
                 await self._ghost()
             case "delete ghost":

@@ -279,6 +279,53 @@ SCENARIOS = (
         SLACK,
     ),
     Scenario(
+        "C13",
+        "the certificate and the authorities of the webhook are deleted, and made anew",
+        (Step("delete certificate"), _pause(70), Step("until assigned at birth", seconds=30)),
+        0,
+        8,
+        modes=("service",),
+    ),
+    Scenario(
+        "C14",
+        "both sharders get a tenth of a processor",
+        (Step("throttle", "sharders", seconds=12), Step("until assigned at birth", seconds=30)),
+        0,
+        20,
+        modes=("service",),
+    ),
+    Scenario(
+        "C15-delete",
+        "the ring is deleted with its labels while users work, and created again",
+        (Step("delete ring", seconds=60), Step("create ring"), _OWNED),
+        0,
+        60,
+        modes=("service",),
+    ),
+    Scenario(
+        "C15-selector",
+        "the ring selects another namespace for a while",
+        (Step("select", "nowhere"), _pause(5), Step("select", "chaos"), _OWNED),
+        0,
+        30,
+        modes=("service",),
+    ),
+    Scenario(
+        "C16",
+        "sharders lose the right to the children, and a shard is killed",
+        (
+            Step("forbid children"),
+            _pause(2),
+            Step("kill", "victim"),
+            Step("explained", "configmaps", leases=DETECT, seconds=30),
+            _OWNED,
+            Step("allow"),
+        ),
+        2 * DETECT,
+        SLACK,
+        modes=("service",),
+    ),
+    Scenario(
         "C18",
         "a user gives objects to other shards and to nobody, and puts drains on them",
         (Step("meddle", seconds=8),),
@@ -336,9 +383,9 @@ SCENARIOS = (
 )
 
 LEFT_OUT = {
-    "C13": "certificates are rotated in tests/webhook and tests/kube",
-    "C14": "limits of CPU and memory need cgroups; a busy machine is one anyway",
-    "C15": "edits of rings under load are in tests/e2e/test_rings.py and in simulations",
-    "C16": "missing rights are in tests/sharder and tests/regression",
-    "C17": "Go and Python beside each other are in tests/interop",
+    "C13-routine": "renewals in time, and tokens that expire, are in tests/webhook, tests/client and tests/kube",
+    "C14-memory": "a process that runs out of memory gets SIGKILL, as in C1 and C5",
+    "C15-crd": "CustomResourceDefinitions that change or go are in tests/regression and in simulations",
+    "C16-priority": "API servers that answer 429 are in simulations: here they would not serve the witnesses, either",
+    "C17": "Go and Python beside each other are in tests/interop, which builds the Go project",
 }
