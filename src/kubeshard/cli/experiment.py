@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshard.commands.options import CLUSTER_VARIABLE, Command, Function, cluster_options, new_folder
+from kubeshard.commands.options import (
+    CLUSTER_VARIABLE,
+    Command,
+    Function,
+    apply_option,
+    cluster_options,
+    new_folder,
+)
 from kubeshard.core.errors import ConfigurationError, KubeshardError, Unprepared
 from kubeshard.experiment.scenarios import SCENARIOS, scaled
 from kubeshard.manager.config_file import Duration
@@ -191,14 +198,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A manifest of your kind, with $name, $number and $random.",
 )
-@click.option(
-    "--apply",
-    "manifests",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="What your operator needs, such as definitions and a ControllerRing; may be repeated.",
-)
+@apply_option("What your operator needs, such as definitions and a ControllerRing; may be repeated.")
 @click.option(
     "--ready",
     metavar="CONDITION",

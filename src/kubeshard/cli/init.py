@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import keyword
+import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -92,7 +94,7 @@ def init(folder: Path, kind: str, group: str | None, sharding: bool, webhook: bo
         raise ConfigurationError(
             f"--kind {kind!r}: the project imports another class of this name; choose another"
         )
-    values = _values(project, kind, group, sharding, webhook)
+    values = {**_values(project, kind, group, sharding, webhook), "clone": _clone(folder)}
     if another:
         _check_another(folder, values, sharding or webhook)
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -106,6 +108,16 @@ def init(folder: Path, kind: str, group: str | None, sharding: bool, webhook: bo
     ):  # only now: a reader that closes the pipe early, as `head` does, must not leave half a project
         click.echo(file)
     click.echo(f"\nIt is ready to run: see {folder / 'README.md'}", err=True)
+
+
+def _clone(folder: Path) -> str:
+    """The clone of kubeshard that this program runs from, as seen from the project; a placeholder if it is installed
+    otherwise.
+    """
+    clone = Path(__file__).parents[3]
+    if (clone / "apiserver" / "pyproject.toml").is_file():
+        return shlex.quote(os.path.relpath(clone, folder.resolve()))
+    return "path/to/kubeshard"
 
 
 def _is_project(folder: Path, package: str) -> bool:

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kubeshard.commands.logging import log_options
-from kubeshard.commands.options import CLUSTER_VARIABLE, Command, cluster_options, version_option
+from kubeshard.commands.options import (
+    CLUSTER_VARIABLE,
+    Command,
+    apply_option,
+    cluster_options,
+    version_option,
+)
 from kubeshard.core.errors import ApiError, ConfigurationError
 from kubeshard.version import how_to_install
 
@@ -51,14 +57,7 @@ _CALLED_WITHIN = 20.0
     ),
 )
 @click.argument("target", metavar="MODULE[:MANAGER]")
-@click.option(
-    "--apply",
-    "manifests",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="First apply this YAML file, or those in this folder; may be repeated.",
-)
+@apply_option("First apply this YAML file, or those in this folder; may be repeated.")
 @click.option(
     "--embedded",
     is_flag=True,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from kubeshard.commands.options import Command
+from kubeshard.commands.options import Command, apply_option
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.version import how_to_install
@@ -64,14 +64,7 @@ def simulate() -> None:
     help="An object that your operator works on, with $name and $number; may be repeated (default: made up from the "
     "definitions of its kinds).",
 )
-@click.option(
-    "--apply",
-    "manifests",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="First apply this YAML file, or those in this folder; may be repeated.",
-)
+@apply_option("First apply this YAML file, or those in this folder; may be repeated.")
 @click.option(
     "--always",
     metavar="MODULE:FUNCTION",

@@ -33,6 +33,18 @@ def cluster_options(function: Function) -> Function:
     return file(context(function))
 
 
+def apply_option(help: str) -> Callable[[Function], Function]:
+    """Adds `--apply`, YAML files or folders of them, passed to the function as `manifests`."""
+    return click.option(
+        "--apply",
+        "manifests",
+        metavar="FILE",
+        multiple=True,
+        type=click.Path(exists=True, path_type=Path),
+        help=help,
+    )
+
+
 def sharding_option(default: str | None, help: str) -> Callable[[Function], Function]:
     """Adds `--sharding`, passed to the function as `sharding`."""
     return click.option(
