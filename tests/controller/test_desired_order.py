@@ -32,6 +32,7 @@ from kubeshard.controller.desired.order import Leaving, Order, in_order, order_o
 from kubeshard.controller.desired.unfinished import UnfinishedSets
 from kubeshard.core import Condition, ConfigMap, Key, KubeObject, MergePatch, Namespace, ObjectMeta, Readiness
 from kubeshard.core.kinds import GroupKind
+from kubeshard.kinds import Container, Job, JobSpec, PodSpec, PodTemplateSpec
 
 pytestmark = pytest.mark.regression
 
@@ -243,6 +244,30 @@ async def test_what_waits_is_said_with_names_and_reasons(world: World) -> None:
         assert "> Part default/b waits for Part default/a (it has no condition Ready)" in str(plan)
         await make_ready(world.client, "a", status="False")
         assert "(Said)" in (await operator.apply(*chain("a", "b"))).held_because
+
+
+@on_a_server_of_parts
+async def test_what_has_failed_is_said_apart_from_what_waits(world: World) -> None:
+    pod = PodSpec(containers=(Container(name="main", image="migrate"),), restart_policy="Never")
+    meta = ObjectMeta(name="migration", namespace=NAMESPACE)
+    job = Job(metadata=meta, spec=JobSpec(template=PodTemplateSpec(spec=pod)))
+    desired = [job, Ordered(part("web"), after=[job])]
+    async with world.operator(Job, Part) as operator:
+        applied = await operator.apply(*desired)
+        assert (applied.failed, applied.failed_because) == ({}, "")
+        assert "Job default/migration (it has not started)" in applied.held_because
+        why = "Job has reached the specified backoff limit"
+        conditions = [
+            {"type": each, "status": "True", "message": why} for each in ("FailureTarget", "Failed")
+        ]
+        body = {"startTime": "2026-01-02T03:04:05Z", "failed": 1, "conditions": conditions}
+        status = MergePatch({"status": body})
+        await world.client.patch(Job, "migration", NAMESPACE, status, subresource="status")
+        applied = await operator.apply(*desired)
+        assert [each.key.name for each in applied.held] == ["web"]
+        assert applied.failed_because == (
+            "Job default/migration has failed (1 failed pod: Job has reached the specified backoff limit)"
+        )
 
 
 @on_a_server_of_parts

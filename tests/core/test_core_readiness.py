@@ -102,7 +102,7 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("batch/v1 Job", {}, {}, "InProgress", "not started"),
     ("batch/v1 Job", {}, {"startTime": NOW, "active": 1}, "Current", "1 active"),
     ("batch/v1 Job", {}, {"startTime": NOW, "conditions": [cond("Complete")]}, "Current", "complete"),
-    ("batch/v1 Job", {}, {"failed": 4, "conditions": [cond("Failed")]}, "Failed", "4 pods failed"),
+    ("batch/v1 Job", {}, {"failed": 4, "conditions": [cond("Failed")]}, "Failed", "4 failed pods"),
     ("batch/v1 Job", {"suspend": True}, {"conditions": [cond("Suspended")]}, "Current", "suspended"),
     ("batch/v1 Job", {"suspend": False}, {"conditions": [cond("Suspended")]}, "InProgress", "not started"),
     ("v1 Pod", {}, {}, "InProgress", "no kubelet"),

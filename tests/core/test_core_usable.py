@@ -76,7 +76,7 @@ AVAILABLE = {**ROLLED, "conditions": [{"type": "Available", "status": "True"}, P
         (Loose, {}, {}, "it has not started"),
         (Loose, {}, STARTED, "it is not complete"),
         (Loose, {"suspend": True}, conditions("Suspended"), "it is not complete"),
-        (Loose, {}, {**STARTED, **conditions("Failed"), "failed": 1}, "1 pods failed"),
+        (Loose, {}, {**STARTED, **conditions("Failed"), "failed": 1}, "1 failed pod"),
         (Loose, {}, {**STARTED, **conditions("Complete")}, ""),
         (Service, {}, {}, ""),
         (Service, BALANCED, {}, "its load balancer has no address yet"),

@@ -167,6 +167,7 @@ async def ordered(ctx: Context, site: Site, theme: Theme) -> None:
     assert_type(again, Ordered[Theme])
     await ctx.apply(site, page, again, Ordered(site, ready=until.condition("Ready")), create_once=[page])
     assert_type((await ctx.apply(page)).held_because, str)
+    assert_type((await ctx.apply(page)).failed_because, str)
 
 
 async def asked(ctx: Context, site: Site) -> str:

@@ -228,7 +228,10 @@ def _job(document: Document) -> Verdict:
     if conditions.get("Complete", {}).get("status") == "True":
         return "Current", f"complete: {succeeded} succeeded"
     if conditions.get("Failed", {}).get("status") == "True":
-        return "Failed", f"{failed} pods failed: {conditions['Failed'].get('message') or 'see its pods'}"
+        return (
+            "Failed",
+            f"{failed} failed pod{'' if failed == 1 else 's'}: {conditions['Failed'].get('message') or 'see its pods'}",
+        )
     suspended = conditions.get("Suspended", {}).get("status") == "True"
     if suspended and at(document, "spec", "suspend", default=False):
         return "Current", "it is suspended"

@@ -39,6 +39,7 @@ from kubeshard.core.documents import at
 from kubeshard.core.encoding import to_dict
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import KubeObject
+from kubeshard.core.readiness import is_ready
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -130,6 +131,19 @@ class Applied:
         """`held` as one line for a condition; empty if nothing is held."""
         return "; ".join(f"{address} waits for {why}" for address, why in self.held.items())
 
+    @property
+    def failed(self) -> dict[Address, str]:
+        """Members that will not become ready without a change, by the rules of `is_ready`, and why: a Job whose pods
+        have failed, for example. What waits for them waits for that change. A class that does not declare what the
+        rules read tells nothing.
+        """
+        return {address_of(obj): why for obj in self.objects if (why := _failure(obj)) is not None}
+
+    @property
+    def failed_because(self) -> str:
+        """`failed` as one line for a condition; empty if nothing has failed."""
+        return "; ".join(f"{address} has failed ({why})" for address, why in self.failed.items())
+
     def __getitem__(self, desired: T) -> T:
         """The object as it is now. Raises KeyError for one that was not given, or whose predecessor is still being
         deleted.
@@ -144,6 +158,14 @@ class Applied:
         address = address_of(desired)
         found: Any = (obj for obj in self.objects if address_of(obj) == address)
         return next(found, None)  # of the class of the desired object
+
+
+def _failure(obj: KubeObject) -> str | None:
+    try:
+        found = is_ready(obj)
+    except TypeError:
+        return None
+    return found.message if found.state == "Failed" else None
 
 
 def _values(obj: KubeObject, body: Mapping[str, Any]) -> Iterator[str]:
