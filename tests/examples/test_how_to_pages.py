@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import kopf
 import pytest
 
 pytestmark = pytest.mark.system
@@ -43,6 +42,8 @@ def test_the_examples_of_all_pages_pass(tmp_path: Path) -> None:
 
 def test_what_is_shown_of_kopf_is_kopf() -> None:
     """Its decorators accept the code; nothing is run."""
+    import kopf  # a second of every worker that collects this file
+
     (block,) = re.findall(r"^```py\n(.*?)^```", (DOCS / "coming-from" / "kopf.md").read_text(), re.M | re.S)
     ours, before = kopf.OperatorRegistry(), kopf.get_default_registry()
     kopf.set_default_registry(ours)

@@ -17,7 +17,6 @@ from recorded import RUN
 from kubeshard.cli.program import cli
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.experiment.recording import Event, Recorder
-from kubeshard.experiment.report import drawing
 from kubeshard.experiment.report.page import write
 
 CHARTS = ("latency", "queue", "rate", "objects", "cpu", "memory", "network")
@@ -72,7 +71,7 @@ def page(killed: Path) -> str:
 @pytest.fixture
 def no_pngs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests of what is on a page do without the pictures beside it, which take half of the time."""
-    monkeypatch.setattr(drawing, "png", lambda chart: b"")
+    monkeypatch.setattr("kubeshard.experiment.report.drawing.png", lambda chart: b"")
 
 
 def test_a_page_has_every_chart_with_marks_and_says_what_each_shows(page: str) -> None:

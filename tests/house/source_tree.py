@@ -60,7 +60,7 @@ def installed(path: Path) -> str:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """Returns the tree of a module, which is not to be changed. `conftest.py` clears the cache after each file."""
+    """Returns the tree of a module, which is not to be changed. `conftest.py` clears the cache after these tests."""
     return ast.parse(path.read_text(), str(path))
 
 

@@ -5,6 +5,7 @@ import ssl
 import stat
 import urllib.request
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.front.gate import Open
 from kubeshard_apiserver.serving import EmbeddedServer, embedded_in_thread
+from kubeshard_apiserver.serving.embedded import LIMITS
 
 
 def trusting(served):
@@ -126,15 +128,15 @@ async def test_the_url_leads_there_whatever_it_listens_on(host):
 
 async def test_stopping_ends_watches_in_order_and_leaves_no_task():
     before = asyncio.all_tasks()
-    async with EmbeddedServer() as served:
+    async with EmbeddedServer(limits=replace(LIMITS, stop_grace=60)) as served:
         transport = HttpTransport(served.url, Tls(ca=served.credentials.ca))
         headers = {"Authorization": f"Bearer {served.token}"}
-        request = HttpRequest("GET", "/api/v1/namespaces?watch=1", headers, timeout=5, idle_timeout=5)
+        request = HttpRequest("GET", "/api/v1/namespaces?watch=1", headers, timeout=60, idle_timeout=60)
         async with transport.stream(request) as stream:
             chunks = stream.chunks()
             first = await anext(chunks)
             assert b'"ADDED"' in first
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(30):
                 await served.__aexit__()
                 assert [chunk async for chunk in chunks if b'"ADDED"' not in chunk] == []
         await transport.close()
