@@ -278,9 +278,9 @@ async def test_nobody_is_fought_who_changes_the_label_again_and_again() -> None:
         await asyncio.sleep(10)
         ((name, shard),) = world.owners().items()
         other = next(each for each in SHARDS if each != shard)
-        for _ in range(30):
+        for _ in range(6):
             await relabel(world, name, {LABEL: other})
-            await asyncio.sleep(1)
+            await asyncio.sleep(10)  # enough for a run that confirms that the object is the shard's again
         assert reads.patches[shard] == 3
         assert reads.patches[other] == 0
 
