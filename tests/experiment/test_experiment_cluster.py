@@ -20,8 +20,7 @@ from kubeshard.core.errors import ConfigurationError, Unprepared
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import KubeObject, field
 from kubeshard.examples.webhosting import manifests
-from kubeshard.examples.webhosting.api import OPERATOR, RING, Theme, Website
-from kubeshard.examples.webhosting.manifests import NAMESPACE
+from kubeshard.examples.webhosting.api import NAMESPACE, OPERATOR, RING, Theme, Website
 from kubeshard.experiment.cluster import found, grants
 from kubeshard.experiment.job import job_objects
 from kubeshard.experiment.plan import LoadPlan

@@ -43,8 +43,7 @@ from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
-from kubeshard.examples.webhosting.api import OPERATOR, Theme, Website
-from kubeshard.examples.webhosting.manifests import NAMESPACE
+from kubeshard.examples.webhosting.api import NAMESPACE, OPERATOR, Theme, Website
 from kubeshard.experiment.plan import LoadPlan
 from kubeshard.experiment.progress import Screen
 from kubeshard.experiment.recording import Event, Usage

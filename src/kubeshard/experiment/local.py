@@ -38,6 +38,7 @@ from kubeshard.experiment.scrapes import Scraper, Scrapes
 from kubeshard.experiment.servers import RunningServer
 from kubeshard.experiment.setups import Programs
 from kubeshard.experiment.subject import Subject
+from kubeshard.kinds.authentication_v1 import SelfSubjectReview
 from kubeshard.runtime.rng import Rng, one_of
 from kubeshard.runtime.world import World
 from kubeshard.sharding.names import RING_LABEL
@@ -121,7 +122,10 @@ class OnThisMachine(Experiment):
             pass
         async for _ in installing.install(self._client, self._subject.foundation(plan)):
             pass
-        programs = self._programs = Programs(setup, server.kubeconfig, self._logs, LEASE_SECONDS, self._clock)
+        me = (await self._client.create(SelfSubjectReview())).status.user_info
+        user = (me and me.username) or ""
+        programs = Programs(setup, server.kubeconfig, self._logs, LEASE_SECONDS, self._clock, user)
+        self._programs = programs
         self._disturbances = Disturbances(
             self._settings.scenario, self._processes, programs, self._rng(1), self._at_work
         )

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.examples.webhosting import config as operator_config
-from kubeshard.examples.webhosting.manifests import NAMESPACE
+from kubeshard.examples.webhosting.api import NAMESPACE
 from kubeshard.experiment.launches import Launch
 from kubeshard.manager.config_file import election_document
 from kubeshard.runtime.clock import Clock
@@ -80,12 +80,21 @@ class Setup(NamedTuple):
 
 
 class Programs:
-    """Makes the processes' launches; each operator gets a name of its own, as a pod does."""
+    """Makes the processes' launches; each operator gets a name of its own, as a pod does. `user`: the one of the
+    kubeconfig, which the sharders are told is theirs, so that no webhook is called for what they move.
+    """
 
     def __init__(
-        self, setup: Setup, kubeconfig: Path, folder: Path, lease_seconds: float, clock: Clock
+        self,
+        setup: Setup,
+        kubeconfig: Path,
+        folder: Path,
+        lease_seconds: float,
+        clock: Clock,
+        user: str = "",
     ) -> None:
         self.setup = setup
+        self._user = user
         self._folder = folder
         self._kubeconfig = kubeconfig
         self._numbers = itertools.count(1)
@@ -148,6 +157,8 @@ class Programs:
             **self._common(port, name, program),
             "webhook": {"server": server, "config": {"clientConfig": client}},
         }
+        if self._user and not program:
+            document["sharders"] = [self._user]
         command = [str(program)] if program else [*_KUBESHARD, "sharder"]
         command += ["--config", self._config(name, document)]
         return self._launch(name, "sharder", command, {}, port, program)

@@ -12,8 +12,7 @@ from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import Kind
 from kubeshard.core.objects import Key
-from kubeshard.examples.webhosting.api import RING
-from kubeshard.examples.webhosting.manifests import NAMESPACE
+from kubeshard.examples.webhosting.api import NAMESPACE, RING
 from kubeshard.inspection.live import LiveRing
 from kubeshard.inspection.stats import RingSnapshot
 from kubeshard.sharding.hash_ring import ring_of

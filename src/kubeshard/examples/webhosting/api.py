@@ -10,6 +10,8 @@ GROUP = "webhosting.timebertt.dev"
 VERSION = "v1alpha1"
 OPERATOR = "webhosting-operator"
 RING = OPERATOR
+NAMESPACE = "webhosting-system"
+"""Where the operator and its Leases are."""
 
 PROJECT_LABEL = f"{GROUP}/project"
 """Namespaces with this label set to "true" are projects: only their Websites are sharded."""

@@ -9,7 +9,7 @@ import msgspec
 
 from kubeshard import Struct, field
 from kubeshard.core.errors import ConfigurationError
-from kubeshard.examples.webhosting.manifests import NAMESPACE
+from kubeshard.examples.webhosting.api import NAMESPACE
 from kubeshard.examples.webhosting.workload import IngressTLS
 from kubeshard.manager.config_file import ComponentConfig, boolean, load_component
 from kubeshard.runtime.environ import pod_namespace

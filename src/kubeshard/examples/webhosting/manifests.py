@@ -8,6 +8,7 @@ from typing import Any
 from kubeshard.crd import definition
 from kubeshard.examples.webhosting.api import (
     GROUP,
+    NAMESPACE,
     PROJECT_LABEL,
     RING,
     RING_RESOURCES,
@@ -19,7 +20,6 @@ from kubeshard.manifests.ring import ring_objects
 
 Manifest = Mapping[str, Any]
 
-NAMESPACE = "webhosting-system"
 SERVICE_ACCOUNT = "webhosting-operator"
 _SYSTEM_LABELS = {"app.kubernetes.io/name": "webhosting-operator"}
 
