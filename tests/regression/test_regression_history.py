@@ -13,6 +13,7 @@ import pytest
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.simulation.checker import check
 from kubeshard.simulation.cluster import SimulatedCluster
+from kubeshard.simulation.faults.injection import summary
 from kubeshard.simulation.history import (
     Answered,
     Began,
@@ -251,6 +252,37 @@ def test_a_picture_names_the_measures_that_were_switched_off() -> None:
     picture = picture_of(FAILURE, 10.0, "t1", "overlap", without=("fence", "watchdog"))
     assert as_text(picture).splitlines()[1] == "switched off: fence, watchdog"
     assert ">switched off: fence, watchdog</text>" in as_svg(picture)
+
+
+def test_marks_of_a_picture_that_would_cover_each_other_are_one_with_their_number() -> None:
+    refused = [(10.0, 1), (10.05, 2), (10.1, 3), (12.0, 4)]
+    history: list[Entry] = [
+        *(
+            each
+            for at, request in refused
+            for each in (
+                Sent(at, request, "a~1", False, "PATCH", "main", "t1", 5.0),
+                Answered(at, request, 422),
+            )
+        )
+    ]
+    drawn = ElementTree.fromstring(as_svg(picture_of(history, 10.0, "t1", "refused")))
+    space = "{http://www.w3.org/2000/svg}"
+    tips = [path.findtext(f"{space}title") or "" for path in drawn.iter(f"{space}path")]
+    assert [len(tip.splitlines()) for tip in tips] == [3, 1]
+    assert [text.text for text in drawn.iter(f"{space}text")].count("3") == 1
+
+
+def test_a_picture_says_what_its_faults_are() -> None:
+    history: list[Entry] = [
+        Inflicted(1.0, 0, "kill"),  # over before the picture begins
+        Inflicted(2.0, 0, "kill", over=True),
+        Inflicted(55.0, 1, "flapping"),
+        Began(60.0, "s0~1", "t1"),
+    ]
+    said = as_svg(picture_of(history, 60.0, "t1", "overlap"))
+    assert f"flapping: {summary('flapping')}" in said
+    assert summary("kill") not in said
 
 
 def test_no_label_of_a_picture_covers_another_one_or_leaves_it() -> None:

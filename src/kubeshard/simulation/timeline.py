@@ -9,6 +9,7 @@ from html import escape
 from textwrap import wrap
 from typing import NamedTuple
 
+from kubeshard.simulation.faults.injection import KINDS, summary
 from kubeshard.simulation.history import (
     Answered,
     Began,
@@ -32,6 +33,8 @@ LETTER, LARGE = 6.6, 8.4
 """How wide a letter is, at most on average: of labels, and of the title."""
 COLOURS = ("#4878a8", "#d98032", "#5b9a57", "#a05ba0", "#8a6d4f", "#4a9a9a", "#b3566b", "#7a7a3a")
 RED, GREY = "#c22f2f", "#8c8c8c"
+APART = 20
+"""How far marks have to be from each other to be told apart, with a number beside the first."""
 
 
 class Bar(NamedTuple):
@@ -72,6 +75,8 @@ class Timeline(NamedTuple):
     """The same events, as text."""
     without: str = ""
     """Which measures were switched off, as a phrase."""
+    faults: tuple[str, ...] = ()
+    """The kinds of faults that are shown."""
 
 
 def picture_of(
@@ -99,6 +104,7 @@ class _Drawing:
         """Since when the object has had this owner, and whether it is being drained; None while it does not exist."""
         self._holds: dict[str, tuple[float, str]] = {}
         self._elections: set[str] = set()
+        self._kinds: set[str] = set()
         self._busy: dict[str, list[float]] = {}
         self._on: dict[int, tuple[float, str]] = {}
 
@@ -122,7 +128,8 @@ class _Drawing:
             for number, row in enumerate(_rows(self._faults.bars, self._end - self._begin))
         ]
         lanes = [lane for lane in lanes if lane.bars or lane.marks]
-        return Timeline(title, self._name, self._begin, self._end, at, lanes, self._lines)
+        kinds = tuple(sorted(self._kinds))
+        return Timeline(title, self._name, self._begin, self._end, at, lanes, self._lines, faults=kinds)
 
     def _say(self, at: float, text: str) -> None:
         if at >= self._begin:
@@ -169,7 +176,7 @@ class _Drawing:
                 begin, kind = self._on.pop(number)
                 if at - begin > 0.5:
                     self._say(at, f"fault over: {kind}")
-                self._bar(self._faults, begin, at, kind, pale=True)
+                self._fault(begin, at, kind)
             case Restored():
                 self._say(at, "etcd is restored")
             case _:
@@ -265,7 +272,12 @@ class _Drawing:
                 lane = self._work.setdefault(process, Lane("", [], []))
                 self._bar(lane, begin, self._end, "", process.partition("~")[0])
         for begin, kind in self._on.values():
-            self._bar(self._faults, begin, self._end, kind, pale=True)
+            self._fault(begin, self._end, kind)
+
+    def _fault(self, begin: float, end: float, text: str) -> None:
+        if end >= self._begin:
+            self._kinds.add(text.split()[0])
+        self._bar(self._faults, begin, end, text, pale=True)
 
 
 def _rows(bars: Iterable[Bar], seconds: float) -> list[list[Bar]]:
@@ -307,8 +319,13 @@ def as_svg(picture: Timeline) -> str:
         *(["A colour is an instance."] if any(lane.bars for lane in picture.lanes) else []),
         "Pale: a fault, what is being drained or owned by nobody, or a Lease that a sharder holds.",
         "Triangle: a write that took effect. Cross: a write that was refused, or a process that died.",
+        "A number: so many at about the same time.",
     ]
-    keys = wrap(" ".join(key), int((WIDTH - 2 * MARGIN) / LETTER))
+    letters = int((WIDTH - 2 * MARGIN) / LETTER)
+    keys = wrap(" ".join(key), letters)
+    for kind in picture.faults:
+        if kind in KINDS:
+            keys += wrap(f"{kind}: {summary(kind)}", letters)
     height = bottom + 20 + 18 * len(keys)
     scale = (WIDTH - left - 20) / (picture.end - picture.begin)
     shards = sorted({bar.shard for lane in picture.lanes for bar in lane.bars if bar.shard})
@@ -353,7 +370,9 @@ def as_svg(picture: Timeline) -> str:
         out.append(_text(left - 10, y + 16, lane.title, anchor="end"))
         for bar in lane.bars:
             out += _bar_of(bar, x(bar.begin), x(bar.end), y, colours.get(bar.shard, GREY))
-        out += [_mark_of(mark, x(mark.at), y) for mark in lane.marks]
+        for good in (True, False):
+            marks = [(x(mark.at), mark) for mark in lane.marks if mark.good is good]
+            out += [line for group in _together(marks) for line in _marks_of(group, y)]
     for number, line in enumerate(keys):
         out.append(_text(MARGIN, bottom + 24 + 18 * number, line, colour=GREY))
     out.append("</svg>")
@@ -393,9 +412,27 @@ def _bar_of(bar: Bar, begin: float, end: float, y: float, colour: str) -> list[s
     return out
 
 
-def _mark_of(mark: Mark, at: float, y: float) -> str:
-    colour = "black" if mark.good else RED
-    shape = f"M{at},{y + 1} l4,7 h-8 z" if mark.good else f"M{at - 4},{y + 6} l8,10 m0,-10 l-8,10"
-    fill = colour if mark.good else "none"
-    tip = escape(f"{mark.at:.2f} s: {mark.text}")
-    return f'<path d="{shape}" fill="{fill}" stroke="{colour}" stroke-width="1.5"><title>{tip}</title></path>'
+def _together(marks: Iterable[tuple[float, Mark]]) -> list[list[tuple[float, Mark]]]:
+    """The marks by place, in groups of those that would cover each other."""
+    groups: list[list[tuple[float, Mark]]] = []
+    for at, mark in sorted(marks):
+        if groups and at - groups[-1][0][0] < APART:
+            groups[-1].append((at, mark))
+        else:
+            groups.append([(at, mark)])
+    return groups
+
+
+def _marks_of(group: Sequence[tuple[float, Mark]], y: float) -> list[str]:
+    """One mark for all of a group, at the place of the first, with their number."""
+    at, first = group[0]
+    colour = "black" if first.good else RED
+    shape = f"M{at},{y + 1} l4,7 h-8 z" if first.good else f"M{at - 4},{y + 6} l8,10 m0,-10 l-8,10"
+    fill = colour if first.good else "none"
+    tip = escape("\n".join(f"{mark.at:.2f} s: {mark.text}" for _, mark in group))
+    drawn = (
+        f'<path d="{shape}" fill="{fill}" stroke="{colour}" stroke-width="1.5"><title>{tip}</title></path>'
+    )
+    if len(group) == 1:
+        return [drawn]
+    return [drawn, _text(at + 6, y + (9 if first.good else 18), str(len(group)), colour=colour, size=10)]
