@@ -2,8 +2,10 @@
 
 | part | what |
 |---|---|
-| instances | the experiment *scale-out* of docs/evaluation.md with --instances of the example operator, one \
-worker each: what becomes ready per second, and the requests and events of all processes |
+| instances | the experiment *scale-out* of docs/evaluation.md with --instances of the example operator, \
+one worker each: what becomes ready per second, and the requests and events of all processes |
+| changes | how long it takes until all objects are where they belong when --instances shards are one more, and when \
+one of them has died, with --objects objects for each shard, each of which controls another one |
 | ring | how evenly hash rings of --shards give out objects, and what it costs to make one |
 | scan | a sharder's full scan of --objects that are where they should be: CPU seconds and memory, really measured. \
 The pages are generated; the time that this takes is subtracted |
@@ -48,7 +50,7 @@ from kubeshard.sharding.api import RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import main_key
 from kubeshard.sharding.names import RING_LABEL, shard_label
-from kubeshard.simulation.cluster import SimulatedCluster
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.simulation.costs import Charged, Costs, SlowFront
 from kubeshard.simulation.processes import Network, Process
 from kubeshard.testing.virtual_time import run_virtual
@@ -57,7 +59,9 @@ from kubeshard_apiserver.controllers.controllers import Controllers
 
 WEBSITES = GroupResource("webhosting.timebertt.dev", "websites")
 PER_INSTANCE = 0.4
-"""The scale of the scenario for each instance: four websites are created per second, as in docs/evaluation.md."""
+"""The scale of the scenario for each instance without --load: four websites are created per second, as in
+docs/evaluation.md.
+"""
 RING_READY = 8.0
 
 
@@ -124,11 +128,11 @@ async def loaded(of: Fleet, websites: Websites, plan: LoadPlan) -> Load:
             load.ready.append(of.world.loop.time() - began)
 
     store.subscribe(stored)
-    async with of.world.admin() as client:
+    async with of.world.admin() as client, asyncio.TaskGroup() as sending:
         for due in plan:
             await asyncio.sleep(max(0.0, began + due.after - of.world.loop.time()))
             load.asked.append(due.after)
-            await websites.send(client, due)
+            sending.create_task(websites.send(client, due), name="send")
     return load
 
 
@@ -137,11 +141,11 @@ def _ready(website: dict[str, object]) -> bool:
     return status.get("phase") == READY and status.get("observedGeneration") == meta["generation"]  # type: ignore
 
 
-def instances(costs: Costs, count: int, seconds: float) -> None:
+def instances(costs: Costs, count: int, seconds: float, load_scale: float) -> None:
     """Prints one row of the table of scale-out."""
 
     async def scene() -> None:
-        scenario = scaled(SCENARIOS["scale-out"], PER_INSTANCE * count, seconds)
+        scenario = scaled(SCENARIOS["scale-out"], PER_INSTANCE * load_scale * count, seconds)
         websites = Websites("scale", "scale-out")
         plan = LoadPlan(scenario, SeededRng(1))
         async with fleet(costs, count, websites, plan) as of:
@@ -158,6 +162,66 @@ def instances(costs: Costs, count: int, seconds: float) -> None:
             )
 
     run_virtual(scene(), limit=86_400)
+
+
+def changes(costs: Costs, count: int, each: int) -> None:
+    """Prints one row of the table of joins and deaths."""
+
+    async def scene() -> None:
+        began = time.process_time()
+        async with SimulatedCluster(latency=(0.0, 0.0)) as world:
+            world.fronts = {"sim": SlowFront(world.front, costs)}
+            charged = Charged(world, costs)
+            await world.install()
+            await world.make_ring()
+            world.sharder("x0")
+            shards = [f"s{number}" for number in range(count)]
+            for shard in shards:
+                world.shard(shard, Touch())
+            await world.until(lambda: _holders(world) >= {*shards}, within=120)
+            await asyncio.sleep(RING_READY)
+            await asyncio.gather(
+                *(world.make_things(each, prefix=f"t{number}-", v=1) for number in range(count))
+            )
+            await world.until(lambda: _settled(world, shards), within=120)
+            await asyncio.sleep(30)
+            before = charged.requests.total(), charged.events.total()
+            await asyncio.sleep(20)
+            rest = [
+                (now - then) / 20
+                for now, then in zip((charged.requests.total(), charged.events.total()), before, strict=True)
+            ]
+            row = [f"{rest[0]:.0f}/s", f"{rest[1]:.0f}/s"]
+            for now in ([*shards, "more"], [*shards[1:], "more"]):
+                owners, sent, started = world.owners(), charged.requests.total(), world.loop.time()
+                if "more" in owners.values():
+                    world.processes[shards[0]].kill()
+                else:
+                    world.shard("more", Touch())
+                await world.until(lambda now=now: _settled(world, now), within=300)  # type: ignore[misc]
+                seconds = world.loop.time() - started
+                moved = sum(owners[name] != owner for name, owner in world.owners().items())
+                extra = charged.requests.total() - sent - rest[0] * seconds
+                row += [f"{seconds:.1f} s", str(moved), f"{extra:.0f}"]
+                await asyncio.sleep(20)
+            cells = " | ".join(row)
+            print(f"| {count} | {each * count} | {cells} | {time.process_time() - began:.0f} s |", flush=True)
+
+    run_virtual(scene(), limit=86_400)
+
+
+def _holders(world: SimulatedCluster) -> set[str]:
+    leases = world.objects("coordination.k8s.io", "leases")
+    return {key.name for key, lease in leases.items() if lease["spec"].get("holderIdentity") == key.name}
+
+
+def _settled(world: SimulatedCluster, shards: list[str]) -> bool:
+    """Whether each object, and what it controls, is where the hash ring of these shards wants it."""
+    ring, children = HashRing(shards), world.owners("", "configmaps")
+    return not world.draining() and all(
+        children.get(f"c-{name}") == owner == ring.owner(f"sim.example/Thing/team/{name}")
+        for name, owner in world.owners().items()
+    )
 
 
 class Pages:
@@ -287,11 +351,12 @@ def _memory() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("part", choices=("instances", "ring", "scan"))
+    parser.add_argument("part", choices=("instances", "changes", "ring", "scan"))
     parser.add_argument("--instances", type=int, nargs="+", default=[1, 3, 5])
     parser.add_argument("--objects", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--shards", type=int, nargs="+", default=[10])
     parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--load", type=float, default=1.0, help="factor of the experiment's load")
     parser.add_argument("--latency", type=float, default=0.01)
     parser.add_argument("--rate", type=float, default=float("inf"))
     parser.add_argument("--watch-delay", type=float, default=0.0)
@@ -305,6 +370,17 @@ def main() -> None:
         request_cpu=given.request_cpu,
         event_cpu=given.event_cpu,
     )
+    if given.part == "changes":
+        for title in (
+            "shards | objects | requests at rest | events",
+            "join | moved | requests",
+            "death | moved",
+        ):
+            print(f"| {title} ", end="")
+        print("| requests | CPU of this program |\n|" + "---|" * 11)
+        for count in given.instances:
+            changes(costs, count, given.objects[0])
+        return
     if given.part == "scan":
         print(
             "| objects | read | shards | CPU | for each read | memory | patches |\n|---|---|---|---|---|---|---|"
@@ -320,7 +396,7 @@ def main() -> None:
     print("| instances | asked for | became ready | requests | events | busiest | CPU of this program |")
     print("|---|---|---|---|---|---|---|")
     for count in given.instances:
-        instances(costs, count, given.seconds)
+        instances(costs, count, given.seconds, given.load)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,15 @@ from tiers import further
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.core import GroupKind, Key
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.simulation import oracles
 from kubeshard.simulation.faults.injection import AIMED, KINDS
 from kubeshard.simulation.measures import MEASURES, Measure, switched_off
 from kubeshard.simulation.running import ablated, drawn, explore, play
 from kubeshard.simulation.script import Script, shrunk
 
 pytestmark = pytest.mark.regression
+
+SCRIPTS = Path(__file__).parent / "scripts"
 
 SOON = ("deadline", "healthy renewal", "tombstone")
 """Measures whose absence is noticed soonest."""
@@ -82,6 +85,24 @@ def test_faults_that_are_aimed_at_a_measure_break_nothing_while_it_is_there(kind
 def test_a_second_line_of_defence_is_one(measure: Measure) -> None:
     alone = measure._replace(covered_by=())
     assert not ablated(alone, 601).broken[measure.oracle]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.json")), ids=lambda file: file.stem)
+def test_scripts_in_which_something_was_found_hold(script: Path) -> None:
+    result = play(Script.load(script, KINDS))
+    assert result.counts["writes"] > 50
+    assert result.breaks == []
+
+
+@pytest.mark.system
+def test_a_child_that_moves_when_its_owner_has_come_is_noticed_unless_a_read_just_before_showed_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sharder that has not heard that a ring is there again takes children from owners that another one assigns."""
+    script = Script.load(SCRIPTS / "ring-back-unheard.json", KINDS)
+    monkeypatch.setattr(oracles, "JUST", 0.0)
+    assert play(script, until="parted").broken["parted"]
 
 
 @pytest.mark.system

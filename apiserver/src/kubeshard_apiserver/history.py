@@ -126,4 +126,8 @@ class History:
             del self._events[:count]
 
     def _index_after(self, revision: int) -> int:
-        return bisect_right(self._events, revision, key=lambda event: event.revision)
+        events = self._events
+        for missed in range(min(3, len(events))):  # most readers have seen almost everything
+            if events[-1 - missed].revision <= revision:
+                return len(events) - missed
+        return bisect_right(events, revision, key=lambda event: event.revision)

@@ -51,10 +51,13 @@ class Registry:
 
     def __init__(self) -> None:
         self._resources: dict[tuple[str, str, str], Resource] = {}
+        self._versions: dict[str, list[str]] = {}
+        """What `versions` has returned since the last change."""
 
     def add(self, resource: Resource) -> None:
         kind = resource.kind
         self._resources[kind.group, kind.version, kind.plural] = resource
+        self._versions.clear()
 
     def remove(self, resource: GroupResource) -> None:
         """Remove a resource in all versions."""
@@ -62,6 +65,7 @@ class Registry:
             key for key in self._resources if (key[0], key[2]) == (resource.group, resource.resource)
         ]:
             del self._resources[key]
+        self._versions.clear()
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._resources.get((group, version, plural))
@@ -76,7 +80,11 @@ class Registry:
         return list(dict.fromkeys(group for group, _, _ in self._resources))
 
     def versions(self, group: str) -> list[str]:
-        return list(dict.fromkeys(version for of, version, _ in self._resources if of == group))
+        found = self._versions.get(group)
+        if found is None:
+            found = list(dict.fromkeys(version for of, version, _ in self._resources if of == group))
+            self._versions[group] = found
+        return list(found)
 
     def of(self, group: str, version: str) -> list[Resource]:
         return [resource for key, resource in self._resources.items() if key[:2] == (group, version)]
