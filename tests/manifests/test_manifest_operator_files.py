@@ -256,6 +256,20 @@ def test_a_chart_says_in_which_namespace_its_webhooks_have_to_be(programs: Path,
     assert "install with --namespace web" in done.stderr
 
 
+@pytest.mark.kube
+def test_a_chart_can_depend_on_the_operators_chart(programs: Path, tmp_path: Path) -> None:
+    whole = {"apiVersion": "v2", "name": "platform", "version": "0.1.0"}
+    dependency = {"name": "pages", "version": "0.1.0"}
+    written({"Chart.yaml": json.dumps({**whole, "dependencies": [dependency]})}, tmp_path)
+    (tmp_path / "charts").mkdir()
+    chart("plain", tmp_path / "charts" / "pages")
+    settings = ("--set=pages.replicas=0", "--set=global.imageRegistry=example.com")
+    found = by_identity(yaml.safe_load_all(run(programs / "helm", "template", "all", tmp_path, *settings)))
+    (deployment,) = (each for each in found.values() if each["kind"] == "Deployment")
+    assert deployment["metadata"]["name"] == "all-pages"
+    assert deployment["spec"]["replicas"] == 0
+
+
 def test_the_parts_of_an_image_make_its_reference() -> None:
     for reference in (
         "pages",

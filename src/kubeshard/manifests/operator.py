@@ -160,7 +160,7 @@ def _versions(cls: type[KubeObject]) -> Iterator[type[KubeObject]]:
 
 
 def _replicas(takes_turns: bool, values: OperatorValues) -> int:
-    wanted = values.replicas or (2 if takes_turns else 1)
+    wanted = (2 if takes_turns else 1) if values.replicas is None else values.replicas
     if wanted > 1 and not takes_turns:
         raise ConfigurationError(
             f"value replicas: {wanted} replicas would all do the same work: give the Manager leader_election= or "

@@ -307,8 +307,11 @@ class OperatorValues(Values):
         ),
     ]
     replicas: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
-        Meta(description="How many pods run. Default: 2, or 1 without leader election or sharding."),
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(
+            description="How many pods run; with 0, the operator pauses. Default: 2, or 1 without leader election or "
+            "sharding."
+        ),
     ] = None
     namespace: Annotated[DnsLabel | None, Meta(description="Where the operator runs. Default: its name.")] = (
         None

@@ -28,8 +28,14 @@ def components(*types: Any) -> tuple[list[Schema], dict[str, Any]]:
 
 
 def schema(root: Schema, definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """The file `values.schema.json`."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **root, "$defs": definitions}
+    """The file `values.schema.json`. `global` is Helm's, which gives it to every chart that another one depends on."""
+    name = root["$ref"].rpartition("/")[2]
+    whole = {**definitions[name], "patternProperties": {"^global$": {"type": "object"}}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **root,
+        "$defs": {**definitions, name: whole},
+    }
 
 
 def commented(type_: type[Values], defaults: Mapping[str, Any]) -> str:
