@@ -652,6 +652,27 @@ async def test_managed_fields_that_nobody_can_read_are_put_back_with_a_warning(a
     )
 
 
+async def test_a_manager_to_which_a_webhook_gave_an_empty_field_set_is_gone_after_the_next_write(
+    api, maps, hooks, registered
+):
+    await registered.mutating(registered.webhook("/m.one"))
+    entry = {
+        "manager": "x",
+        "operation": "Update",
+        "apiVersion": "v1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {".": {}},
+    }
+    hooks.responders["/m.one"] = lambda request: patch(
+        request, {"op": "add", "path": "/metadata/managedFields/-", "value": entry}
+    )
+    made = await api.create(maps, config_map(data={"a": "1"}), fieldManager="me")
+    assert [each["manager"] for each in made.meta["managedFields"]] == ["me", "x"]
+    del hooks.responders["/m.one"]
+    changed = await api.merge(f"{maps}/a", {"data": {"a": "2"}}, fieldManager="me")
+    assert [each["manager"] for each in changed.meta["managedFields"]] == ["me"]
+
+
 async def test_a_delete_cannot_be_patched(api, maps, hooks, registered):
     await registered.mutating(registered.webhook("/m.one"))
     await api.create(maps, config_map())

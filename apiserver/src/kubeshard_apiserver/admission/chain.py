@@ -13,6 +13,7 @@ from kubeshard_apiserver.admission.attributes import AdmissionOptions, Attribute
 from kubeshard_apiserver.admission.matching import BINDINGS, GROUP, MUTATING, POLICIES, VALIDATING
 from kubeshard_apiserver.admission.policies import Policies, Policy, policies_of
 from kubeshard_apiserver.admission.webhooks import Webhook, Webhooks, webhooks_of
+from kubeshard_apiserver.apply.fieldset import from_fields_v1, to_fields_v1
 from kubeshard_apiserver.apply.managed_fields import read_managers
 from kubeshard_apiserver.cel.authorization import deciding
 from kubeshard_apiserver.model import Model, Target
@@ -93,12 +94,18 @@ class Admission:
 
 
 def _managed(left: Object, write: Attributes) -> Object:
-    """Restores managedFields if a webhook has made them unreadable. Webhooks may edit managedFields; no manager owns
-    the other fields that they change.
+    """Brings managedFields into the server's form, on which later reads rely, or restores them if a webhook has made
+    them unreadable. Webhooks may edit managedFields; no manager owns the other fields that they change.
     """
     given = left["metadata"].get("managedFields")
-    if not given or read_managers(left):
+    if not given:
         return left
+    if read_managers(left):
+        return with_metadata(left, managedFields=[_normalised(entry) for entry in given])
     write.warn(_BAD_MANAGED_FIELDS)
     before = write.object or {"metadata": {}}
     return with_metadata(left, managedFields=before["metadata"].get("managedFields"))
+
+
+def _normalised(entry: Object) -> Object:
+    return {**entry, "fieldsV1": to_fields_v1(from_fields_v1(entry.get("fieldsV1")))}
