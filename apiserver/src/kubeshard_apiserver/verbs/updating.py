@@ -146,7 +146,9 @@ def is_same(new: Object, old: Object) -> bool:
 
 
 def _checked_metadata(obj: Object) -> Object:
-    """What is validated. What is stored was valid, so it need not be checked again where nothing has changed."""
+    """What is validated. What is stored was valid when it was written, so it is not checked again where nothing has
+    changed; an object on disk that an older version with laxer rules accepted can thus still be updated.
+    """
     return {
         name: value
         for name, value in obj["metadata"].items()
