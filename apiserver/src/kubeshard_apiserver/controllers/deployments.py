@@ -5,8 +5,9 @@ allows. `Recreate` waits until the old pods are gone. The status, conditions and
 `kubectl rollout status` and `kubectl rollout undo` read: `Available` reports whether enough pods are available,
 `Progressing` how the rollout is going, with the reasons `NewReplicaSetCreated`, `ReplicaSetUpdated`,
 `NewReplicaSetAvailable` (done) and `ProgressDeadlineExceeded`. Not implemented: distributing a change of `replicas`
-proportionally among several ReplicaSets (the rollout simply continues with the new number). The hash in the names
-differs from the real one. Source: pkg/controller/deployment.
+proportionally among several ReplicaSets (the rollout simply continues with the new number). At 0 replicas,
+`Progressing` becomes `NewReplicaSetAvailable` at once; the real controller writes `NewReplicaSetCreated` before. The
+hash in the names differs from the real one. Source: pkg/controller/deployment.
 """
 
 from __future__ import annotations
