@@ -224,8 +224,6 @@ class Patience:
 
     def __init__(self, limit: GiveUpAfter, clock: Clock) -> None:
         self._limit = limit
-        self.limited = limit is not None
-        """Whether any object is ever given up."""
         self._clock = clock
         self._failures: dict[Key, _Failures] = {}
 

@@ -240,7 +240,7 @@ class Workers:
         try:
             activities = Activities(self._cluster.in_flight, self.name, self._group_kind, key)
             with context(fields), Deadline(self._deadlines, activities, fields) as deadline:
-                last_try = self.patience.limited and self.patience.is_last(key)
+                last_try = self.patience.is_last(key)
                 outcome = await self._outcome(key, reconcile_id, deadline, last_try, written)
                 if outcome.ending is Ending.STALE and outcome.error is not None:
                     times, informers = self._queue.retries(key) + 1, self._inputs.informers

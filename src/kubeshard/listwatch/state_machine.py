@@ -435,7 +435,6 @@ class ListWatch:
         return Streaming(version, rewrites) if streaming else Listing(version, rewrites)
 
     def _follows(self, state: Watching, version: str, now: float) -> bool:
-        outdated = self._outdated
         if precedes(version, state.version):
             # A replay, or a rewritten history. A probe decides; once it has cleared the server, it is a replay.
             self.stale_events += 1
@@ -443,7 +442,7 @@ class ListWatch:
                 problem = f"the watch went back from version {state.version} to {version}"
                 self._pause_and_ask(UnexpectedResponse(problem), now, state.version, now)
             return False
-        if outdated:
+        if self._outdated:
             self._pause(UnexpectedResponse(_REWRITTEN), now, self._beginning(state.version))
             return False
         if version != state.version:
