@@ -51,7 +51,7 @@ class Screen(Protocol):
     def say(self, text: str) -> None: ...
 
     def showing(self, progress: Callable[[], Progress]) -> AbstractAsyncContextManager[None]:
-        """Shows the run as long as the block lasts. `progress` gives the progress to show."""
+        """Shows the run as long as the block lasts. `progress` returns how far it is."""
         ...
 
 
