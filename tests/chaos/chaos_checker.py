@@ -6,7 +6,7 @@
 | late create | counted only: a shard created a child of an object that was not its own any more |
 | overlap | two processes worked on one object at the same time: by their journals, or by their marks on the object |
 | interference | a sharder changed more than labels of an object |
-| orphan | an object had no living shard for longer than the bound, or has none in the end |
+| orphan | an object had no living shard for longer than the bound, or has none in the end, unless just created |
 | unconfirmed | with strict hand-over: an object was taken from a shard of which no Lease says that it has ended |
 | parted | in the end a child is not on the shard of its owner |
 | failed request | a user's failed, though those about other objects succeeded around it, and no server died under it |
@@ -39,7 +39,7 @@ REWRITTEN = 30.0
 STANDS = 5.0
 """Seconds for which a proof stands: a shard may have its Lease again meanwhile."""
 FRESH = 1.0
-"""Seconds for which an object may be nobody's when the records end."""
+"""Seconds before the end of the records within which an object that is created may have no shard yet."""
 CONFIRMED = "alpha.sharding.timebertt.dev/confirmed-ended"
 """`<transitions of the Lease>/<who says so>`"""
 _BOOKKEEPING = ("resourceVersion", "managedFields", "generation", "labels")
@@ -315,7 +315,8 @@ def _ownership(
                     since = None
                 elif not owned and since is None:
                     since = at
-        if since is not None and end - since > min(bound, FRESH):
+        fresh = any(each.before is None and end - each.at <= FRESH for each in found)
+        if since is not None and not fresh:
             verdict.findings.append(Finding(end, "orphan", f"{name}: nobody's since {end - since:.1f} s"))
         main = latest["main", name]
         child = latest.get(("child", name))

@@ -217,6 +217,11 @@ def test_an_object_that_was_created_at_the_very_end_may_wait_for_its_shard() -> 
     assert rules(stored(45.0, None, obj(""), name="new")) == ["orphan"]
 
 
+def test_an_object_that_loses_its_shard_at_the_very_end_is_an_orphan() -> None:
+    assert rules(stored(49.9, obj(), obj(drained=True))) == ["orphan"]
+    assert rules(stored(49.9, obj(), obj(""))) == ["orphan"]
+
+
 def test_an_object_that_is_deleted_needs_no_shard() -> None:
     assert not rules(Lived(5.0, "a", 1, "died"), stored(6.0, obj(), None))
 
