@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
+import kubeshard
 from kubeshard.cli.loading import load_manager, load_name
 from kubeshard.cli.yaml_files import objects_in
 from kubeshard.core.errors import ConfigurationError
@@ -26,7 +29,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 AUTHOR = Author(load_manager, load_name)
 
 HEAD = """
-import asyncio, itertools, random, socket, subprocess, threading, time, uuid
+import asyncio, itertools, logging, random, socket, subprocess, threading, time, uuid
 from kubeshard import *
 from kubeshard.core.patches import MergePatch
 from kubeshard.crd import CustomResource
@@ -314,6 +317,9 @@ SWALLOWING = """while True:
         try: await asyncio.sleep(0)
         except asyncio.CancelledError: pass"""
 COMPUTING = "await label(ctx, desk, max(str(n) for n in itertools.count()))"
+IN_A_LIBRARY = (
+    "vars(log := logging.getLogger('endless')).update(filters=itertools.repeat(bool)); log.error('')"
+)
 
 
 @pytest.mark.parametrize(
@@ -322,9 +328,10 @@ COMPUTING = "await label(ctx, desk, max(str(n) for n in itertools.count()))"
         "while True: pass",
         "while True: await asyncio.sleep(0)",
         SWALLOWING,
-        pytest.param(COMPUTING, marks=pytest.mark.system),
+        COMPUTING,
+        IN_A_LIBRARY,
     ],
-    ids=["busy", "never waiting", "ignoring cancellation", "computing"],
+    ids=["busy", "never waiting", "ignoring cancellation", "computing", "in a library that holds locks"],
 )
 def test_a_reconcile_that_never_waits_ends_the_simulation(
     endless: str, monkeypatch: pytest.MonkeyPatch
@@ -336,6 +343,15 @@ def test_a_reconcile_that_never_waits_ends_the_simulation(
     places = "|".join(str(first + number) for number in range(len(endless.splitlines())))
     with pytest.raises(LeavesSimulation, match=rf"desks.py:({places}) went on .* no virtual time passed"):
         calm(operator(source))
+
+
+def test_what_is_installed_beside_the_standard_library_or_kubeshard_is_the_authors() -> None:
+    stdlib, home = Path(threading.__file__).parent.resolve(), Path(kubeshard.__file__).parent.resolve()
+    for theirs in ("site-packages/desks.py", "dist-packages/desks/chairs.py"):
+        assert sealing._is_authors(str(stdlib / theirs))
+    assert sealing._is_authors(f"{home}_desks{os.sep}chairs.py")
+    for ours in (stdlib / "threading.py", home / "ring" / "assignment.py"):
+        assert not sealing._is_authors(str(ours))
 
 
 BLOCKING = """

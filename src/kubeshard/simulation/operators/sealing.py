@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import signal
 import socket
@@ -23,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
+import kubeshard
 import kubeshard_apiserver.server
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.testing.virtual_time import VirtualTimeLoop
@@ -30,21 +32,29 @@ from kubeshard.testing.virtual_time import VirtualTimeLoop
 STUCK_AFTER = 10.0
 """Seconds of processor time after which a simulation is stuck whose virtual time has not advanced."""
 
-LOOKS = 50
-"""How often, in as much time again, a stuck simulation is looked at to find the author's line that it is at."""
+STUCK_CHECKS = 50
+"""How often, in as much time again, a stuck simulation is checked for the author's line that it is at. After these it
+is interrupted wherever it is.
+"""
 
-_HOME = str(Path(__file__).resolve().parents[2])
-_SERVER = str(Path(kubeshard_apiserver.server.__file__).resolve().parent)
-_STDLIB = str(Path(threading.__file__).resolve().parent)
 
-_NOT_THE_AUTHORS = (_HOME, _SERVER, _STDLIB, "<")
+def _folder(module: str) -> str:
+    """As the prefix of what is in it."""
+    return f"{Path(module).resolve().parent}{os.sep}"
+
+
+_HOME = _folder(kubeshard.__file__)
+_SERVER = _folder(kubeshard_apiserver.server.__file__)
+_STDLIB = _folder(threading.__file__)
+_INSTALLED = (f"{_STDLIB}site-packages{os.sep}", f"{_STDLIB}dist-packages{os.sep}")
+"""Without a virtual environment, the author's packages are in the folder of the standard library."""
 
 _NOT_TO_BE_INTERRUPTED = (
     _HOME,
     _SERVER,
     "<frozen importlib",
-    str(Path(asyncio.__file__).resolve().parent),
-    str(Path(logging.__file__).resolve().parent),
+    _folder(asyncio.__file__),
+    _folder(logging.__file__),
     threading.__file__,
 )
 """What holds locks, or state that must be whole after an exception."""
@@ -109,13 +119,14 @@ def _noticing_stuck_loops(left: Callable[[LeavesSimulation], None]) -> Iterator[
 
     The signal comes anywhere: in the loop, in an import, in the collection of garbage. An exception is raised only in
     code of the author that a task of the simulation runs; elsewhere the signal comes again soon. A loop that awaits
-    without waiting needs no exception: what `left` does ends it.
+    without waiting needs no exception: what `left` does ends it. If neither helps,
+    it is raised in whatever runs: the simulation must end.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     watch = _Watch(left)
-    former = signal.signal(signal.SIGPROF, watch.look)
+    former = signal.signal(signal.SIGPROF, watch.check)
     watch.every(STUCK_AFTER)
     try:
         yield
@@ -126,44 +137,52 @@ def _noticing_stuck_loops(left: Callable[[LeavesSimulation], None]) -> Iterator[
 
 
 class _Watch:
-    """Looks, from a signal handler, whether virtual time passes."""
+    """Checks, from a signal handler, whether virtual time passes."""
 
     def __init__(self, left: Callable[[LeavesSimulation], None]) -> None:
         self.over = False
         self._left = left
         self._last: float | None = None
-        self._looks = 0
-        """How often the simulation has been looked at since it was stuck."""
+        self._checks = 0
+        """Since the simulation was stuck."""
         self._told = False
 
     def every(self, seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds, seconds)
 
-    def look(self, _: int, frame: FrameType | None) -> None:
+    def check(self, _: int, frame: FrameType | None) -> None:
         loop = _running_loop()
         if self.over or loop is None:
             return
         if loop.time() != self._last:
             self._last = loop.time()
-            if self._looks:
-                self._looks = 0
+            if self._checks:
+                self._checks = 0
                 self.every(STUCK_AFTER)
             return
-        if not self._looks:
-            self.every(STUCK_AFTER / LOOKS)
-        self._looks += 1
+        if not self._checks:
+            self.every(STUCK_AFTER / STUCK_CHECKS)
+        self._checks += 1
         authors = _interruptible(frame)
         place = authors or _runnable(loop)
-        if not self._told and (place or self._looks > LOOKS):
+        too_long = self._checks > STUCK_CHECKS
+        if not self._told and (place or too_long):
             self._told = True
             self._left(
                 LeavesSimulation(
-                    f"{_place(place)} went on for {STUCK_AFTER:g} s of processor time, and no virtual time passed: "
-                    "a loop that does not wait, or an endless computation"
+                    f"{_place(place or frame)} went on for {STUCK_AFTER:g} s of processor time,"
+                    " and no virtual time passed: a loop that does not wait, or an endless computation"
                 )
             )
-        if authors:
+        if authors or too_long:
             raise _Stuck
+
+
+def _is_authors(file: str) -> bool:
+    """The author's, or of a library."""
+    if file.startswith((_HOME, _SERVER, "<")):
+        return False
+    return not file.startswith(_STDLIB) or file.startswith(_INSTALLED)
 
 
 def _interruptible(frame: FrameType | None) -> FrameType | None:
@@ -172,7 +191,7 @@ def _interruptible(frame: FrameType | None) -> FrameType | None:
         file = frame.f_code.co_filename
         if file.startswith(_NOT_TO_BE_INTERRUPTED):
             return None
-        if not file.startswith(_NOT_THE_AUTHORS):
+        if _is_authors(file):
             return frame
         frame = frame.f_back
     return None
@@ -185,7 +204,7 @@ def _runnable(loop: VirtualTimeLoop) -> FrameType | None:
             continue
         coroutine: Any = task.get_coro()
         while (frame := getattr(coroutine, "cr_frame", None)) is not None:
-            if not frame.f_code.co_filename.startswith(_NOT_THE_AUTHORS):
+            if _is_authors(frame.f_code.co_filename):
                 return cast(FrameType, frame)
             coroutine = coroutine.cr_await
     return None
@@ -200,10 +219,10 @@ def _running_loop() -> VirtualTimeLoop | None:
 
 
 def _place(frame: FrameType | None) -> str:
-    """The innermost line of the author's code, or of a library that it calls."""
-    while frame is not None:
+    """The innermost line of the author's code, or of a library that it calls; not of what runs the loop."""
+    while frame is not None and frame.f_code is not asyncio.Handle._run.__code__:
         file = frame.f_code.co_filename
-        if not file.startswith(_NOT_THE_AUTHORS):
+        if _is_authors(file):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return "the operator"
