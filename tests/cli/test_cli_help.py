@@ -61,6 +61,13 @@ def test_every_command_and_option_explains_itself(path: tuple[str, ...], command
         assert option.hidden or option.help, option.name
 
 
+@pytest.mark.parametrize("command", ["run", "sharder"])
+def test_help_lists_the_variables_of_the_log(command: str) -> None:
+    _, _, environment = CliRunner().invoke(cli, [command, "--help"]).output.partition("Environment:")
+    assert "LOG_LEVEL" in environment
+    assert "LOG_FORMAT" in environment
+
+
 @pytest.mark.parametrize("program", [cli, shard, EXAMPLES], ids=["kubeshard", "kubectl shard", "examples"])
 def test_help_points_to_nothing_that_an_installation_does_not_have(program: click.Group) -> None:
     """Wheels contain no documentation."""

@@ -163,7 +163,11 @@ async def test_the_rights_in_the_manifests_are_enough(tmp_path: Path) -> None:
             command = [sys.executable, "-m", "kubeshard", "run", "web.main", "--kubeconfig"]
             environment = {**os.environ, "PYTHONPATH": TREE}
             operator = await asyncio.create_subprocess_exec(
-                *command, str(tmp_path / "limited"), cwd=project, env=environment
+                *command,
+                str(tmp_path / "limited"),
+                cwd=project,
+                env=environment,
+                stderr=asyncio.subprocess.PIPE,
             )
             try:
                 policy = Form(await client.discovery.kind("web.example.com", kind="Policy"), Shown)
@@ -173,7 +177,8 @@ async def test_the_rights_in_the_manifests_are_enough(tmp_path: Path) -> None:
                 assert maps.data == {"greeting": "good morning"}
             finally:
                 operator.terminate()
-                await operator.wait()
+                _, log = await operator.communicate()
+            assert b"policy is up to date" in log
 
 
 @pytest.mark.parametrize(

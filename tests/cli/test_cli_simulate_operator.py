@@ -60,7 +60,7 @@ def test_the_planted_bug_is_found_drawn_and_replayed_by_the_pages_commands(
     )
     assert title.startswith("stale read: ")
     assert f">>> {title}" in found.stdout
-    (replay,) = re.findall(r"is enough: kubeshard (simulate replay \S+)", found.stdout)
+    (replay,) = re.findall(r"again: kubeshard (simulate replay \S+)", found.stdout)
     again = kubeshard(*replay.split())
     assert again.exit_code == 1
     assert f"BROKEN: always (1), {title.partition(':')[0]}" in again.stdout

@@ -114,8 +114,13 @@ def chart(operator: str, folder: Path, values: Mapping[str, Any] | None = None) 
 RELEASE_ONLY = {"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version"}
 
 
+KEEP = "helm.sh/resource-policy"
+
+
 def released(made: Path, values: Mapping[str, Any], programs: Path, *arguments: str) -> dict[Any, Any]:
-    """What the chart renders for these values and those of Helm itself, without the labels that only a release has."""
+    """What the chart renders for these values and those of Helm itself, without what only a release has: some labels,
+    and the annotation of definitions that are kept.
+    """
     given, place = dict(values), values.get("namespace", "pages")
     given.pop("createNamespace", None)
     given.pop("namespace", None)
@@ -139,6 +144,11 @@ def released(made: Path, values: Mapping[str, Any], programs: Path, *arguments: 
         labels = each["metadata"]["labels"]
         assert labels.keys() >= RELEASE_ONLY
         each["metadata"]["labels"] = {key: labels[key] for key in labels.keys() - RELEASE_ONLY}
+        if each["kind"] == "CustomResourceDefinition":
+            kept = given.get("crds", {}).get("keep", True)
+            assert (each["metadata"].get("annotations", {}).pop(KEEP, None) == "keep") is kept
+            if not each["metadata"].get("annotations", True):
+                del each["metadata"]["annotations"]
     return found
 
 
@@ -254,6 +264,17 @@ def test_a_chart_says_in_which_namespace_its_webhooks_have_to_be(programs: Path,
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert "install with --namespace web" in done.stderr
+
+
+def test_the_notes_name_the_kinds_of_the_operator(tmp_path: Path) -> None:
+    notes = (chart("plain", tmp_path) / "templates" / "NOTES.txt").read_text()
+    assert "It brings the kind Page; `kubectl explain` describes it." in notes
+
+
+def test_only_the_chart_tells_helm_to_keep_definitions(tmp_path: Path) -> None:
+    for each in printed("plain", {}).values():
+        assert KEEP not in each["metadata"].get("annotations", {})
+    assert KEEP in (chart("plain", tmp_path) / "templates" / "crds.yaml").read_text()
 
 
 @pytest.mark.kube

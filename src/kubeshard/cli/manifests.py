@@ -262,7 +262,9 @@ def operator(
         files = make(manager, target, name, values, own)
     click.echo(f"wrote {_write(files, folder or Path(form))}", err=True)
     if form == "olm" and (missing := unsaid(values.about, picture)):
-        click.echo(f"catalogs will show nothing for what you have not said: {', '.join(missing)}", err=True)
+        click.echo(
+            f"catalogs will leave these blank, because they are not set: {', '.join(missing)}", err=True
+        )
 
 
 def _write(files: Mapping[str, str], folder: Path) -> Path:

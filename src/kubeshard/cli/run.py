@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kubeshard.commands.logging import log_options
+from kubeshard.commands.logging import LOG_VARIABLES, log_options
 from kubeshard.commands.options import (
     CLUSTER_VARIABLE,
     Command,
@@ -45,6 +45,7 @@ _CALLED_WITHIN = 20.0
         "HEALTH_ADDRESS": "as --health-address",
         "LEADER_ELECT": "as --leader-elect",
         "WATCH_NAMESPACE": "as --namespaces",
+        **LOG_VARIABLES,
     },
     examples=(
         "kubeshard run my_operator:manager",

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from kubeshard.commands.logging import log_options
+from kubeshard.commands.logging import LOG_VARIABLES, log_options
 from kubeshard.commands.options import (
     CLUSTER_VARIABLE,
     LEADER_VARIABLE,
@@ -27,6 +27,7 @@ from kubeshard.commands.options import (
         **POD_VARIABLE,
         "POD_NAMESPACE": "the namespace that the sharder runs in (default: sharding-system)",
         **CLUSTER_VARIABLE,
+        **LOG_VARIABLES,
     },
     examples=(
         "kubeshard sharder --config config.yaml",

@@ -478,7 +478,7 @@ def _report_failure(
         file = output / f"seed-{script.seed}-shrunk.json"
         script.save(file)
         faults = ", ".join(f"{fault.kind} after {fault.after:.0f} s" for fault in script.faults)
-        click.echo(f"{faults or 'no fault'} is enough: kubeshard simulate replay {file}")
+        click.echo(f"enough to break it: {faults or 'no faults'}\nagain: kubeshard simulate replay {file}")
     if picture is not None:
         _draw(script, result, picture)
 

@@ -26,6 +26,9 @@ from kubeshard.runtime import logs
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+LOG_VARIABLES = {"LOG_LEVEL": "as --log-level", "LOG_FORMAT": "as --log-format"}
+
+
 def log_options(function: Function) -> Function:
     """Sets up logging before the command runs."""
 

@@ -187,7 +187,7 @@ class _Operator:
         """In the order in which they can be created. Some may be empty."""
         turns = self._needs.takes_turns
         yield Part("namespace", (system_namespace(NAMESPACE, {APP_LABEL: PROGRAM}),), "createNamespace")
-        yield Part("crds", tuple(map(_kept, definitions(self._manager, NAMESPACE))), "crds.enabled")
+        yield Part("crds", tuple(definitions(self._manager, NAMESPACE)), "crds.enabled")
         yield Part("account", (self._account(),), "serviceAccount.create")
         everywhere = tuple(self._roles())
         confined = self._confined()
@@ -345,17 +345,6 @@ def _image(values: Mapping[str, Any]) -> str:
 
 def _joined(values: Mapping[str, Any]) -> str:
     return ",".join(values["watchNamespaces"])
-
-
-def _kept(definition: Manifest) -> Manifest:
-    """The definition, which Helm keeps, and so all objects of its kind, when the operator is uninstalled."""
-    metadata, keep = definition["metadata"], {"helm.sh/resource-policy": "keep"}
-    annotations = (
-        {**metadata["annotations"], **{key: When("crds.keep", each) for key, each in keep.items()}}
-        if (metadata.get("annotations"))
-        else When("crds.keep", keep)
-    )
-    return {**definition, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _webhook(number: int) -> str:

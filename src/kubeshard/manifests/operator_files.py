@@ -1,11 +1,12 @@
 """An operator's objects as files: a Helm chart, or a kustomization.
 
 Guaranteed: for the same values, both render the objects that `kubeshard manifests operator` prints. The values with
-which they are made are the chart's defaults. A value that the operator can do nothing with, such as a ring that it does
-not declare, is none of the chart's.
+which they are made are the chart's defaults. A chart has no values for what its operator cannot do: no ring, for
+example, if the operator declares none.
 
 The chart keeps Helm's conventions: it installs into the namespace of the release, which it does not create; objects are
-named after release and chart, and have the labels that charts have. The names that the program itself declares, those
+named after release and chart, and have the labels that charts have. Helm keeps the definitions if
+`crds.keep` says so. The names that the program itself declares, those
 of its webhooks' Services and of its Leases, are the same in every release.
 """
 
@@ -21,7 +22,7 @@ from kubeshard.manifests.chart import KUBERNETES
 from kubeshard.manifests.image import WITH_APP_VERSION, image_of, image_parts
 from kubeshard.manifests.operator import LONGEST_OPERATOR, OWN_LABELS, Dashboards, operator_parts
 from kubeshard.manifests.output import as_json
-from kubeshard.manifests.template import File, Named, Part
+from kubeshard.manifests.template import File, Named, Part, When
 from kubeshard.manifests.values import About, ChartValues, OperatorValues, described, plain
 from kubeshard.manifests.values_schema import commented, components, schema, table
 
@@ -120,13 +121,26 @@ def operator_kustomization(
 
 
 def _of_release(part: Part) -> Part:
-    """The part with the labels of a release."""
+    """The part with the labels of a release, and definitions that outlive it."""
 
     def labelled(obj: Any) -> Any:
         labels = {**obj["metadata"]["labels"], **{key: Named("", each) for key, each in _LABELS.items()}}
         return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
 
-    return replace(part, objects=tuple(map(labelled, part.objects)))
+    kept = map(_kept, part.objects) if part.name == "crds" else part.objects
+    return replace(part, objects=tuple(map(labelled, kept)))
+
+
+def _kept(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The definition, which Helm keeps, and so all objects of its kind, when the operator is uninstalled."""
+    metadata = definition["metadata"]
+    keep = When("crds.keep", "keep")
+    annotations = (
+        {**metadata["annotations"], "helm.sh/resource-policy": keep}
+        if metadata.get("annotations")
+        else When("crds.keep", {"helm.sh/resource-policy": "keep"})
+    )
+    return {**definition, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _parts_of_image(image: Any) -> Mapping[str, str]:
@@ -198,11 +212,7 @@ def _notes(parts: Sequence[Part]) -> str:
         "",
         '  kubectl --namespace {{ .Release.Namespace }} rollout status deployment/{{ include "operator.fullname" . }}',
         "",
-        *(
-            ["It brings the kinds " + ", ".join(kinds) + "; `kubectl explain` describes them.", ""]
-            if kinds
-            else []
-        ),
+        *([_brings(kinds), ""] if kinds else []),
         *(
             [
                 "{{- if .Values.watchNamespaces }}",
@@ -232,6 +242,12 @@ def _notes(parts: Sequence[Part]) -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _brings(kinds: Sequence[str]) -> str:
+    if len(kinds) == 1:
+        return f"It brings the kind {kinds[0]}; `kubectl explain` describes it."
+    return f"It brings the kinds {', '.join(kinds)}; `kubectl explain` describes them."
 
 
 def _bound(namespace: str) -> str:

@@ -123,7 +123,7 @@ PodAnnotations = Annotated[Annotations, Meta(description="More annotations of th
 PriorityClassName = Annotated[str, Meta(description="The pods' PriorityClass.")]
 NodeSelector = Annotated[Labels, Meta(description="Labels of the nodes on which pods run.")]
 Tolerations = Annotated[tuple[Toleration, ...], Meta(description="Taints that pods tolerate.")]
-AffinityOfPods = Annotated[Affinity, Meta(description="Where else pods want to run.")]
+AffinityOfPods = Annotated[Affinity, Meta(description="Affinity and anti-affinity of the pods.")]
 ExtraEnv = Annotated[tuple[EnvironmentVariable, ...], Meta(description="More environment variables.")]
 ExtraVolumes = Annotated[tuple[Mapping[str, Any], ...], Meta(description="More volumes of the pods.")]
 ExtraVolumeMounts = Annotated[tuple[Mount, ...], Meta(description="Where they are mounted.")]
@@ -228,7 +228,9 @@ class SharderValues(Values):
     ] = field(default_factory=On)
     service_account: Annotated[
         ServiceAccount,
-        Meta(description="The account of the pods, by default `sharder`. Without `create`, it has to exist."),
+        Meta(
+            description="The pods' ServiceAccount, by default `sharder`. With `create=false`, it has to exist."
+        ),
     ] = field(default_factory=ServiceAccount)
     common_labels: CommonLabels = field(default_factory=dict)
     pod_labels: PodLabels = field(default_factory=dict)
@@ -350,7 +352,9 @@ class OperatorValues(Values):
     ] = field(default_factory=Definitions)
     service_account: Annotated[
         ServiceAccount,
-        Meta(description="The account of the pods. Default: its name. Without `create`, it has to exist."),
+        Meta(
+            description="The pods' ServiceAccount. Default: the operator's name. With `create=false`, it has to exist."
+        ),
     ] = field(default_factory=ServiceAccount)
     image_pull_policy: PullPolicy = "IfNotPresent"
     image_pull_secrets: PullSecrets = ()
