@@ -83,7 +83,19 @@ def test_a_shard_of_a_ring_without_a_controllerring_can_be_confirmed_too(
     written.call(lambda client: client.delete(ControllerRing, RING))
     done = kubectl_shard("release", "dead", "--yes")
     assert (done.code, done.err) == (0, "")
+    assert done.out.count("if its operator asks for that") == 2
     assert said(written) == "0/operator"
+
+
+def test_a_deleted_lease_of_a_ring_without_a_controllerring_is_confirmed_if_others_name_the_ring(
+    written: KubeApi, kubectl_shard: KubectlShard
+) -> None:
+    written.call(lambda client: client.delete(ControllerRing, RING))
+    done = kubectl_shard("release", "gone", "--yes")
+    assert (done.code, f"with --ring: {RING}" in done.err) == (1, True)
+    assert said(written, "gone") == "no Lease"
+    assert kubectl_shard("release", "gone", "--yes", "--ring", RING).code == 0
+    assert said(written, "gone") == "1/operator"
 
 
 def test_it_needs_no_controllerrings_in_a_cluster_where_operators_are_their_own_sharders(
@@ -99,6 +111,9 @@ def test_it_needs_no_controllerrings_in_a_cluster_where_operators_are_their_own_
         kubectl_shard.at(api.kubeconfig)
         assert kubectl_shard("release", "dead", "--yes").code == 0
         assert said(api) == "0/operator"
+        misspelt = kubectl_shard("release", "gone", "--yes", "--ring", "typo", "-n", "team")
+        assert (misspelt.code, f"there is no ring typo; there are: {RING}" in misspelt.err) == (1, True)
+        assert said(api, "gone") == "no Lease"
     finally:
         api.stop()
 

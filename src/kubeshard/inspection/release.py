@@ -41,6 +41,8 @@ class Unconfirmed(NamedTuple):
     shard: str
     leases: Sequence[Lease]
     namespace: str
+    asked: bool
+    """Whether the ring is known to ask for confirmations."""
 
 
 def unconfirmed(ring: SeenRing, shard: str, namespace: str | None = None) -> Unconfirmed:
@@ -51,7 +53,7 @@ def unconfirmed(ring: SeenRing, shard: str, namespace: str | None = None) -> Unc
         raise Unanswerable(
             f"ring {ring.name} does not ask for confirmations: it has no annotation {STRICT_HANDOVER_ANNOTATION}"
         )
-    return unconfirmed_by_leases(ring.cluster.leases, ring.name, shard, namespace)
+    return unconfirmed_by_leases(ring.cluster.leases, ring.name, shard, namespace)._replace(asked=True)
 
 
 def unconfirmed_by_leases(
@@ -75,7 +77,7 @@ def unconfirmed_by_leases(
         raise Unanswerable(
             f"{shard} has no Lease: say with --namespace where the Leases of the ring's shards are"
         )
-    return Unconfirmed(ring, shard, open_, min(namespaces, default=""))
+    return Unconfirmed(ring, shard, open_, min(namespaces, default=""), asked=False)
 
 
 async def confirm(client: Client, found: Unconfirmed) -> None:

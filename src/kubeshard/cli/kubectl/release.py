@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     examples=("kubectl shard release webhosting-operator-2",),
 )
 @click.argument("shard")
-@click.option("--ring", metavar="RING", help="The shard's ring, if several rings have strict hand-over.")
+@click.option("--ring", metavar="RING", help="The shard's ring, if it does not follow from its name.")
 @click.option(
     "-n", "--namespace", metavar="NAME", help="Where the shard's Lease was, if it has been deleted."
 )
@@ -31,11 +31,15 @@ def release(shard: str, ring: str | None, namespace: str | None, yes: bool, acce
     """Confirm that the process of a dead shard has ended, in a ring with strict hand-over. Its objects move to the
     other shards, and a process of its name may begin.
 
-    Nothing can check that. If its machine stands still or cannot be reached, turn it off first.
+    A ring without a ControllerRing has strict hand-over if its operator says so; in others this changes nothing.
+
+    Nothing can check that the process has ended. If its machine stands still or cannot be reached, turn it off first.
     """
     found = ask(access, lambda client: _found(client, shard, ring, namespace))
+    condition = "" if found.asked else ", if its operator asks for that"
     say(
-        f"{shard} of the ring {found.ring} is dead by its Lease; its objects wait until it is known to have ended."
+        f"{shard} of the ring {found.ring} is dead by its Lease;"
+        f" its objects wait until it is known to have ended{condition}."
     )
     if not yes:
         try:
@@ -44,13 +48,13 @@ def release(shard: str, ring: str | None, namespace: str | None, yes: bool, acce
             say("\nnothing was done")
             raise
     ask(access, lambda client: _confirm(client, found))
-    say(f"confirmed: the sharder moves the objects of {shard}")
+    say(f"confirmed: the sharder moves the objects of {shard}{condition}")
 
 
 async def _found(client: Client, shard: str, ring: str | None, namespace: str | None) -> Unconfirmed:
     from kubeshard.core.errors import ConfigurationError
     from kubeshard.inspection.cluster import read_cluster, read_leases
-    from kubeshard.inspection.errors import NoControllerRings, Unanswerable
+    from kubeshard.inspection.errors import NoControllerRings, Unanswerable, unknown
     from kubeshard.inspection.release import unconfirmed, unconfirmed_by_leases
     from kubeshard.inspection.ring import see
     from kubeshard.sharding.names import RING_LABEL, STRICT_HANDOVER_ANNOTATION
@@ -60,6 +64,7 @@ async def _found(client: Client, shard: str, ring: str | None, namespace: str | 
         rings, leases = cluster.rings, cluster.leases
     except NoControllerRings:
         cluster, rings, leases = None, {}, tuple(await read_leases(client))
+    labelled = {each.metadata.label(RING_LABEL) for each in leases}
     named = {each.metadata.label(RING_LABEL) for each in leases if each.metadata.name == shard}
     if ring is None:
         strict = {
@@ -67,11 +72,18 @@ async def _found(client: Client, shard: str, ring: str | None, namespace: str | 
         }
         candidates = sorted((strict & named) | (named - rings.keys()) or strict)
         if not candidates:
+            if loose := sorted(labelled - rings.keys()):
+                raise Unanswerable(
+                    f"no ControllerRing has strict hand-over, and {shard} has no Lease: choose a ring without"
+                    f" ControllerRing with --ring: {', '.join(loose)}"
+                )
             raise Unanswerable("no ring has strict hand-over: the objects of dead shards wait for nothing")
         if len(candidates) > 1:
             raise ConfigurationError(f"choose a ring with --ring: {', '.join(candidates)}")
         (ring,) = candidates
-    if cluster is not None and (ring in rings or ring not in named):
+    if ring not in labelled | rings.keys():
+        raise unknown("ring", ring, labelled | rings.keys())
+    if cluster is not None and ring in rings:
         return unconfirmed(await see(client, cluster, ring), shard, namespace)
     return unconfirmed_by_leases(leases, ring, shard, namespace)
 
