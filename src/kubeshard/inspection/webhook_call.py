@@ -31,7 +31,7 @@ from kubeshard.inspection.ring import SeenRing
 from kubeshard.runtime.tls import Tls
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.names import WEBHOOK_NAME, webhook_config_name
-from kubeshard.webhook.reached import called_from_here
+from kubeshard.webhook.probe import called_from_here
 
 LOOKED_AT = 500
 """Objects of a resource among which one is sought that the webhook is called for."""

@@ -37,7 +37,7 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.webhook.app import Routes
 from kubeshard.webhook.certificates import CertificateSource
 from kubeshard.webhook.conversion import Conversion
-from kubeshard.webhook.reached import Reached
+from kubeshard.webhook.probe import RegistrationProbe
 from kubeshard.webhook.registrar import Registrar
 from kubeshard.webhook.registration import (
     CONFIGURATIONS,
@@ -238,9 +238,9 @@ class Webhooks:
             )
         certificates = self._certificates(client, namespace)
         host, port = self._place
-        reached = Reached(client, self.name) if self._temporary else None
+        probe = RegistrationProbe(client, self.name) if self._temporary else None
         self._server = server = WebhookServer(
-            {**self.routes, **({reached.path: reached.handler} if reached else {})},
+            {**self.routes, **({probe.path: probe.handler} if probe else {})},
             certificates,
             host=host,
             port=port,
@@ -250,7 +250,7 @@ class Webhooks:
         )
         async with server.running(world):
             if self._register:
-                await self._registering(client, certificates, namespace, reached)
+                await self._registering(client, certificates, namespace, probe)
             await asyncio.Event().wait()
 
     async def _registering(
@@ -258,7 +258,7 @@ class Webhooks:
         client: Client,
         certificates: CertificateSource,
         namespace: str | None,
-        reached: Reached | None = None,
+        probe: RegistrationProbe | None = None,
     ) -> None:
         rng, changed = client.world.rng, asyncio.Event()
         own = certificates if isinstance(certificates, SharedCertificate | LocalCertificate) else None
@@ -274,7 +274,7 @@ class Webhooks:
                     await self._write(registrar, own.ca_bundle if own else "", namespace)
                     pause = REGISTERED_EVERY
                     notices.clear()
-                    if reached is not None:
+                    if probe is not None:
                         address = self._address(namespace)
                         _LOG.info(
                             "Webhooks lead to this program until it ends",
@@ -282,8 +282,8 @@ class Webhooks:
                             failure_policy="Ignore",
                             registered=registrar.registered,
                         )
-                        await _try(reached, address, self._trusted(own.ca_bundle if own else ""))
-                        reached = None
+                        await _probe(probe, address, self._trusted(own.ca_bundle if own else ""))
+                        probe = None
                 except KubeshardError as error:
                     if notices.due("registering", str(error)):
                         _LOG.warning("Cannot register the webhooks yet; trying again", error=error)
@@ -347,17 +347,17 @@ class Webhooks:
         return found | {conversion_path(conversion): conversion for conversion in self._conversions.values()}
 
 
-async def _try(reached: Reached, address: Address, ca_bundle: str) -> None:
+async def _probe(probe: RegistrationProbe, address: Address, ca_bundle: str) -> None:
     """Says whether the API server calls this program; if it does not, nobody else notices under "Ignore"."""
     try:
-        called = await reached.by_api_server(address, ca_bundle)
+        called = await probe.by_api_server(address, ca_bundle)
     except ApiError as error:
-        _LOG.info("It was not tried whether the API server calls this program", error=error)
+        _LOG.info("Not probed whether the API server calls this program", error=error)
         return
     if called:
         _LOG.info("The API server calls this program", url=address.url)
         return
-    cause = await reached.from_here(address, ca_bundle)
+    cause = await probe.from_here(address, ca_bundle)
     cause = f"a call from here fails, too: {cause}" if cause else "a call from here arrives"
     _LOG.warning(
         "The API server does not call this program; nothing is checked", url=address.url, cause=cause

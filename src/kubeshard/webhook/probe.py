@@ -1,9 +1,12 @@
-"""Whether webhooks are called where they are registered: tried from here, and by the API server itself.
+"""Whether webhooks are called where they are registered: probed from here, and by the API server itself.
 
-The API server is tried with a registration of its own, for one ConfigMap that nobody else creates, and a dry run that
-creates it. Guaranteed: nothing is stored but this registration, which is removed again, and which blocks nothing.
+The API server is probed with a registration of its own, for one ConfigMap that nobody else creates, and a dry run that
+creates it. Guaranteed: nothing is stored but this registration, which blocks nothing; without the right to remove it,
+it is not created. It is removed at the end, or, if this process is killed or the API server does not answer then, by
+the next probe of that name. Until then it has the annotation of all that leads to a program under development
+(`kubeshard.webhook.registrar.BEFORE`).
 
-RBAC, of whoever tries: create and delete on validatingwebhookconfigurations, create on configmaps.
+RBAC, of whoever probes: create and delete on validatingwebhookconfigurations, create on configmaps.
 """
 
 from __future__ import annotations
@@ -17,17 +20,18 @@ from urllib.parse import urlsplit
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import ConfigMap
-from kubeshard.core.errors import NotFound
+from kubeshard.core.errors import Forbidden, KubeshardError, NotFound
 from kubeshard.core.objects import ObjectMeta
+from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.rng import letters
 from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import HttpRequest, TransportError
 from kubeshard.runtime.world import World
-from kubeshard.webhook.registrar import ValidatingWebhookConfiguration
+from kubeshard.webhook.registrar import BEFORE, ValidatingWebhookConfiguration
 from kubeshard.webhook.registration import Address
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
 
-LABEL = "kubeshard.dev/tries"
+LABEL = "kubeshard.dev/probe"
 WITHIN = 15.0
 """Seconds within which an API server learns of a registration, by a watch."""
 _AGAIN_AFTER = 0.5
@@ -35,26 +39,31 @@ _TIMEOUT = 2
 """Seconds that the API server waits for an answer."""
 _PATIENCE = 5.0
 """Seconds for a call from here."""
+_REMOVED_WITHIN = 10.0
+
+_LOG = get_logger("kubeshard.webhook")
 
 
-class Reached:
-    """One trial. Serve `handler` at `path`."""
+class RegistrationProbe:
+    """One probe, of the webhooks of that name. Serve `handler` at `path`."""
 
     def __init__(self, client: Client, name: str) -> None:
         self._client = client
         self._id = letters(client.world.rng, 10)
-        self._name = f"{name}-{self._id}"
+        self._name = f"{name}-kubeshard-probe"
         self._called = asyncio.Event()
-        self.path = f"/tried/{self._id}"
+        self.path = f"/probe/{self._id}"
 
     def handler(self, _: AdmissionRequest) -> AdmissionAnswer:
         self._called.set()
         return AdmissionAnswer()
 
     async def by_api_server(self, address: Address, ca_bundle: str) -> bool:
-        """Whether the API server calls this process at the address. Raises ApiError."""
+        """Whether the API server calls this process at the address. Raises ApiError, before anything is written if
+        a right is missing.
+        """
         webhook = {
-            "name": f"tries.{self._name}.kubeshard.dev",
+            "name": f"{self._name}.kubeshard.dev",
             "clientConfig": address.client_config(self.path, ca_bundle),
             "rules": [
                 {
@@ -71,13 +80,15 @@ class Reached:
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
         }
-        meta = ObjectMeta(name=self._name)
+        meta = ObjectMeta(name=self._name, annotations={BEFORE: "null"})
         quiet = self._client.without_warnings()
-        await quiet.create(ValidatingWebhookConfiguration(metadata=meta, webhooks=(webhook,)))
+        await self._check_rights()
+        await self._remove(quiet)
         try:
-            return await self._tried(quiet)
+            await quiet.create(ValidatingWebhookConfiguration(metadata=meta, webhooks=(webhook,)))
+            return await self._is_called(quiet)
         finally:
-            await self._removed(quiet)
+            await self._clean_up(quiet)
 
     async def from_here(self, address: Address, ca_bundle: str) -> str:
         """What is wrong when this process calls the address, or "" if it reaches itself."""
@@ -89,7 +100,21 @@ class Reached:
             return ""
         return problem or "another program answers"
 
-    async def _tried(self, client: Client) -> bool:
+    async def _check_rights(self) -> None:
+        group, resource = "admissionregistration.k8s.io", "validatingwebhookconfigurations"
+        missing = [
+            f"{verb} {resource}"
+            for verb, group, resource, scope in (
+                ("create", group, resource, {}),
+                ("delete", group, resource, {"name": self._name}),
+                ("create", "", "configmaps", {"namespace": self._client.namespace}),
+            )
+            if not await self._client.can_i(verb, group, resource, **scope)
+        ]
+        if missing:
+            raise Forbidden(f"not allowed: {', '.join(missing)}")
+
+    async def _is_called(self, client: Client) -> bool:
         meta = ObjectMeta(name=self._name, namespace=client.namespace, labels={LABEL: self._id})
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WITHIN
@@ -99,7 +124,21 @@ class Reached:
                 await asyncio.sleep(_AGAIN_AFTER)
         return self._called.is_set()
 
-    async def _removed(self, client: Client) -> None:
+    async def _clean_up(self, client: Client) -> None:
+        """Whatever comes of it, the probe's own result stands."""
+        try:
+            async with asyncio.timeout(_REMOVED_WITHIN):
+                await self._remove(client)
+        except (KubeshardError, TimeoutError) as error:
+            kind = ValidatingWebhookConfiguration.KIND.kind
+            _LOG.warning(
+                "Cannot remove the probe's registration; the next probe does",
+                kind=kind,
+                name=self._name,
+                error=error,
+            )
+
+    async def _remove(self, client: Client) -> None:
         with suppress(NotFound):
             await client.delete(ValidatingWebhookConfiguration, self._name)
 
@@ -135,7 +174,7 @@ _UID = "00000000-0000-0000-0000-000000000000"
 _OBJECT: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
-    "metadata": {"name": "kubeshard-tries", "namespace": "kube-system"},
+    "metadata": {"name": "kubeshard-probe", "namespace": "kube-system"},
 }
 _REVIEW = {
     "apiVersion": "admission.k8s.io/v1",
@@ -144,10 +183,10 @@ _REVIEW = {
         "uid": _UID,
         "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
         "resource": {"group": "", "version": "v1", "resource": "configmaps"},
-        "name": "kubeshard-tries",
+        "name": "kubeshard-probe",
         "namespace": "kube-system",
         "operation": "CREATE",
-        "userInfo": {"username": "kubeshard-tries"},
+        "userInfo": {"username": "kubeshard-probe"},
         "object": _OBJECT,
         "oldObject": None,
         "dryRun": True,
