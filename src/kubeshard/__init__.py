@@ -152,6 +152,8 @@ _MOVED = dict.fromkeys(
 )
 """Names that are in a module now."""
 
+_RENAMED = {"Ensured": "EnsureResult", "HOME": "HOME_CLUSTER"}
+
 
 if (
     not TYPE_CHECKING
@@ -166,6 +168,8 @@ if (
                 return value
         if name in _MOVED:  # `from kubeshard import` would hide the text of an AttributeError
             raise ImportError(f"{name} is now {_MOVED[name]}.{name}: from kubeshard import {_MOVED[name]}")
+        if name in _RENAMED:
+            raise ImportError(f"{name} is now {_RENAMED[name]}: from kubeshard import {_RENAMED[name]}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
