@@ -36,7 +36,7 @@ NEAR = 3.0
 """Seconds before and after a user's request within which requests about other objects have to succeed."""
 REWRITTEN = 30.0
 """Seconds after a user's change of the labels during which an overlap is the user's."""
-STANDS = 5.0
+PROOF_LIFETIME = 5.0
 """Seconds for which a proof stands: a shard may have its Lease again meanwhile."""
 FRESH = 1.0
 """Seconds before the end of the records within which an object that is created may have no shard yet."""
@@ -178,7 +178,7 @@ class _Writes:
         if _has_ended(change.after, shard):
             self._ended[shard] = inf
         elif self._ended.get(shard) == inf:
-            self._ended[shard] = change.at + STANDS
+            self._ended[shard] = change.at + PROOF_LIFETIME
 
     def _taken(self, change: Change, user: str) -> None:
         if not self._strict or change.kind != "main" or not change.before or not change.after:

@@ -213,7 +213,7 @@ def test_what_cannot_be_seen_for_a_while_is_told_and_waited_for(
         return int(answer)
 
     monkeypatch.setattr(shard_drain, "POLL_INTERVAL", 0.0)
-    monkeypatch.setattr(shard_drain, "_left", left)
+    monkeypatch.setattr(shard_drain, "_objects_on", left)
     manned()
     done = kubectl_shard("drain", "b", "--yes")
     assert (done.code, done.out.splitlines()[-4:]) == (
@@ -291,4 +291,4 @@ async def test_the_last_shard_stays(kube_memory: MemoryApi) -> None:
         await client.apply(pod("a"))
         ring = await see(client, await read_cluster(client), RING)
         with pytest.raises(Unanswerable, match="a is the only available shard of r"):
-            await shard_drain.departure(client, ring, "a")
+            await shard_drain.plan_drain(client, ring, "a")

@@ -11,7 +11,7 @@ import pytest
 from scenes import begin, refuse
 
 from kubeshard.controller.event_series import IDLE
-from kubeshard.controller.events import FLUSH_INTERVAL
+from kubeshard.controller.events import SERIES_CHECK_INTERVAL
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -62,7 +62,7 @@ async def test_what_happens_to_a_shard_over_and_over_is_one_event_with_a_count()
             await asyncio.sleep(20)
             world.shard("s0", Touch())
             await asyncio.sleep(20)
-        await asyncio.sleep(IDLE + FLUSH_INTERVAL + 10)
+        await asyncio.sleep(IDLE + SERIES_CHECK_INTERVAL + 10)
         (joined,) = (e for e in told(world) if e["reason"] == "ShardJoined" and e["related"]["name"] == "s0")
         assert joined["series"]["count"] == 5
 

@@ -32,7 +32,7 @@ from kubeshard.simulation.history import (
     Started,
 )
 from kubeshard.simulation.processes import Process
-from kubeshard.simulation.timeline import WIDTH, as_svg, as_text, picture_of
+from kubeshard.simulation.timeline import WIDTH, as_svg, as_text, timeline_of
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -229,8 +229,8 @@ FAILURE: Sequence[Entry] = (
 
 
 def test_a_picture_shows_owners_work_leases_writes_and_faults() -> None:
-    picture = picture_of(FAILURE, 10.0, "t1", "overlap: <b~1> and a~1")
-    lanes = {lane.title: [(bar.begin, bar.end, bar.text) for bar in lane.bars] for lane in picture.lanes}
+    timeline = timeline_of(FAILURE, 10.0, "t1", "overlap: <b~1> and a~1")
+    lanes = {lane.title: [(bar.begin, bar.end, bar.text) for bar in lane.bars] for lane in timeline.lanes}
     assert lanes == {
         "t1 belongs to": [(1.0, 9.0, "a"), (9.0, 13.0, "b")],
         "a~1 works": [(6.0, 13.0, "")],
@@ -238,10 +238,10 @@ def test_a_picture_shows_owners_work_leases_writes_and_faults() -> None:
         "Lease a": [(0.5, 13.0, "a~1")],
         "fault": [(5.0, 12.0, "pause a~1")],
     }
-    text = as_text(picture)
+    text = as_text(timeline)
     assert "x0~1's sharder gives t1 of a to b" in text
     assert text.index("b~1 begins to work on t1") < text.index(">>> overlap") < text.index("a~1 is refused")
-    svg = as_svg(picture)
+    svg = as_svg(timeline)
     assert "overlap: &lt;b~1&gt; and a~1" in svg
     drawn = ElementTree.fromstring(svg)
     tips = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}title")]
@@ -249,9 +249,9 @@ def test_a_picture_shows_owners_work_leases_writes_and_faults() -> None:
 
 
 def test_a_picture_names_the_measures_that_were_switched_off() -> None:
-    picture = picture_of(FAILURE, 10.0, "t1", "overlap", without=("fence", "watchdog"))
-    assert as_text(picture).splitlines()[1] == "switched off: fence, watchdog"
-    assert ">switched off: fence, watchdog</text>" in as_svg(picture)
+    timeline = timeline_of(FAILURE, 10.0, "t1", "overlap", without=("fence", "watchdog"))
+    assert as_text(timeline).splitlines()[1] == "switched off: fence, watchdog"
+    assert ">switched off: fence, watchdog</text>" in as_svg(timeline)
 
 
 def test_marks_of_a_picture_that_would_cover_each_other_are_one_with_their_number() -> None:
@@ -266,7 +266,7 @@ def test_marks_of_a_picture_that_would_cover_each_other_are_one_with_their_numbe
             )
         )
     ]
-    drawn = ElementTree.fromstring(as_svg(picture_of(history, 10.0, "t1", "refused")))
+    drawn = ElementTree.fromstring(as_svg(timeline_of(history, 10.0, "t1", "refused")))
     space = "{http://www.w3.org/2000/svg}"
     tips = [path.findtext(f"{space}title") or "" for path in drawn.iter(f"{space}path")]
     assert [len(tip.splitlines()) for tip in tips] == [3, 1]
@@ -280,7 +280,7 @@ def test_a_picture_says_what_its_faults_are() -> None:
         Inflicted(55.0, 1, "flapping"),
         Began(60.0, "s0~1", "t1"),
     ]
-    said = as_svg(picture_of(history, 60.0, "t1", "overlap"))
+    said = as_svg(timeline_of(history, 60.0, "t1", "overlap"))
     assert f"flapping: {summary('flapping')}" in said
     assert summary("kill") not in said
 
@@ -295,7 +295,7 @@ def test_no_label_of_a_picture_covers_another_one_or_leaves_it() -> None:
         *(Inflicted(10.5 + number, 10 + number, "rolling_update") for number in range(3)),
     ]
     drawn = ElementTree.fromstring(
-        as_svg(picture_of(history, 10.0, name, "overlap: " + "who did what " * 30))
+        as_svg(timeline_of(history, 10.0, name, "overlap: " + "who did what " * 30))
     )
     texts = [(element, element.text or "") for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
     places = []

@@ -13,7 +13,7 @@ from kubeshard.client import Client
 from kubeshard.core import Lease, MergePatch
 from kubeshard.inspection.cluster import read_cluster
 from kubeshard.inspection.ring import see
-from kubeshard.inspection.shard_drain import Pod, begin, departure, progress
+from kubeshard.inspection.shard_drain import Pod, begin, plan_drain, progress
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import RING_LABEL, drain_label
 from kubeshard.simulation.cluster import SimulatedCluster, Thing, Touch
@@ -99,7 +99,7 @@ async def evict(
     async with world.admin() as client:
         await make_pod(client, "s0")
         ring = await see(client, await read_cluster(client), world.ring)
-        leaving = await departure(client, ring, "s0")
+        leaving = await plan_drain(client, ring, "s0")
         assert leaving.objects["things.sim.example"] == list(world.owners().values()).count("s0")
         await begin(client, leaving)
 

@@ -10,7 +10,7 @@ from tiers import further
 
 from kubeshard.core import ConfigMap, MergePatch
 from kubeshard.inspection.cluster import read_cluster
-from kubeshard.inspection.planning import MovePlan, Resize, Seen, moves, planned, with_shards
+from kubeshard.inspection.planning import MovePlan, Seen, ShardSetChange, moves, planned, with_shards
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import shard_label
@@ -43,7 +43,7 @@ async def look(world: SimulatedCluster) -> SeenRing:
         return await see(client, await read_cluster(client), world.ring)
 
 
-async def plan_of(world: SimulatedCluster, change: Resize, ring: SeenRing) -> tuple[MovePlan, Places]:
+async def plan_of(world: SimulatedCluster, change: ShardSetChange, ring: SeenRing) -> tuple[MovePlan, Places]:
     """Returns the plan, and the future shards of the objects that move."""
     async with world.admin() as client:
         moving = {

@@ -101,7 +101,7 @@ def test_a_child_that_moves_when_its_owner_has_come_is_noticed_unless_a_read_jus
 ) -> None:
     """A sharder that has not heard that a ring is there again takes children from owners that another one assigns."""
     script = Script.load(SCRIPTS / "ring-back-unheard.json", KINDS)
-    monkeypatch.setattr(oracles, "JUST", 0.0)
+    monkeypatch.setattr(oracles, "MAX_READ_AGE", 0.0)
     assert play(script, until="parted").broken["parted"]
 
 

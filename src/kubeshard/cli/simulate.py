@@ -497,13 +497,13 @@ def _saved(script: Script, output: Path) -> Path:
 
 
 def _draw(script: Script, result: SimulationResult, file: Path) -> None:
-    from kubeshard.simulation.timeline import as_svg, as_text, picture_of
+    from kubeshard.simulation.timeline import as_svg, as_text, timeline_of
 
     at, name = result.first or (0.0, "")
     title = result.breaks[0].partition(" ")[2]
-    picture = picture_of(result.history, at, name, title, without=script.without)
-    click.echo(as_text(picture))
-    file.write_text(as_svg(picture), encoding="utf-8")
+    timeline = timeline_of(result.history, at, name, title, without=script.without)
+    click.echo(as_text(timeline))
+    file.write_text(as_svg(timeline), encoding="utf-8")
     click.echo(f"drawn to {file}")
 
 

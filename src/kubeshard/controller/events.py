@@ -48,9 +48,9 @@ CAPACITY = 1000
 TRIES = 12
 PAUSE = 10.0
 """Seconds between two attempts, for transient errors."""
-FLUSH_INTERVAL = 60.0
+SERIES_CHECK_INTERVAL = 60.0
 """Seconds between two checks of the series."""
-FLUSH = 5.0
+FLUSH_TIMEOUT = 5.0
 """Seconds to send the remaining events at the end."""
 
 MAX_NOTE = 1024
@@ -195,7 +195,7 @@ class _Outbox:
     async def flush(self) -> None:
         """Sends waiting events and unwritten counts, each once."""
         try:
-            async with asyncio.timeout(FLUSH):
+            async with asyncio.timeout(FLUSH_TIMEOUT):
                 while self._waiting:
                     await self._send_once(self._waiting[0])
                     self._take()
@@ -222,7 +222,7 @@ class _Outbox:
 
     async def _flush_regularly(self) -> None:
         while True:
-            await asyncio.sleep(FLUSH_INTERVAL)
+            await asyncio.sleep(SERIES_CHECK_INTERVAL)
             for write in self.series.due():
                 self._put(write)
 

@@ -30,7 +30,7 @@ from kubeshard.sharding.planner import Action, RingView
 from kubeshard.sharding.ring_resources import RingEntry
 
 
-class Resize(NamedTuple):
+class ShardSetChange(NamedTuple):
     """The current and future shards of a ring. `guessed` means that the cluster may choose other names or remove other
     shards.
     """
@@ -91,7 +91,7 @@ class MovePlan(msgspec.Struct, rename="camel", frozen=True):
     strays: list[Strays]
 
 
-def with_shards(ring: SeenRing, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Resize:
+def with_shards(ring: SeenRing, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> ShardSetChange:
     """The ring with the shards `add` and without the shards `remove`. Raises ConfigurationError, Unanswerable."""
     now = tuple(sorted(ring.view.available))
     added, removed = set(add), set(remove)
@@ -102,10 +102,10 @@ def with_shards(ring: SeenRing, *, add: Iterable[str] = (), remove: Iterable[str
             raise ConfigurationError(f"{name} is already a shard of {ring.name}")
     for name in sorted(removed - set(now)):
         raise unknown("available shard", name, now)
-    return Resize(now, tuple(sorted((set(now) | added) - removed)), guessed=False)
+    return ShardSetChange(now, tuple(sorted((set(now) | added) - removed)), guessed=False)
 
 
-def resized(ring: SeenRing, count: int) -> Resize:
+def resized(ring: SeenRing, count: int) -> ShardSetChange:
     """The ring with this many shards. If it runs in a StatefulSet, names are added and removed as that does. Otherwise
     new shards get placeholder names, and the youngest ones are removed.
     """
@@ -113,7 +113,7 @@ def resized(ring: SeenRing, count: int) -> Resize:
     if (prefix := _stateful(now)) is not None:
         ordered = sorted(now, key=lambda name: int(name.removeprefix(prefix)))
         more = [f"{prefix}{number}" for number in range(len(now), count)]
-        return Resize(now, tuple(sorted([*ordered[:count], *more])), guessed=False)
+        return ShardSetChange(now, tuple(sorted([*ordered[:count], *more])), guessed=False)
     born = {
         lease.metadata.name: lease.metadata.creation_timestamp or ""
         for lease in ring.cluster.leases
@@ -121,7 +121,7 @@ def resized(ring: SeenRing, count: int) -> Resize:
     }
     ordered = sorted(now, key=lambda name: (born.get(name, ""), name))
     more = [f"{ring.name[:50]}-new-{number}" for number in range(1, count - len(now) + 1)]
-    return Resize(now, tuple(sorted([*ordered[:count], *more])), guessed=count != len(now))
+    return ShardSetChange(now, tuple(sorted([*ordered[:count], *more])), guessed=count != len(now))
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class Seen:
     """Keys of main objects that have not left their shard yet."""
 
 
-async def moves(client: Client, ring: SeenRing, change: Resize, seen: Seen) -> AsyncIterator[Move]:
+async def moves(client: Client, ring: SeenRing, change: ShardSetChange, seen: Seen) -> AsyncIterator[Move]:
     """Yields every object that will move; other findings are added to `seen`. Raises MissingRight and ApiError. Gone
     means that a list took so long that its snapshot expired, and the plan has to be made again.
     """
@@ -146,7 +146,7 @@ async def moves(client: Client, ring: SeenRing, change: Resize, seen: Seen) -> A
                     yield move
 
 
-async def planned(client: Client, ring: SeenRing, change: Resize) -> MovePlan:
+async def planned(client: Client, ring: SeenRing, change: ShardSetChange) -> MovePlan:
     """Summarizes all moves. Raises like `moves`."""
     seen, flows = Seen(), Counter[tuple[str, str, str]]()
     anyway = 0

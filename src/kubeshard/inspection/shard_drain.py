@@ -59,7 +59,7 @@ class Pod(KubeObject, version="v1"):
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
-class Departure(msgspec.Struct, frozen=True):
+class ShardDrain(msgspec.Struct, frozen=True):
     """A shard that is about to leave. `runs_it` is its pod's workload, such as `StatefulSet backups`, or ""."""
 
     ring: str
@@ -87,7 +87,7 @@ class Departure(msgspec.Struct, frozen=True):
         return self.runs_it.startswith("StatefulSet ")
 
 
-async def departure(client: Client, ring: SeenRing, shard: str) -> Departure:
+async def plan_drain(client: Client, ring: SeenRing, shard: str) -> ShardDrain:
     """What would happen if the shard left. Raises Unanswerable if it cannot leave, ApiError."""
     leases = [member for member in ring.members if member.name == shard]
     if not leases:
@@ -115,7 +115,7 @@ async def departure(client: Client, ring: SeenRing, shard: str) -> Departure:
     if pod.metadata.deleting:
         raise Unanswerable(f"the pod {namespace}/{shard} is already being deleted")
     controller = controller_of(pod.metadata)
-    return Departure(
+    return ShardDrain(
         ring=ring.name,
         shard=shard,
         namespace=namespace,
@@ -126,7 +126,7 @@ async def departure(client: Client, ring: SeenRing, shard: str) -> Departure:
     )
 
 
-async def begin(client: Client, leaving: Departure) -> None:
+async def begin(client: Client, leaving: ShardDrain) -> None:
     """Evicts the pod. Raises Unanswerable if a budget rejects it or the outcome is unknown, MissingRight, ApiError."""
     eviction: Mapping[str, Any] = {
         "apiVersion": "policy/v1",
@@ -150,7 +150,7 @@ async def begin(client: Client, leaving: Departure) -> None:
         ) from error
 
 
-async def progress(client: Client, ring: SeenRing, leaving: Departure) -> AsyncIterator[str]:
+async def progress(client: Client, ring: SeenRing, leaving: ShardDrain) -> AsyncIterator[str]:
     """Yields progress messages until the shard has left and its objects have other shards. What cannot be read now is
     reported and read again. Raises MissingRight.
     """
@@ -167,12 +167,12 @@ async def progress(client: Client, ring: SeenRing, leaving: Departure) -> AsyncI
             await asyncio.sleep(POLL_INTERVAL)
 
 
-async def _poll(client: Client, ring: SeenRing, leaving: Departure) -> tuple[str, bool]:
+async def _poll(client: Client, ring: SeenRing, leaving: ShardDrain) -> tuple[str, bool]:
     """The progress, and whether that was the last step."""
     shard = leaving.shard
     if not await _pod_gone(client, leaving):
         return f"{shard} ends its work", False
-    left = await _left(client, ring, shard)
+    left = await _objects_on(client, ring, shard)
     if not left:
         return f"the pod of {shard} is gone, and no object is on it", True
     objects = "1 object" if left == 1 else f"{left} objects"
@@ -181,7 +181,7 @@ async def _poll(client: Client, ring: SeenRing, leaving: Departure) -> tuple[str
     return f"the pod of {shard} is gone, and {objects} still on it", False
 
 
-async def _pod_gone(client: Client, leaving: Departure) -> bool:
+async def _pod_gone(client: Client, leaving: ShardDrain) -> bool:
     with needing("get", PODS):
         try:
             pod = await client.get(metadata_only(Pod), leaving.shard, leaving.namespace)
@@ -190,7 +190,7 @@ async def _pod_gone(client: Client, leaving: Departure) -> bool:
     return pod.metadata.uid != leaving.uid
 
 
-async def _held_again(client: Client, leaving: Departure) -> bool:
+async def _held_again(client: Client, leaving: ShardDrain) -> bool:
     """Whether a new pod of the same name holds the Lease."""
     try:
         with needing("get", Lease.KIND.group_resource):
@@ -201,7 +201,7 @@ async def _held_again(client: Client, leaving: Departure) -> bool:
     return lease.spec.holder_identity == leaving.shard and pod.metadata.uid != leaving.uid
 
 
-async def _left(client: Client, ring: SeenRing, shard: str) -> int:
+async def _objects_on(client: Client, ring: SeenRing, shard: str) -> int:
     on_it = Selector.equals(ring.view.shard_label, shard)
     return sum([await _count(client, kind, on_it) for _, kind in ring.entries])
 

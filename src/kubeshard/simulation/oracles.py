@@ -86,7 +86,7 @@ OVERDUE = 58.0
 """How many seconds a shard has at least to release an object before it is evicted."""
 BLOCKED = 3.0
 """How many seconds after its main loop was blocked a process may still renew its Lease."""
-JUST = 1.0
+MAX_READ_AGE = 1.0
 """How many seconds before it moves a child a sharder reads where the main object is, at most."""
 HASTE = 0.9
 """How many seconds after a user took an object from its shard another one may not get it yet."""
@@ -384,7 +384,7 @@ class Oracles(Judge):
         elif main is not None and self._owner(main) == before and self._is_child(event.old, main):
             came = self._came.get(name, -math.inf)
             read, shard = self._read.get((who, name), (-math.inf, ""))
-            if came > sent or (came >= read > sent - JUST and shard == after):
+            if came > sent or (came >= read > sent - MAX_READ_AGE and shard == after):
                 self._result.counts["late moves of children"] += 1
                 return
             self.broken("parted", f"{who} gives {event.key.name} to {after}, and {worker} has its owner")

@@ -79,15 +79,15 @@ class Timeline(NamedTuple):
     """The kinds of faults that are shown."""
 
 
-def picture_of(
+def timeline_of(
     history: Sequence[Entry], at: float, name: str, title: str, *, without: Sequence[str] = ()
 ) -> Timeline:
-    """The picture of a moment; `name` is the object that matters, or empty. `without`: measures that were switched
+    """The timeline around a moment; `name` is the object that matters, or empty. `without`: measures that were switched
     off.
     """
     begin, end = max(0.0, at - BEFORE), at + AFTER
-    picture = _Drawing(begin, end, name).draw(history, at, title)
-    return picture._replace(without=f"switched off: {', '.join(without)}" if without else "")
+    timeline = _Drawing(begin, end, name).draw(history, at, title)
+    return timeline._replace(without=f"switched off: {', '.join(without)}" if without else "")
 
 
 class _Drawing:
@@ -295,44 +295,44 @@ def _rows(bars: Iterable[Bar], seconds: float) -> list[list[Bar]]:
     return rows
 
 
-def as_text(picture: Timeline) -> str:
+def as_text(timeline: Timeline) -> str:
     """One line per event; the moment is marked."""
-    lines = [picture.title, *([picture.without] if picture.without else [])]
+    lines = [timeline.title, *([timeline.without] if timeline.without else [])]
     told = False
-    for at, line in picture.lines:
-        if at > picture.moment and not told:
-            lines.append(f"{picture.moment:9.2f}  >>> {picture.title}")
+    for at, line in timeline.lines:
+        if at > timeline.moment and not told:
+            lines.append(f"{timeline.moment:9.2f}  >>> {timeline.title}")
             told = True
         lines.append(f"{at:9.2f}  {line}")
     if not told:
-        lines.append(f"{picture.moment:9.2f}  >>> {picture.title}")
+        lines.append(f"{timeline.moment:9.2f}  >>> {timeline.title}")
     return "\n".join(lines)
 
 
-def as_svg(picture: Timeline) -> str:
+def as_svg(timeline: Timeline) -> str:
     """A document of its own. The mouse shows what each mark is."""
-    titles = wrap(picture.title, int((WIDTH - 2 * MARGIN) / LARGE)) or [""]
-    top = 24 + 20 * len(titles) + (20 if picture.without else 0) + 34
-    left = MARGIN + 10 + LETTER * max((len(lane.title) for lane in picture.lanes), default=0)
-    bottom = top + ROW * len(picture.lanes)
+    titles = wrap(timeline.title, int((WIDTH - 2 * MARGIN) / LARGE)) or [""]
+    top = 24 + 20 * len(titles) + (20 if timeline.without else 0) + 34
+    left = MARGIN + 10 + LETTER * max((len(lane.title) for lane in timeline.lanes), default=0)
+    bottom = top + ROW * len(timeline.lanes)
     key = [
-        *(["A colour is an instance."] if any(lane.bars for lane in picture.lanes) else []),
+        *(["A colour is an instance."] if any(lane.bars for lane in timeline.lanes) else []),
         "Pale: a fault, what is being drained or owned by nobody, or a Lease that a sharder holds.",
         "Triangle: a write that took effect. Cross: a write that was refused, or a process that died.",
         "A number: so many at about the same time.",
     ]
     letters = int((WIDTH - 2 * MARGIN) / LETTER)
     keys = wrap(" ".join(key), letters)
-    for kind in picture.faults:
+    for kind in timeline.faults:
         if kind in KINDS:
             keys += wrap(f"{kind}: {summary(kind)}", letters)
     height = bottom + 20 + 18 * len(keys)
-    scale = (WIDTH - left - 20) / (picture.end - picture.begin)
-    shards = sorted({bar.shard for lane in picture.lanes for bar in lane.bars if bar.shard})
+    scale = (WIDTH - left - 20) / (timeline.end - timeline.begin)
+    shards = sorted({bar.shard for lane in timeline.lanes for bar in lane.bars if bar.shard})
     colours = {shard: COLOURS[number % len(COLOURS)] for number, shard in enumerate(shards)}
 
     def x(at: float) -> float:
-        return round(left + (min(max(at, picture.begin), picture.end) - picture.begin) * scale, 1)
+        return round(left + (min(max(at, timeline.begin), timeline.end) - timeline.begin) * scale, 1)
 
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
@@ -341,20 +341,20 @@ def as_svg(picture: Timeline) -> str:
     ]
     for number, line in enumerate(titles):
         out.append(_text(MARGIN, 24 + 20 * number, line, size=15, bold=True))
-    if picture.without:
-        out.append(_text(MARGIN, 24 + 20 * len(titles), picture.without, colour=RED))
+    if timeline.without:
+        out.append(_text(MARGIN, 24 + 20 * len(titles), timeline.without, colour=RED))
     step = 5.0
-    tick = picture.begin - picture.begin % step + step
-    while tick < picture.end:
+    tick = timeline.begin - timeline.begin % step + step
+    while tick < timeline.end:
         out.append(f'<line x1="{x(tick)}" x2="{x(tick)}" y1="{top - 8}" y2="{bottom}" stroke="#e4e4e4"/>')
         out.append(_text(x(tick), top - 12, f"{tick:.0f} s", colour=GREY, anchor="middle"))
         tick += step
-    moment = x(picture.moment)
+    moment = x(timeline.moment)
     out.append(
         f'<line x1="{moment}" x2="{moment}" y1="{top - 28}" y2="{bottom}" stroke="{RED}" stroke-width="2" '
         'stroke-dasharray="5 3"/>'
     )
-    said = f"violation at {picture.moment:.2f} s"
+    said = f"violation at {timeline.moment:.2f} s"
     aside = moment - 6 > left + LETTER * len(said)
     out.append(
         _text(
@@ -365,7 +365,7 @@ def as_svg(picture: Timeline) -> str:
             anchor="end" if aside else "start",
         )
     )
-    for number, lane in enumerate(picture.lanes):
+    for number, lane in enumerate(timeline.lanes):
         y = top + number * ROW
         out.append(_text(left - 10, y + 16, lane.title, anchor="end"))
         for bar in lane.bars:

@@ -13,7 +13,7 @@ from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
     from kubeshard.inspection.ring import SeenRing
-    from kubeshard.inspection.shard_drain import Departure
+    from kubeshard.inspection.shard_drain import ShardDrain
 
 
 @click.command(
@@ -74,17 +74,17 @@ def drain(
         raise
 
 
-async def _prepared(client: Client, shard: str, ring: str | None) -> tuple[SeenRing, Departure]:
-    from kubeshard.inspection.shard_drain import departure
+async def _prepared(client: Client, shard: str, ring: str | None) -> tuple[SeenRing, ShardDrain]:
+    from kubeshard.inspection.shard_drain import plan_drain
 
     seen = await _ring_of(client, shard, ring)
-    return seen, await departure(client, seen, shard)
+    return seen, await plan_drain(client, seen, shard)
 
 
 class _Drain:
     """An eviction, and the wait for its effects. `sent` and `evicted` say how far it has come."""
 
-    def __init__(self, seen: SeenRing, leaving: Departure) -> None:
+    def __init__(self, seen: SeenRing, leaving: ShardDrain) -> None:
         self._ring = seen
         self._leaving = leaving
         self.sent = self.evicted = False
@@ -149,7 +149,7 @@ async def _ring_of(client: Client, shard: str, ring: str | None) -> SeenRing:
     return await see(client, cluster, ring)
 
 
-def _report(leaving: Departure) -> None:
+def _report(leaving: ShardDrain) -> None:
     pod = f"{leaving.namespace}/{leaving.shard}"
     say(
         f"{leaving.shard} leaves the ring {leaving.ring}: its pod {pod} is evicted, has {leaving.grace} s to end the"

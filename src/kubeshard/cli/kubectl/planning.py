@@ -21,7 +21,7 @@ from kubeshard.commands.options import CLUSTER_VARIABLE, Command
 
 if TYPE_CHECKING:
     from kubeshard.client.client import Client
-    from kubeshard.inspection.planning import MovePlan, Resize
+    from kubeshard.inspection.planning import MovePlan, ShardSetChange
     from kubeshard.inspection.ring import SeenRing
 
 
@@ -60,7 +60,7 @@ def plan(
     if shards is not None and (add or remove):
         raise click.UsageError("give --shards, or --add and --remove")
 
-    def change_of(seen: SeenRing) -> Resize:
+    def change_of(seen: SeenRing) -> ShardSetChange:
         from kubeshard.inspection.planning import resized, with_shards
 
         return with_shards(seen, add=add, remove=remove) if shards is None else resized(seen, shards)
@@ -75,7 +75,9 @@ def plan(
         _print_plan(found)
 
 
-async def _print_moves(client: Client, name: str | None, change_of: Callable[[SeenRing], Resize]) -> None:
+async def _print_moves(
+    client: Client, name: str | None, change_of: Callable[[SeenRing], ShardSetChange]
+) -> None:
     from kubeshard.inspection.planning import Seen, moves
 
     ring = await only_ring(client, name)
@@ -84,7 +86,9 @@ async def _print_moves(client: Client, name: str | None, change_of: Callable[[Se
         say(f"{move.resource}/{move.key.name}{namespace}")
 
 
-async def _planned(client: Client, name: str | None, change_of: Callable[[SeenRing], Resize]) -> MovePlan:
+async def _planned(
+    client: Client, name: str | None, change_of: Callable[[SeenRing], ShardSetChange]
+) -> MovePlan:
     from kubeshard.inspection.planning import planned
 
     ring = await only_ring(client, name)

@@ -130,14 +130,14 @@ async def _live(client: Client, rings: Mapping[str, Watched], console: Console) 
     with Live(console=console, auto_refresh=False, screen=True) as live, keyboard(typed) as listens:
         while not browsing.ended:
             shown = rings[browsing.ring]
-            pictures = {name: each.snapshot() for name, each in rings.items()}
+            snapshots = {name: each.snapshot() for name, each in rings.items()}
             past = [
                 (f"{seconds(shown.wall() - each.at) or '0s'} ago", each.what)
                 for each in shown.history.latest(HAPPENINGS)
             ]
             question = [] if browsing.typed is None else [f"/{browsing.typed}_"]
             below = [*question, *browsing.answer, *([KEYS] if listens else [])]
-            live.update(screen.top(pictures, browsing.ring, past, below), refresh=True)
+            live.update(screen.top(snapshots, browsing.ring, past, below), refresh=True)
             await asyncio.sleep(REFRESH)
 
 

@@ -103,7 +103,7 @@ class LivePage:
 
     async def _events(self, name: str, receive: Receive, send: Send) -> None:
         await send(_start(200, "text/event-stream", {}))
-        leaving = asyncio.create_task(_left(receive), name="a browser leaves")
+        leaving = asyncio.create_task(_disconnected(receive), name="a browser leaves")
         try:
             last, quiet = b"", 0.0
             while not leaving.done():
@@ -133,21 +133,21 @@ def _given(scope: Scope, name: str) -> str:
 
 
 def _encoded(name: str, rings: Sequence[str], ring: Shown) -> bytes:
-    picture = ring.snapshot()
+    snapshot = ring.snapshot()
     return msgspec.json.encode(
         {
             "ring": name,
             "rings": rings,
             "history": ring.history.latest(SHOWN),
-            "settled": picture.settled,
-            "verdict": picture.verdict,
-            "scale": scale(picture),
-            "picture": picture,
+            "settled": snapshot.settled,
+            "verdict": snapshot.verdict,
+            "scale": scale(snapshot),
+            "picture": snapshot,
         }
     )
 
 
-async def _left(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
