@@ -252,6 +252,20 @@ def test_the_parts_of_the_image_are_set_one_by_one(programs: Path, tmp_path: Pat
 
 
 @pytest.mark.kube
+def test_build_metadata_of_a_version_makes_no_illegal_label_or_image(programs: Path, tmp_path: Path) -> None:
+    values = {"image": {"repository": "example.com/pages"}, "about": {"version": "1.2.0+build.5"}}
+    text = run(programs / "helm", "template", "pages", chart("plain", tmp_path, values))
+    rendered = by_identity(yaml.safe_load_all(text)).values()
+    (image,) = (
+        each["spec"]["template"]["spec"]["containers"][0]["image"]
+        for each in rendered
+        if each["kind"] == "Deployment"
+    )
+    assert image == image_of(values["image"], "1.2.0+build.5") == "example.com/pages:1.2.0_build.5"
+    assert {each["metadata"]["labels"]["app.kubernetes.io/version"] for each in rendered} == {"1.2.0_build.5"}
+
+
+@pytest.mark.kube
 def test_a_chart_says_in_which_namespace_its_webhooks_have_to_be(programs: Path, tmp_path: Path) -> None:
     bound = Webhooks("pages", [titled], namespace="web")
     pages = Controller(name="pages", reconciler=reconcile, primary=Page)

@@ -13,13 +13,23 @@ WITH_APP_VERSION = (
 )
 """What `image_of` says, for Helm, with the chart's `appVersion` as the default tag."""
 
+PARTS_WITH_APP_VERSION = (
+    "{{- .Values.image.repository }}"
+    "{{ if .Values.image.tag }}:{{ .Values.image.tag }}"
+    '{{ else if not .Values.image.digest }}:{{ .Chart.AppVersion | replace "+" "_" }}{{ end }}'
+    "{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ end -}}"
+)
+"""The same for a chart whose image is given in parts only."""
+
 
 def image_of(image: Any, default_tag: str) -> str:
-    """The reference of an image that is given as one, or in parts. Parts without tag and digest get the default tag."""
+    """The reference of an image that is given as one, or in parts. Parts without tag and digest get the default tag,
+    with `_` for the `+` of a version, which a tag cannot have.
+    """
     if isinstance(image, str):
         return image
     tag, digest = image.get("tag", ""), image.get("digest", "")
-    tag = tag or ("" if digest else default_tag)
+    tag = tag or ("" if digest else default_tag.replace("+", "_"))
     return f"{image['repository']}{':' if tag else ''}{tag}{'@' if digest else ''}{digest}"
 
 

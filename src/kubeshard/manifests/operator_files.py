@@ -19,7 +19,7 @@ from typing import Any
 from kubeshard.core.yaml_output import as_yaml, documents
 from kubeshard.manager.manager import Manager
 from kubeshard.manifests.chart import KUBERNETES
-from kubeshard.manifests.image import WITH_APP_VERSION, image_of, image_parts
+from kubeshard.manifests.image import PARTS_WITH_APP_VERSION, image_of, image_parts
 from kubeshard.manifests.operator import LONGEST_OPERATOR, OWN_LABELS, Dashboards, operator_parts
 from kubeshard.manifests.output import as_json
 from kubeshard.manifests.template import File, Named, Part, When
@@ -41,7 +41,7 @@ _SWITCHED = {
 """The values that not every operator has, with the switch of their part."""
 
 _LABELS = {
-    "app.kubernetes.io/version": '(.Chart.AppVersion | trunc 63 | trimSuffix "-")',
+    "app.kubernetes.io/version": '(.Chart.AppVersion | replace "+" "_" | trunc 63 | trimAll "-_.")',
     "app.kubernetes.io/managed-by": ".Release.Service",
     "helm.sh/chart": '(include "operator.chart" .)',
 }
@@ -66,7 +66,7 @@ _TEMPLATES = f"""{{{{- define "operator.name" -}}}}
 {{{{- end -}}}}
 
 {{{{- define "operator.image" -}}}}
-{WITH_APP_VERSION}
+{PARTS_WITH_APP_VERSION}
 {{{{- end -}}}}
 
 {{{{- define "operator.namespaces" -}}}}
