@@ -271,7 +271,7 @@ def test_two_instances_at_work_on_one_object_are_noticed() -> None:
 def test_an_operator_that_is_not_repeatable_is_told_with_the_first_event_that_differs() -> None:
     source = """
     async def reconcile(ctx, desk):
-        await label(ctx, desk, str(uuid.uuid4()))
+        await label(ctx, desk, str(time.time_ns()))
     manager = managed(reconcile)
     """
     subject = Script(seed=1, minutes=0.2, objects=2, operator=operator(source))
@@ -280,10 +280,14 @@ def test_an_operator_that_is_not_repeatable_is_told_with_the_first_event_that_di
     assert "POST /api/v1/namespaces/default/configmaps" in difference(subject, AUTHOR, recorder)
 
 
-def test_random_numbers_of_python_are_repeatable() -> None:
-    source = """
+@pytest.mark.parametrize(
+    "value", ["random.random()", "uuid.uuid4()", "__import__('secrets').token_hex(8)", "os.urandom(4).hex()"]
+)
+def test_random_numbers_of_python_are_repeatable(value: str) -> None:
+    source = f"""
+    import os
     async def reconcile(ctx, desk):
-        await label(ctx, desk, str(random.random()))
+        await label(ctx, desk, str({value}))
     manager = managed(reconcile)
     """
     subject = Script(seed=1, minutes=0.2, objects=2, operator=operator(source))

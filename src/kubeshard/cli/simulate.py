@@ -394,7 +394,7 @@ def _repeats(script: Script, recorder: Recorder) -> bool:
     if differs:
         click.echo(
             f"the operator is not repeatable: seed {script.seed} gave two different runs. It depends on the machine's "
-            "clock, on random numbers, or on the order of a set. So a script may not show its failure again. The first "
+            "clock, or on the order of a set. So a script may not show its failure again. The first "
             f"event that differs: {differs[:400]}",
             err=True,
         )

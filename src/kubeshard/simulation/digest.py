@@ -57,7 +57,7 @@ class Recorder:
         self._lines = array("q")
         self._former = former
         self.difference = ""
-        """The first event that the former run did not have."""
+        """The first event that the former run did not have, without what is in objects: it may be secret."""
 
     @property
     def digest(self) -> Digest:
@@ -92,7 +92,8 @@ class Recorder:
             root.setLevel(level)
             root.removeHandler(lines)
 
-    def record(self, what: str) -> None:
+    def record(self, what: str, shown: str = "") -> None:
+        """`shown` tells what it is about, if `what` has bodies of objects."""
         line = f"{self._world.loop.time()!r} {what}\n"
         self._hash.update(line.encode())
         self._lines.append(hash(line))
@@ -102,7 +103,7 @@ class Recorder:
             and not self.difference
             and former._lines[self._events : self._events + 1] != self._lines[-1:]
         ):
-            self.difference = line.strip()
+            self.difference = f"{self._world.loop.time():.2f} s: {shown or what}"
         self._events += 1
         if self._copy is not None:
             self._copy.write(line)
@@ -111,14 +112,16 @@ class Recorder:
         asked = f"{process.name} {request.method} {request.target}"
         if answer is None:
             headers = sorted(request.headers.items())
-            self.record(f"{asked} {headers} {request.timeout} {request.body!r}")
+            self.record(f"{asked} {headers} {request.timeout} {request.body!r}", asked)
         else:
-            self.record(f"{asked}: {answer.status} {sorted(answer.headers.items())} {answer.body!r}")
+            told = f"{asked}: {answer.status}"
+            self.record(f"{told} {sorted(answer.headers.items())} {answer.body!r}", told)
 
     def _stored(self, resource: GroupResource) -> None:
         store = self._world.server.store
         event = store.history(resource).after(store.revision - 1)[-1].event
-        self.record(f"stored {resource} {event.key}: {event.new}")
+        told = f"stored {resource} {event.key}"
+        self.record(f"{told}: {event.new}", told)
 
 
 class _Heard(StreamAround):
@@ -131,7 +134,7 @@ class _Heard(StreamAround):
 
     async def chunks(self) -> AsyncIterator[bytes]:
         async for chunk in super().chunks():
-            self._recorder.record(f"{self._whose} hears {chunk!r}")
+            self._recorder.record(f"{self._whose} hears {chunk!r}", f"{self._whose} hears a change")
             yield chunk
 
 

@@ -2,8 +2,8 @@
 repeatable.
 
 Noticed: `time.sleep`, threads, sockets, other programs, and code that goes on without ever waiting. Python's own
-`random` is seeded, so it is repeatable. Not noticed here: what reads the machine's clock, files, or the order of a set;
-a run with these differs from its repetition, which the digest of both shows.
+`random`, `secrets` and `uuid.uuid4` are seeded, so they are repeatable. Not noticed here: what reads the machine's
+clock, files, or the order of a set; a run with these differs from its repetition, which the digest of both shows.
 """
 
 from __future__ import annotations
@@ -71,6 +71,9 @@ _LEAVING: tuple[tuple[Any, str, str], ...] = (
     (subprocess.Popen, "__init__", "starts a program: other programs are not simulated"),
 )
 
+_SYSTEM_RANDOM: tuple[tuple[Any, str], ...] = ((os, "urandom"), (random, "_urandom"))
+"""The system's randomness: `uuid` takes the first one, `random.SystemRandom`, and so `secrets`, the second."""
+
 
 class LeavesSimulation(ConfigurationError):
     """The operator does what a simulation cannot repeat; the message says where."""
@@ -89,7 +92,11 @@ def sealed(seed: int, left: Callable[[LeavesSimulation], None]) -> Iterator[None
     """
     state = random.getstate()
     random.seed(f"{seed}/operator")
-    before = [(owner, name, vars(owner).get(name)) for owner, name, _ in _LEAVING]
+    unpredictable = random.Random(f"{seed}/operator/secrets")  # noqa: S311 - repeatable, not secret
+    replaced = (*(each[:2] for each in _LEAVING), *_SYSTEM_RANDOM)
+    before = [(owner, name, vars(owner).get(name)) for owner, name in replaced]
+    for owner, name in _SYSTEM_RANDOM:
+        setattr(owner, name, unpredictable.randbytes)
     for owner, name, what in _LEAVING:
         setattr(owner, name, _refusing(what, left))
     try:
