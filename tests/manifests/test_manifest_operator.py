@@ -13,6 +13,7 @@ from kubeshard.cli.loading import load_manager
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.crd import CustomResource
 from kubeshard.examples import webhosting
+from kubeshard.examples.webhosting import manifests
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.ring import is_ring, ring_objects
 from kubeshard.manifests.values import OperatorValues, chosen
@@ -236,7 +237,7 @@ def test_the_declared_ring_of_the_example_is_the_one_that_its_samples_have() -> 
     values = chosen(OperatorValues, None, ["image=a/b:c", "ring.enabled=true"])
     objects = operator_objects(webhosting.operator.manager(), "a", webhosting.api.RING, values)
     (declared,) = (msgspec.convert(each, ControllerRing) for each in objects if is_ring(each))
-    sample = msgspec.convert(next(webhosting.manifests.ring()), ControllerRing)
+    sample = msgspec.convert(next(manifests.ring()), ControllerRing)
     assert sample.spec.namespace_selector == declared.spec.namespace_selector
     assert _resources(sample) == _resources(declared)
 
