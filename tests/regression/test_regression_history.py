@@ -273,6 +273,46 @@ def test_marks_of_a_picture_that_would_cover_each_other_are_one_with_their_numbe
     assert [text.text for text in drawn.iter(f"{space}text")].count("3") == 1
 
 
+def caption(history: Sequence[Entry], at: float) -> str:
+    drawn = ElementTree.fromstring(as_svg(timeline_of(history, at, "t1", "overlap")))
+    texts = [text.text or "" for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    return " ".join(texts[[text.startswith("violation at") for text in texts].index(True) :])
+
+
+@pytest.mark.parametrize(
+    ("history", "says"),
+    [
+        ((Began(9.0, "s0~1", "t1"),), ["A colour is an instance."]),
+        ((Inflicted(9.0, 0, "kill"),), ["Pale: a fault."]),
+        ((Died(9.0, "s0~1", "killed"),), ["Cross: "]),
+        ((Died(9.0, "s0~1", "killed"), Died(9.1, "s0~2", "killed")), ["Cross: ", "A number: "]),
+        (FAILURE, ["A colour is an instance.", "Pale: a fault.", "Triangle: ", "Cross: "]),
+        (
+            (
+                CREATED,
+                changed(3.0, 0, "a", "a", draining=(False, True)),
+                sent(5.0, 2, "x0~1", sharder=True, kind="lease"),
+                LeaseChanged(5.0, 2, "a", "x0", "1"),
+                Inflicted(9.0, 0, "kill"),
+            ),
+            [
+                "A colour is an instance.",
+                "Pale: a fault, an object that is being drained, or a Lease that a sharder holds.",
+                "Triangle: ",
+            ],
+        ),
+    ],
+)
+def test_a_picture_explains_only_the_colours_and_marks_that_it_has(
+    history: Sequence[Entry], says: list[str]
+) -> None:
+    explained = ("A colour is an instance.", "Pale: ", "Triangle: ", "Cross: ", "A number: ")
+    said = caption(history, 10.0)
+    for each in explained:
+        assert (each in said) is any(one.startswith(each) for one in says), each
+    assert all(each in said for each in says)
+
+
 def test_a_picture_says_what_its_faults_are() -> None:
     history: list[Entry] = [
         Inflicted(1.0, 0, "kill"),  # over before the picture begins

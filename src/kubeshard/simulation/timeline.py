@@ -4,7 +4,7 @@ effect and which were refused, and what was inflicted. From the history of a run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from textwrap import wrap
 from typing import NamedTuple
@@ -37,14 +37,23 @@ APART = 20
 """How far marks have to be from each other to be told apart, with a number beside the first."""
 
 
+FAULT, DRAINED, UNOWNED, TAKEN = PALE = (
+    "a fault",
+    "an object that is being drained",
+    "an object that nobody owns",
+    "a Lease that a sharder holds",
+)
+"""What is drawn pale."""
+
+
 class Bar(NamedTuple):
-    """Something that lasted. `shard` gives it its colour; `pale`: less important."""
+    """Something that lasted. `shard` gives it its colour; `pale` says why it is less important, one of `PALE`."""
 
     begin: float
     end: float
     text: str
     shard: str = ""
-    pale: bool = False
+    pale: str = ""
 
 
 class Mark(NamedTuple):
@@ -135,9 +144,7 @@ class _Drawing:
         if at >= self._begin:
             self._lines.append((at, text))
 
-    def _bar(
-        self, lane: Lane, begin: float, end: float, text: str, shard: str = "", pale: bool = False
-    ) -> None:
+    def _bar(self, lane: Lane, begin: float, end: float, text: str, shard: str = "", pale: str = "") -> None:
         if end >= self._begin:
             lane.bars.append(Bar(max(begin, self._begin), min(end, self._end), text, shard, pale))
 
@@ -224,7 +231,8 @@ class _Drawing:
         since, owner, draining = self._owns or (until, "", False)
         if until > since:
             text = f"{owner or 'nobody'}{', asked for it' if draining else ''}"
-            self._bar(self._owner, since, until, text, owner, pale=draining or not owner)
+            pale = DRAINED if draining else "" if owner else UNOWNED
+            self._bar(self._owner, since, until, text, owner, pale)
 
     def _worked(self, process: str, at: float) -> None:
         begun = self._busy.get(process)
@@ -261,7 +269,7 @@ class _Drawing:
         if holder and until > since:
             lane = self._leases.setdefault(name, Lane("", [], []))
             shard = holder.partition("~")[0] if name in self._elections else name
-            self._bar(lane, since, until, holder, shard, pale=holder.partition("~")[0] != shard)
+            self._bar(lane, since, until, holder, shard, "" if holder.partition("~")[0] == shard else TAKEN)
 
     def _close(self) -> None:
         self._owned(self._end)
@@ -277,7 +285,7 @@ class _Drawing:
     def _fault(self, begin: float, end: float, text: str) -> None:
         if end >= self._begin:
             self._kinds.add(text.split()[0])
-        self._bar(self._faults, begin, end, text, pale=True)
+        self._bar(self._faults, begin, end, text, pale=FAULT)
 
 
 def _rows(bars: Iterable[Bar], seconds: float) -> list[list[Bar]]:
@@ -315,18 +323,6 @@ def as_svg(timeline: Timeline) -> str:
     top = 24 + 20 * len(titles) + (20 if timeline.without else 0) + 34
     left = MARGIN + 10 + LETTER * max((len(lane.title) for lane in timeline.lanes), default=0)
     bottom = top + ROW * len(timeline.lanes)
-    key = [
-        *(["A colour is an instance."] if any(lane.bars for lane in timeline.lanes) else []),
-        "Pale: a fault, what is being drained or owned by nobody, or a Lease that a sharder holds.",
-        "Triangle: a write that took effect. Cross: a write that was refused, or a process that died.",
-        "A number: so many at about the same time.",
-    ]
-    letters = int((WIDTH - 2 * MARGIN) / LETTER)
-    keys = wrap(" ".join(key), letters)
-    for kind in timeline.faults:
-        if kind in KINDS:
-            keys += wrap(f"{kind}: {summary(kind)}", letters)
-    height = bottom + 20 + 18 * len(keys)
     scale = (WIDTH - left - 20) / (timeline.end - timeline.begin)
     shards = sorted({bar.shard for lane in timeline.lanes for bar in lane.bars if bar.shard})
     colours = {shard: COLOURS[number % len(COLOURS)] for number, shard in enumerate(shards)}
@@ -334,6 +330,20 @@ def as_svg(timeline: Timeline) -> str:
     def x(at: float) -> float:
         return round(left + (min(max(at, timeline.begin), timeline.end) - timeline.begin) * scale, 1)
 
+    groups = [
+        [
+            group
+            for good in (True, False)
+            for group in _together((x(mark.at), mark) for mark in lane.marks if mark.good is good)
+        ]
+        for lane in timeline.lanes
+    ]
+    letters = int((WIDTH - 2 * MARGIN) / LETTER)
+    keys = wrap(" ".join(_key(timeline, [len(group) for row in groups for group in row])), letters)
+    for kind in timeline.faults:
+        if kind in KINDS:
+            keys += wrap(f"{kind}: {summary(kind)}", letters)
+    height = bottom + 20 + 18 * len(keys)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
         f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
@@ -370,13 +380,28 @@ def as_svg(timeline: Timeline) -> str:
         out.append(_text(left - 10, y + 16, lane.title, anchor="end"))
         for bar in lane.bars:
             out += _bar_of(bar, x(bar.begin), x(bar.end), y, colours.get(bar.shard, GREY))
-        for good in (True, False):
-            marks = [(x(mark.at), mark) for mark in lane.marks if mark.good is good]
-            out += [line for group in _together(marks) for line in _marks_of(group, y)]
+        out += [line for group in groups[number] for line in _marks_of(group, y)]
     for number, line in enumerate(keys):
         out.append(_text(MARGIN, bottom + 24 + 18 * number, line, colour=GREY))
     out.append("</svg>")
     return "\n".join(out) + "\n"
+
+
+def _key(timeline: Timeline, together: Iterable[int]) -> Iterator[str]:
+    """What bars and marks mean, of those that there are; `together`: how many marks each of those drawn is."""
+    bars = [bar for lane in timeline.lanes for bar in lane.bars]
+    if any(bar.shard for bar in bars):
+        yield "A colour is an instance."
+    if pale := [each for each in PALE if any(bar.pale == each for bar in bars)]:
+        *others, last = pale
+        yield f"Pale: {', '.join(others)}{',' if others[1:] else ''}{' or ' if others else ''}{last}."
+    good = {mark.good for lane in timeline.lanes for mark in lane.marks}
+    if True in good:
+        yield "Triangle: a write that took effect."
+    if False in good:
+        yield "Cross: a write that was refused, or a process that died."
+    if any(number > 1 for number in together):
+        yield "A number: so many at about the same time."
 
 
 def _text(
