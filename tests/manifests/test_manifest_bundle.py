@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
@@ -108,6 +109,16 @@ async def test_an_api_server_takes_the_definitions_and_examples_of_a_bundle(kube
             await client.apply({**each, "metadata": {**each["metadata"], **namespace}})
     owned = {each["kind"]: each for each in made["spec"]["customresourcedefinitions"]["owned"]}
     assert {each["path"] for each in owned["Website"]["specDescriptors"]} >= {"theme"}
+
+
+@pytest.mark.parametrize("said", ["1.2.0", "1.2.0-RC.1+build.5"])
+def test_every_version_makes_a_legal_name(said: str) -> None:
+    found = bundle(manager(), about={"version": said})["manifests/pages.clusterserviceversion.yaml"]
+    assert re.fullmatch(
+        r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", found["metadata"]["name"]
+    )
+    assert found["metadata"]["name"] == f"pages.v{said.replace('+', '-').lower()}"
+    assert found["spec"]["version"] == said
 
 
 def test_what_nobody_has_said_of_an_operator_is_named_and_not_written_as_empty(tmp_path: Path) -> None:

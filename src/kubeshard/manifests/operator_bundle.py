@@ -88,7 +88,7 @@ def operator_bundle(
         "apiVersion": "operators.coreos.com/v1alpha1",
         "kind": "ClusterServiceVersion",
         "metadata": {
-            "name": f"{name}.v{about.version}",
+            "name": _version_name(name, about.version),
             "namespace": "placeholder",
             "annotations": {
                 "alm-examples": json.dumps(list(_examples(definitions)), indent=2),
@@ -124,6 +124,11 @@ def operator_bundle(
         "metadata/annotations.yaml": GENERATED + as_yaml({"annotations": labels}),
         "bundle.Dockerfile": _containerfile(labels),
     }
+
+
+def _version_name(name: str, version: str) -> str:
+    """The name of the ClusterServiceVersion. Names have neither the `+` of build metadata nor capital letters."""
+    return f"{name}.v{version.replace('+', '-').lower()}"
 
 
 def _said(about: About, icon: Icon | None) -> Manifest:
