@@ -5,6 +5,7 @@ takes what it renders.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from value_sets import SETS
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.yaml_output import documents
+from kubeshard.manifests.image import image_of
 from kubeshard.manifests.sharder import sharder_objects
 from kubeshard.manifests.values import SharderValues, chosen
 from kubeshard.testing import ControlPlane
@@ -147,6 +149,18 @@ def test_helm_finds_nothing_wrong(values: Any, helm: Path, tmp_path: Path) -> No
     file.write_text(json.dumps(values))
     done = run(helm, "lint", "--strict", CHART, "--values", file)
     assert "0 chart(s) failed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.kube
+def test_a_local_version_makes_no_illegal_image(helm: Path, tmp_path: Path) -> None:
+    made = shutil.copytree(CHART, tmp_path / "chart")
+    about = yaml.safe_load((made / "Chart.yaml").read_text())
+    (made / "Chart.yaml").write_text(json.dumps({**about, "appVersion": "0.1.0+local.1"}))
+    text = run(helm, "template", "sharder", made, "--set-json", 'image={"repository":"example.com/a"}').stdout
+    (deployment,) = (each for each in yaml.safe_load_all(text) if each and each["kind"] == "Deployment")
+    (only,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert only["image"] == image_of({"repository": "example.com/a"}, "0.1.0+local.1")
+    assert only["image"] == "example.com/a:0.1.0_local.1"
 
 
 def test_a_real_server_takes_what_helm_renders(

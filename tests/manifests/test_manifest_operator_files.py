@@ -266,6 +266,22 @@ def test_build_metadata_of_a_version_makes_no_illegal_label_or_image(programs: P
 
 
 @pytest.mark.kube
+@pytest.mark.parametrize("label", ["app.kubernetes.io/version", "helm.sh/chart"])
+def test_a_version_that_is_too_long_for_a_label_makes_a_legal_one(
+    label: str, programs: Path, tmp_path: Path
+) -> None:
+    first = {"app.kubernetes.io/version": "1.2.0-", "helm.sh/chart": "pages-1.2.0-"}[label]
+    fits = first + "a" * (62 - len(first))
+    values = {
+        "image": {"repository": "example.com/pages"},
+        "about": {"version": f"{fits.removeprefix('pages-')}.b"},  # the 63rd character is the last dot
+    }
+    made = chart("plain", tmp_path, values)
+    rendered = by_identity(yaml.safe_load_all(run(programs / "helm", "template", "pages", made))).values()
+    assert {each["metadata"]["labels"][label] for each in rendered} == {fits}
+
+
+@pytest.mark.kube
 def test_a_chart_says_in_which_namespace_its_webhooks_have_to_be(programs: Path, tmp_path: Path) -> None:
     bound = Webhooks("pages", [titled], namespace="web")
     pages = Controller(name="pages", reconciler=reconcile, primary=Page)

@@ -27,7 +27,7 @@ sharders:
 {{- end -}}
 
 {{- define "sharder.image" -}}
-{{- if kindIs "string" .Values.image }}{{ .Values.image }}{{ else }}{{ .Values.image.repository }}{{ if .Values.image.tag }}:{{ .Values.image.tag }}{{ else if not .Values.image.digest }}:{{ .Chart.AppVersion }}{{ end }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ end }}{{ end -}}
+{{- if kindIs "string" .Values.image }}{{ .Values.image }}{{ else }}{{ .Values.image.repository }}{{ if .Values.image.tag }}:{{ .Values.image.tag }}{{ else if not .Values.image.digest }}:{{ .Chart.AppVersion | replace "+" "_" }}{{ end }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ end }}{{ end -}}
 {{- end -}}
 
 {{- define "sharder.level" -}}

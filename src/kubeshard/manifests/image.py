@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-WITH_APP_VERSION = (
-    '{{- if kindIs "string" .Values.image }}{{ .Values.image }}{{ else }}'
+_PARTS = (
     "{{ .Values.image.repository }}"
     "{{ if .Values.image.tag }}:{{ .Values.image.tag }}"
-    "{{ else if not .Values.image.digest }}:{{ .Chart.AppVersion }}{{ end }}"
-    "{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ end }}{{ end -}}"
+    '{{ else if not .Values.image.digest }}:{{ .Chart.AppVersion | replace "+" "_" }}{{ end }}'
+    "{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ end }}"
+)
+
+WITH_APP_VERSION = (
+    f'{{{{- if kindIs "string" .Values.image }}}}{{{{ .Values.image }}}}{{{{ else }}}}{_PARTS}{{{{ end -}}}}'
 )
 """What `image_of` says, for Helm, with the chart's `appVersion` as the default tag."""
 
-PARTS_WITH_APP_VERSION = (
-    "{{- .Values.image.repository }}"
-    "{{ if .Values.image.tag }}:{{ .Values.image.tag }}"
-    '{{ else if not .Values.image.digest }}:{{ .Chart.AppVersion | replace "+" "_" }}{{ end }}'
-    "{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ end -}}"
-)
+PARTS_WITH_APP_VERSION = f"{{{{- {_PARTS.removeprefix('{{ ').removesuffix(' }}')} -}}}}"
 """The same for a chart whose image is given in parts only."""
 
 

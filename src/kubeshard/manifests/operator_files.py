@@ -62,7 +62,7 @@ _TEMPLATES = f"""{{{{- define "operator.name" -}}}}
 {{{{- end -}}}}
 
 {{{{- define "operator.chart" -}}}}
-{{{{- printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" -}}}}
+{{{{- printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimAll "-_." -}}}}
 {{{{- end -}}}}
 
 {{{{- define "operator.image" -}}}}
