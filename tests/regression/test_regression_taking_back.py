@@ -427,6 +427,41 @@ async def test_a_controlled_object_that_a_webhook_gave_to_another_shard_is_that_
 
 
 @virtual_time
+async def test_a_controlled_object_is_not_taken_back_after_its_owner_was_released() -> None:
+    """The cache still shows the owner: the watch is late. The sharder removes the labels when a ring is cleaned up, and
+    the ring may be there again before the shard hears of it. What takes them away here is a user, and the sharder is
+    not there.
+    """
+    async with beside_a_sharder(("s0", "s1"), count=10, webhook=False) as team:
+        world, reads, let = team.world, Reads(team.world), asyncio.Event()
+        world.processes["x0"].kill()
+        name = next(name for name, shard in world.owners().items() if shard == "s0")
+        let.set()
+
+        async def late_from_now_on(request: HttpRequest) -> HttpResponse | None:
+            if request.method == "PATCH" and "/things/" in request.target:
+                let.clear()
+            return None
+
+        for network in world.processes["s0"].networks:
+            network.before = late_from_now_on
+            network.through = lambda request, stream: (
+                Late(stream, let) if "/things?" in request.target else stream
+            )
+            network.abort()
+        await asyncio.sleep(5)
+        await relabel(world, name, {"app": "x"})  # its run confirms that it is the shard's
+        await asyncio.sleep(5)
+        await relabel(world, name, {DRAIN: "true"}, by="sharder")
+        await world.until(lambda: not world.owners()[name], within=10)
+        assert not let.is_set()
+        await relabel(world, f"c-{name}", {LABEL: None}, by="sharder", kind=ConfigMap)
+        await asyncio.sleep(10)
+        assert world.owners("", "configmaps")[f"c-{name}"] == ""
+        assert reads.reads["s0"] == 0
+
+
+@virtual_time
 async def test_a_write_that_takes_back_an_object_and_is_late_takes_it_from_nobody() -> None:
     async with working(count=1) as team:
         world, reads = team.world, Reads(team.world)

@@ -4,9 +4,9 @@ While a shard holds its Lease, a sharder does not take a main object from it bef
 controlled object before its owner. But a user may: with a PUT without labels, say, or with another shard's name in the
 label. Where a webhook is called, it stores such an update with the former label. Otherwise the object leaves the
 shard's cache like one that was deleted. So the shard reads what left, unless it has released it itself, or it is a
-controlled object whose owner, now or before, is not in a cache of this process. A main object counts only once a live
-read has shown that it is the shard's: until then a sharder may have moved it before this process held the Lease, which
-the cache shows late.
+controlled object whose owner, now or before, is not in a cache of this process, or was released by it. A main object
+counts only once a live read has shown that it is the shard's: until then a sharder may have moved it before this
+process held the Lease, which the cache shows late.
 
 | what it finds | what it does |
 |---|---|
@@ -134,13 +134,16 @@ class Losses:
 
         informer.add_handler(hear, existing=False)
 
-    def has(self, kind: GroupKind, name: str, namespace: str) -> bool:
-        """Whether an object is in one of the caches, and a live read has shown that it is this shard's."""
+    def has(self, kind: GroupKind, name: str, namespace: str, cluster: str) -> bool:
+        """Whether an object is in one of the caches, a live read has shown that it is this shard's, and the shard has
+        not released it since, which the caches may show late.
+        """
         for informer in self._followed:
             if (its := informer.form.kind).group_kind == kind:
                 key = Key(namespace if its.namespaced else "", name)
                 if informer.store.metadata(key) is not None:
-                    return any(each.confirmed(key) for each in self._first_runs.get(kind, ()))
+                    confirmed = any(each.confirmed(key) for each in self._first_runs.get(kind, ()))
+                    return confirmed and not self.is_released(its, key.at(cluster))
         return False
 
     def released(self, kind: GroupKind, key: Key) -> None:
@@ -232,13 +235,13 @@ class LabelRestorer:
         for attempt in range(TRIES):
             try:
                 live = await _read(objects, form, key)
-                # It may have come back and been released meanwhile, if the watch is late.
                 if (
                     live is None
-                    or self._losses.is_released(kind, key)
                     or not self._is_taken(kind, live, lost)
-                    or not self._was_ours(loss._replace(was=live))  # it may have another owner
                     or not await self._is_selected(home, objects, kind, key)
+                    # Last: it may have come back and been released meanwhile, if the watch is late; so may its owner.
+                    or self._losses.is_released(kind, key)
+                    or not self._was_ours(loss._replace(was=live))  # it may have another owner
                 ):
                     return
                 if self._is_fought(kind, key):
@@ -264,8 +267,10 @@ class LabelRestorer:
         """
         if self._resources.entry(lost.kind.group_resource).main:
             return lost.confirmed
-        owner = controller_of(lost.was)
-        return owner is not None and self._losses.has(group_kind_of(owner), owner.name, lost.was.namespace)
+        if (owner := controller_of(lost.was)) is None:
+            return False
+        kind, cluster = group_kind_of(owner), lost.key.cluster
+        return self._losses.has(kind, owner.name, lost.was.namespace, cluster)
 
     def _is_restored(self, cache: Cache) -> bool:
         now = self._clock.monotonic()
