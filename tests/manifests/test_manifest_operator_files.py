@@ -42,7 +42,7 @@ SETS: Mapping[str, Mapping[str, Any]] = {
     "switched": {
         "createNamespace": False,
         "networkPolicy": {"enabled": True, "controlPlane": [{"ipBlock": {"cidr": "10.0.0.0/28"}}]},
-        "serviceMonitor": {"enabled": True},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "30s"},
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
         "dashboards": {"enabled": True, "annotations": {"folder": "operators"}},
         "crds": {"keep": False},
@@ -67,11 +67,27 @@ SETS: Mapping[str, Mapping[str, Any]] = {
         "podSecurityContext": {"runAsNonRoot": True, "fsGroup": 1000},
         "securityContext": {"readOnlyRootFilesystem": False},
         "commonLabels": {"cost": "web"},
+        "commonAnnotations": {"a/b": "common", "link": "{{ braces }}"},
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 2,
+                "topologyKey": "rack",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app.kubernetes.io/name": "pages"}},
+            }
+        ],
         "extraArgs": ["--namespaces=one"],
         "extraEnv": [{"name": "MODE", "value": "fast"}],
         "extraVolumes": [{"name": "tmp", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
         "serviceAccount": {"create": False},
+    },
+    "annotated": {
+        "commonAnnotations": {"a/b": "common", "folder": "common", "link": "here"},
+        "serviceAccount": {"annotations": {"a/b": "c"}},
+        "dashboards": {"enabled": True, "annotations": {"folder": "operators"}},
+        "prometheusRule": {"enabled": True},
+        "crds": {"keep": False},
     },
 }
 RING: Mapping[str, Any] = {
@@ -166,6 +182,9 @@ CASES = [
     *((operator, name, values) for operator in OPERATORS for name, values in SETS.items()),
     ("sharded", "ring", RING),
     ("sharded", "ring without policies", {"ring": {"enabled": True}}),
+    ("sharded", "without a budget", {"podDisruptionBudget": {"enabled": False}}),
+    ("sharded", "ring with annotations", {**RING, "commonAnnotations": {"a/b": "common"}}),
+    ("sharded", "annotated ring", {"ring": {"enabled": True}, "commonAnnotations": {"a/b": "common"}}),
 ]
 
 
@@ -369,6 +388,40 @@ def test_kustomize_makes_what_is_printed(programs: Path, tmp_path: Path) -> None
     files = operator_kustomization(OPERATORS["sharded"](), "my_pages:manager", "pages", made)
     text = run(programs / "kubectl", "kustomize", written(files, tmp_path))
     assert by_identity(yaml.safe_load_all(text)) == printed("sharded", RING)
+
+
+def test_annotations_of_all_objects_are_beside_those_that_some_have_and_do_not_replace_them() -> None:
+    values = {
+        "commonAnnotations": {"a/b": "common", "link": "here"},
+        "serviceAccount": {"annotations": {"a/b": "c"}},
+    }
+    for (_, kind, *_), each in printed("converting", values).items():
+        own = {"a/b": "c"} if kind == "ServiceAccount" else {"a/b": "common"}
+        assert each["metadata"]["annotations"].items() >= {"link": "here", **own}.items(), kind
+    for each in printed("plain", {}).values():
+        assert "annotations" not in each["metadata"]
+
+
+def test_pods_are_spread_over_nodes_and_zones_unless_the_values_say_how() -> None:
+    wanted = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+    for values, keys in (
+        ({}, ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]),
+        ({"topologySpreadConstraints": [wanted]}, ["rack"]),
+    ):
+        (deployment,) = (each for each in printed("plain", values).values() if each["kind"] == "Deployment")
+        spread = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
+        assert [each["topologyKey"] for each in spread] == keys
+
+
+def test_only_an_operator_whose_pods_take_turns_has_a_budget_and_a_value_for_it(tmp_path: Path) -> None:
+    for operator, has in (("plain", False), ("sharded", True)):
+        kinds = {kind for _, kind, *_ in printed(operator, {})}
+        assert ("PodDisruptionBudget" in kinds) is has
+        values = yaml.safe_load((chart(operator, tmp_path / operator) / "values.yaml").read_text())
+        assert ("podDisruptionBudget" in values) is has
+    assert "PodDisruptionBudget" not in {
+        kind for _, kind, *_ in printed("sharded", {"podDisruptionBudget": {"enabled": False}})
+    }
 
 
 def test_an_operator_in_some_namespaces_has_rights_in_these_only() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kubeshard.manifests.template import Chosen, When
+from kubeshard.manifests.template import Chosen, Each, When
 
 Manifest = dict[str, Any]
 
@@ -53,8 +53,8 @@ def verified(secret: Any, server_name: Any) -> Manifest:
 
 
 def service_monitor(name: str, namespace: Any, labels: Mapping[str, str], tls: Manifest | None) -> Manifest:
-    """A ServiceMonitor for the Prometheus operator. The pods' labels `label.prometheus.io/*` become labels of their
-    series. `tls` means HTTPS with the scraper's token.
+    """A ServiceMonitor for the Prometheus operator, with what the value `serviceMonitor` says. The pods' labels
+    `label.prometheus.io/*` become labels of their series. `tls` means HTTPS with the scraper's token.
     """
     access = {"scheme": "https", "bearerTokenFile": TOKEN, "tlsConfig": tls}
     endpoint = {
@@ -62,8 +62,7 @@ def service_monitor(name: str, namespace: Any, labels: Mapping[str, str], tls: M
         "port": "metrics",
         **(access if tls else {}),
         "honorLabels": True,
-        "interval": "10s",
-        "scrapeTimeout": "10s",
+        **{each: Chosen(f"serviceMonitor.{each}") for each in ("interval", "scrapeTimeout")},
         "relabelings": [
             {
                 "action": "labelmap",
@@ -77,7 +76,9 @@ def service_monitor(name: str, namespace: Any, labels: Mapping[str, str], tls: M
         "selector": {"matchLabels": dict(labels)},
         "endpoints": [endpoint],
     }
-    return {**_object("monitoring.coreos.com/v1", "ServiceMonitor", name, labels, namespace), "spec": spec}
+    found = _object("monitoring.coreos.com/v1", "ServiceMonitor", name, labels, namespace)
+    metadata = {**found["metadata"], "labels": {**labels, "chosen": Each("serviceMonitor.labels")}}
+    return {**found, "metadata": metadata, "spec": spec}
 
 
 def _port(protocol: str, port: str | int) -> Manifest:

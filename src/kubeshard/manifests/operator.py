@@ -35,6 +35,8 @@ Dashboards = Mapping[str, Mapping[str, Any]]
 
 INSTANCE_LABEL = "app.kubernetes.io/instance"
 
+COMMON_ANNOTATIONS = "commonAnnotations"
+
 OWN_LABELS = {APP_LABEL, INSTANCE_LABEL, COMPONENT_LABEL}
 
 LONGEST_OPERATOR = 63 - len("-metrics")
@@ -102,9 +104,7 @@ def operator_parts(
         SHARDER[1]: Chosen("ring.sharderName"),
     }
     parts = [
-        replace(
-            part, objects=tuple(symbolic(with_common_labels(_labelled(obj)), symbols) for obj in part.objects)
-        )
+        replace(part, objects=tuple(symbolic(_with_common(_labelled(obj)), symbols) for obj in part.objects))
         for part in made.parts(own_dashboards or {})
         if part.objects
     ]
@@ -185,7 +185,6 @@ class _Operator:
 
     def parts(self, own_dashboards: Dashboards) -> Iterator[Part]:
         """In the order in which they can be created. Some may be empty."""
-        turns = self._needs.takes_turns
         yield Part("namespace", (system_namespace(NAMESPACE, {APP_LABEL: PROGRAM}),), "createNamespace")
         yield Part("crds", tuple(definitions(self._manager, NAMESPACE)), "crds.enabled")
         yield Part("account", (self._account(),), "serviceAccount.create")
@@ -199,10 +198,9 @@ class _Operator:
             yield Part("rights-in-each-namespace", there, "watchNamespaces", each="watchNamespaces")
         else:
             yield Part("rights", everywhere)
-        yield Part(
-            "operator",
-            (*self._services(), self._deployment(bool(confined)), *([self._budget()] if turns else ())),
-        )
+        yield Part("operator", (*self._services(), self._deployment(bool(confined))))
+        budget = (self._budget(),) if self._needs.takes_turns else ()
+        yield Part("pod-disruption-budget", budget, "podDisruptionBudget.enabled")
         inward = [name for name in self._ports if name != "health"]  # by clients other than the kubelet
         policy = network_policy(NAME, NAMESPACE, self._labels, inward)
         yield Part("network-policy", (policy,), "networkPolicy.enabled")
@@ -280,7 +278,10 @@ class _Operator:
         return {
             **pod_spec(ACCOUNT, only),
             "securityContext": Chosen("podSecurityContext"),
-            "topologySpreadConstraints": spread(self._labels),
+            "topologySpreadConstraints": [
+                Each("topologySpreadConstraints"),
+                *(When("topologySpreadConstraints", each, is_on=False) for each in spread(self._labels)),
+            ],
             "volumes": When("extraVolumes", Chosen("extraVolumes")),
             **{name: When(name, Chosen(name)) for name in optional},
         }
@@ -337,6 +338,23 @@ def _labelled(obj: Manifest) -> Manifest:
     """Also a definition or a ring tells whose it is, unless it already has such a label."""
     labels = {APP_LABEL: PROGRAM, **obj["metadata"].get("labels", {})}
     return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
+
+
+def _with_common(obj: Manifest) -> Manifest:
+    """The description with the labels and annotations that all objects have. An annotation of its own wins."""
+    common = Each(COMMON_ANNOTATIONS)
+    annotations: Any
+    match obj["metadata"].get("annotations"):
+        case When(path, Chosen(chosen)):
+            annotations = When(path, {"common": common, "own": Each(chosen)}, either=COMMON_ANNOTATIONS)
+        case When(path, Mapping() as own):
+            own = {key: When(path, each) for key, each in own.items()}
+            annotations = When(path, {"common": common, **own}, either=COMMON_ANNOTATIONS)
+        case Mapping() as own if own:
+            annotations = {"common": common, **own}
+        case _:
+            annotations = When(COMMON_ANNOTATIONS, Chosen(COMMON_ANNOTATIONS))
+    return with_common_labels({**obj, "metadata": {**obj["metadata"], "annotations": annotations}})
 
 
 def _image(values: Mapping[str, Any]) -> str:

@@ -20,9 +20,15 @@ from kubeshard.core.yaml_output import as_yaml, documents
 from kubeshard.manager.manager import Manager
 from kubeshard.manifests.chart import KUBERNETES
 from kubeshard.manifests.image import PARTS_WITH_APP_VERSION, image_of, image_parts
-from kubeshard.manifests.operator import LONGEST_OPERATOR, OWN_LABELS, Dashboards, operator_parts
+from kubeshard.manifests.operator import (
+    COMMON_ANNOTATIONS,
+    LONGEST_OPERATOR,
+    OWN_LABELS,
+    Dashboards,
+    operator_parts,
+)
 from kubeshard.manifests.output import as_json
-from kubeshard.manifests.template import File, Named, Part, When
+from kubeshard.manifests.template import Each, File, Named, Part, When
 from kubeshard.manifests.values import About, ChartValues, OperatorValues, described, plain
 from kubeshard.manifests.values_schema import commented, components, schema, table
 
@@ -36,6 +42,7 @@ _NONE_OF_HELM = ("about", "namespace", "createNamespace")
 _SWITCHED = {
     "ring": "ring.enabled",
     "serviceMonitor": "serviceMonitor.enabled",
+    "podDisruptionBudget": "podDisruptionBudget.enabled",
     "watchNamespaces": "watchNamespaces",
 }
 """The values that not every operator has, with the switch of their part."""
@@ -134,12 +141,13 @@ def _of_release(part: Part) -> Part:
 def _kept(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     """The definition, which Helm keeps, and so all objects of its kind, when the operator is uninstalled."""
     metadata = definition["metadata"]
-    keep = When("crds.keep", "keep")
-    annotations = (
-        {**metadata["annotations"], "helm.sh/resource-policy": keep}
-        if metadata.get("annotations")
-        else When("crds.keep", {"helm.sh/resource-policy": "keep"})
-    )
+    keep = {"helm.sh/resource-policy": When("crds.keep", "keep")}
+    match metadata["annotations"]:
+        case Mapping() as own:
+            annotations: Any = {**own, **keep}
+        case _:
+            both = {"common": Each(COMMON_ANNOTATIONS), **keep}
+            annotations = When("crds.keep", both, either=COMMON_ANNOTATIONS)
     return {**definition, "metadata": {**metadata, "annotations": annotations}}
 
 

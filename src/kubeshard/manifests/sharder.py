@@ -384,15 +384,7 @@ def _authority(values: Values) -> str:
 
 
 def _monitor() -> Manifest:
-    monitor = service_monitor(NAME, NAMESPACE, LABELS, verified(Made(_authority, "sharder.ca"), NAMES[0]))
-    (endpoint,) = monitor["spec"]["endpoints"]
-    tuned = {name: Chosen(f"serviceMonitor.{name}") for name in ("interval", "scrapeTimeout")}
-    metadata = {**monitor["metadata"], "labels": {**LABELS, "chosen": Each("serviceMonitor.labels")}}
-    return {
-        **monitor,
-        "metadata": metadata,
-        "spec": {**monitor["spec"], "endpoints": [{**endpoint, **tuned}]},
-    }
+    return service_monitor(NAME, NAMESPACE, LABELS, verified(Made(_authority, "sharder.ca"), NAMES[0]))
 
 
 def _prometheus_rule() -> Manifest:

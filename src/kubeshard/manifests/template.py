@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -108,18 +108,24 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """`then` if the switch at the path is on (or off, if `is_on` is False); otherwise the entry or item is absent."""
+    """`then` if the switch at the path is on (or off, if `is_on` is False); otherwise the entry or item is absent.
+    `either` is another switch, of which it is enough that it is on.
+    """
 
     path: str
     then: Any
     is_on: bool = True
+    either: str = ""
 
     def holds(self, values: Values) -> bool:
-        return bool(at(values, self.path)) is self.is_on
+        return bool(at(values, self.path)) is self.is_on or bool(self.either and at(values, self.either))
 
     @property
     def helm(self) -> str:
-        return f"{{{{- if {'' if self.is_on else 'not '}.Values.{self.path} }}}}"
+        first = f"{'' if self.is_on else 'not '}.Values.{self.path}"
+        if not self.either:
+            return f"{{{{- if {first} }}}}"
+        return f"{{{{- if or {first if self.is_on else f'({first})'} .Values.{self.either} }}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +243,8 @@ def symbolic(manifest: Any, symbols: Mapping[str, Chosen | Named | Item]) -> Any
                 assert not isinstance(place, Item), manifest
                 texts += [each for each in (text, place) if each]
             return Composed(tuple(texts))
+        case When():
+            return replace(manifest, then=symbolic(manifest.then, symbols))
         case Mapping():
             return {key: symbolic(each, symbols) for key, each in manifest.items()}
         case list() | tuple():

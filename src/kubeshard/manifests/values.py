@@ -108,8 +108,12 @@ NetworkPolicySwitch = Annotated[
 ]
 
 
-ServiceMonitorSwitch = Annotated[
-    Off, Meta(description="A ServiceMonitor for the Prometheus operator, and the role for reading metrics.")
+MonitorOfPods = Annotated[
+    ServiceMonitor,
+    Meta(
+        description="A ServiceMonitor for the Prometheus operator, and the role for reading metrics. `labels` are "
+        "those by which a Prometheus selects it."
+    ),
 ]
 CreateNamespace = Annotated[bool, Meta(description="Whether to create the namespace.")]
 PullPolicy = Annotated[
@@ -195,13 +199,7 @@ class SharderValues(Values):
         ),
     ] = field(default_factory=Off)
     network_policy: NetworkPolicySwitch = field(default_factory=NetworkPolicy)
-    service_monitor: Annotated[
-        ServiceMonitor,
-        Meta(
-            description="A ServiceMonitor for the Prometheus operator, and the role for reading metrics. `labels` are "
-            "those by which a Prometheus selects it."
-        ),
-    ] = field(default_factory=ServiceMonitor)
+    service_monitor: MonitorOfPods = field(default_factory=ServiceMonitor)
     prometheus_rule: Annotated[
         PrometheusRule, Meta(description="The alerts and recording rules, for the Prometheus operator.")
     ] = field(default_factory=PrometheusRule)
@@ -322,7 +320,7 @@ class OperatorValues(Values):
     resources: ResourcesOfPods = field(default_factory=Resources)
     log_level: LogLevel = "info"
     network_policy: NetworkPolicySwitch = field(default_factory=NetworkPolicy)
-    service_monitor: ServiceMonitorSwitch = field(default_factory=Off)
+    service_monitor: MonitorOfPods = field(default_factory=ServiceMonitor)
     ring: Annotated[
         OperatorRing,
         Meta(
@@ -364,9 +362,19 @@ class OperatorValues(Values):
     node_selector: NodeSelector = field(default_factory=dict)
     tolerations: Tolerations = ()
     affinity: AffinityOfPods = field(default_factory=Affinity)
+    topology_spread_constraints: Annotated[
+        tuple[SpreadConstraint, ...],
+        Meta(description="How pods are spread. Without any, over nodes and zones, where possible."),
+    ] = ()
+    pod_disruption_budget: Annotated[
+        On, Meta(description="A PodDisruptionBudget: nodes are drained of one pod at a time.")
+    ] = field(default_factory=On)
     pod_security_context: PodSecurityContext = field(default_factory=PodSecurity)
     security_context: SecurityContext = field(default_factory=ContainerSecurity)
     common_labels: CommonLabels = field(default_factory=dict)
+    common_annotations: Annotated[
+        Annotations, Meta(description="Annotations of all objects; those of pods are `podAnnotations`.")
+    ] = field(default_factory=dict)
     extra_args: Annotated[tuple[str, ...], Meta(description="More arguments of `kubeshard run`.")] = ()
     extra_env: ExtraEnv = ()
     extra_volumes: ExtraVolumes = ()
