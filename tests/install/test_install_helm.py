@@ -128,6 +128,8 @@ def test_an_operator_is_stored_as_if_its_printed_manifests_were_applied(
             assert each["metadata"]["labels"].pop("helm.sh/chart") == "webhosting-0.1.0"
             assert each["metadata"]["labels"].pop("app.kubernetes.io/managed-by") == "Helm"
             assert each["metadata"]["labels"].pop("app.kubernetes.io/version") == "v1"
+            if each["kind"] == "CustomResourceDefinition":
+                assert each["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
         shell.run("helm uninstall webhosting --namespace webhosting --wait")
         cluster.remove(printed)
         cluster.apply("-f", "-", given=documents(printed))
