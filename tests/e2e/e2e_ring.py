@@ -11,7 +11,7 @@ import msgspec
 from e2e_recorder import Labels
 
 from kubeshard.client import Client
-from kubeshard.core import ApiError, KubeObject, NotFound, ObjectMeta
+from kubeshard.core import ApiError, Conflict, KubeObject, NotFound, ObjectMeta
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
@@ -38,9 +38,14 @@ class Ring:
         await self._client.create(ControllerRing(metadata=ObjectMeta(name=self.name), spec=spec))
 
     async def edit(self, **spec: object) -> None:
-        ring = await self.get()
-        changed = msgspec.structs.replace(ring.spec, **spec)
-        await self._client.replace(msgspec.structs.replace(ring, spec=changed))
+        while True:
+            ring = await self.get()
+            changed = msgspec.structs.replace(ring.spec, **spec)
+            try:
+                await self._client.replace(msgspec.structs.replace(ring, spec=changed))
+            except Conflict:  # a sharder has written the status meanwhile
+                continue
+            return
 
     async def get(self) -> ControllerRing:
         return await self._client.get(ControllerRing, self.name)

@@ -13,6 +13,7 @@ from kubeshard.client import Client
 from kubeshard.core import ALL, ConfigMap, Lease, Secret
 from kubeshard.core.errors import NotFound
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import RING_LABEL
 from kubeshard_apiserver.testing import KubeApi
 
 
@@ -31,6 +32,9 @@ def written(kube_api: KubeApi, kubectl_shard: KubectlShard) -> Iterator[KubeApi]
         async for ring in client.list(ControllerRing, ALL):
             if ring.metadata.name != RING:  # left by an earlier test
                 await client.delete(ControllerRing, ring.metadata.name)
+        async for lease in client.list(Lease, ALL):
+            if RING_LABEL in lease.metadata.labels:  # as well, and says that there is a ring
+                await client.delete(Lease, lease.metadata.name, lease.metadata.namespace)
         await cluster.shard("a")
         await cluster.shard("b")
 
