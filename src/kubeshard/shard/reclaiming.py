@@ -12,7 +12,8 @@ is based on an older read, however late it arrives. Only then does work on objec
 Guaranteed, when `reclaim` returns True: no patch of a sharder (kubeshard's or the Go one) that is based on a read
 before the Lease was acquired will take an object from us. Objects with a drain label are left as they are: they are
 released without being reconciled. Not guaranteed: the same for a sharder that reads the object afterwards and still
-considers us dead, as the Go one does during a pass that started before.
+considers us dead, as the Go one does during a pass that started before; nor for kinds that the ring lists only since
+this process has read it.
 
 If the objects of a kind cannot be listed, or one cannot be written, waiting replaces the proof: returns False after
 `PATIENCE`, which is longer than a patch of kubeshard's sharder takes unless that process is paused. Other kinds do not

@@ -15,14 +15,16 @@
   for it.
 - parted: no sharder takes a child from such a process either, while the process has the main object. Moves of children
   are counted separately if the main object came after they were sent, or after the sharder had read, just before, that
-  it was where they go: nothing that is written to one object depends on another one.
+  it was where they go: nothing that is written to one object depends on another one. So are those that were sent before
+  the process held its Lease, if the ring, as it had read it, did not list children: it reclaims none.
 - dead target: no sharder, and no webhook, gives an object to a shard that has not held a Lease for a while.
 - hasty: no sharder gives away at once what a user has taken from its shard: the shard takes it back.
 - not restored: a shard label that a user drops is still there after an update that a webhook has seen, while the ring
   exists.
 - live Lease: no sharder takes over a Lease that was renewed a moment ago, unless its process has ended as the kubelet
   says, or deletes one that is held.
-- hung: no process whose main loop is blocked renews its Lease.
+- hung: no process whose main loop is blocked renews its Lease. It may acquire it, and repeat that until it hears that
+  it has: from then on a watchdog ends it.
 - released at work: no process releases its Lease while it works on an object.
 - crash: no process ends with an error, and nothing is logged with a traceback.
 - not owned, not settled: see `kubeshard.simulation.running`; moved, late take-over: see `kubeshard.simulation.faults`.
@@ -84,6 +86,10 @@ SEEN = 15.0
 """How many seconds may pass until a sharder sees that an object was released."""
 OVERDUE = 58.0
 """How many seconds a shard has at least to release an object before it is evicted."""
+FASTEST = 1.05
+"""How many seconds pass in a second by the fastest clock."""
+EARLIEST = 2 * STALE / FASTEST
+"""How many seconds after its last renewal a sharder may take a Lease."""
 BLOCKED = 3.0
 """How many seconds after its main loop was blocked a process may still renew its Lease."""
 MAX_READ_AGE = 1.0
@@ -176,6 +182,10 @@ class Oracles(Judge):
         """Which process began to work on each object last, and when."""
         self._rights: dict[str, float] = {}
         """Until when each process may act, if its machine never stood still."""
+        self._acquired: dict[str, float] = {}
+        """When each process wrote its name into its Lease first."""
+        self._without_children: set[str] = set()
+        """Processes that read a ring which did not list children, and no other one before they held their Lease."""
         self._renewed: dict[str, float] = {}
         """When the holder of each Lease wrote it last."""
         self._free: dict[str, float] = {}
@@ -285,8 +295,20 @@ class Oracles(Judge):
         if request.method == "GET" and "/things/" in path and answer and is_sharders(process, request):
             name = path.rpartition("/")[2]
             self._read[process.name, name] = self._now, self._owner(self._main(name))
+        if path.endswith(f"/controllerrings/{self._world.ring}") and answer and answer.status == 200:
+            self._note_ring(process, request, answer)
         if answer is None and request.method == "POST" and path.endswith("/configmaps"):
             self._judge_create(process, json.loads(request.body or b"{}")["metadata"]["name"])
+
+    def _note_ring(self, process: Process, request: HttpRequest, answer: HttpResponse) -> None:
+        """A shard knows its ring as it was when it was last read before the shard held its Lease."""
+        if request.method != "GET" or is_sharders(process, request) or process.name in self._acquired:
+            return
+        resources = json.loads(answer.body)["spec"]["resources"]
+        if any(each.get("controlledResources") for each in resources):
+            self._without_children.discard(process.name)
+        else:
+            self._without_children.add(process.name)
 
     def _judge_create(self, process: Process, name: str) -> None:
         """No shard works on an object without seeing the children that it has already. Of a young object, a shard may
@@ -387,6 +409,9 @@ class Oracles(Judge):
             if came > sent or (came >= read > sent - MAX_READ_AGE and shard == after):
                 self._result.counts["late moves of children"] += 1
                 return
+            if worker in self._without_children and sent < self._acquired[worker]:
+                self._result.counts["late moves of children that were not in the ring"] += 1
+                return
             self.broken("parted", f"{who} gives {event.key.name} to {after}, and {worker} has its owner")
 
     def _judge_write(
@@ -459,13 +484,14 @@ class Oracles(Judge):
                 self.broken("live Lease", f"{process.name} deletes the Lease of {name}, which is held")
             elif taken and evicted:
                 self._judge_eviction(name, process.name)
-            elif taken and age < 2 * STALE - 1 and not (self._reported(new) and self._all_dead(name)):
+            elif taken and age < EARLIEST and not (self._reported(new) and self._all_dead(name)):
                 self.broken(
                     "live Lease", f"{process.name} takes the Lease of {name}, renewed {age:.1f} s ago"
                 )
         elif after:
             _, sent = self._sent.get(id(request), (request, self._now))
-            held = process.name in self._rights
+            held = process.name in self._rights and process.armed
+            self._acquired.setdefault(process.name, self._now)
             self._renewed[name] = self._now
             self._rights[process.name] = sent + RIGHT - process.frozen_for
             if held and (blocked := process.blocked_for - (self._now - sent)) > BLOCKED:

@@ -415,6 +415,11 @@ class Process:
         """For how many seconds, in all, its machine stood still."""
         return self._was_frozen + (0.0 if self._frozen is None else self.world.loop.time() - self._frozen)
 
+    @property
+    def armed(self) -> bool:
+        """Whether it has armed a watchdog: it has heard that it holds a Lease."""
+        return any(watchdog.armed for watchdog in self._watchdogs)
+
     def run_clock(self, rate: float) -> None:
         """So many seconds pass for it in each second."""
         self.clock.rate = self.main.rate = rate
@@ -440,9 +445,12 @@ class VirtualWatchdog:
         self._process = process
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
+        self.armed = False
+        """Whether it was ever armed."""
 
     def arm(self, deadline: float) -> None:
         self.disarm()
+        self.armed = True
         self._deadline = deadline
         wait = max(0.0, deadline - self._process.clock.boottime()) / self._process.clock.rate
         loop = self._process.world.loop

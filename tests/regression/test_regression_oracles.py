@@ -1,0 +1,171 @@
+"""What the oracles of a simulation excuse, each next to what they do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+import pytest
+
+from kubeshard.controller.context import Context
+from kubeshard.controller.reconciler import Result
+from kubeshard.core.builtin import ConfigMap, Lease
+from kubeshard.core.errors import ApiError
+from kubeshard.core.patches import MergePatch
+from kubeshard.runtime.transport import HttpRequest
+from kubeshard.sharding.api import ControllerRing, RingResource
+from kubeshard.sharding.names import SHARDER_IDENTITY, shard_label
+from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
+from kubeshard.simulation.faults.injection import Conditions, Rule
+from kubeshard.simulation.oracles import Oracles, SimulationResult
+from kubeshard.simulation.processes import Process
+from kubeshard.testing.virtual_time import virtual_time
+
+pytestmark = pytest.mark.regression
+
+ALONE = msgspec.structs.replace(MAIN, controlled_resources=())
+
+
+class Watched(Touch):
+    """The oracles see its reconciles."""
+
+    def __init__(self, oracles: Oracles, process: str) -> None:
+        super().__init__()
+        self._oracles = oracles
+        self._process = process
+
+    async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+        self._oracles.begins(self._process, obj.metadata)
+        try:
+            return await super().reconcile(ctx, obj)
+        finally:
+            self._oracles.ends(self._process, obj.metadata.name)
+
+
+class Scene:
+    def __init__(self, world: SimulatedCluster) -> None:
+        self.world = world
+        self.conditions = Conditions(world, seed=1)
+        self.result = SimulationResult()
+        self.oracles = Oracles(world, self.result)
+
+    def shard(self, process: str) -> Process:
+        name = process.partition("~")[0]
+        return self.world.shard(name, Watched(self.oracles, process), process=process, machine=name)
+
+    def holder(self, shard: str) -> str:
+        leases = self.world.objects("coordination.k8s.io", "leases")
+        return next(
+            (obj["spec"].get("holderIdentity", "") for key, obj in leases.items() if key.name == shard), ""
+        )
+
+    async def list_in_ring(self, resource: RingResource) -> None:
+        async with self.world.admin() as client:
+            ring = await client.get(ControllerRing, self.world.ring)
+            spec = msgspec.structs.replace(ring.spec, resources=(resource,))
+            await client.replace(msgspec.structs.replace(ring, spec=spec))
+
+
+@asynccontextmanager
+async def scene() -> AsyncIterator[Scene]:
+    async with SimulatedCluster() as world:
+        await world.install()
+        await world.make_ring()
+        yield Scene(world)
+
+
+@pytest.mark.parametrize(
+    ("listed", "sent_before", "counted"),
+    [(ALONE, True, True), (ALONE, False, False), (MAIN, True, False)],
+    ids=["sent before the shard held its Lease", "sent later", "by a shard that reclaims children"],
+)
+@virtual_time
+async def test_a_late_move_of_a_child_is_excused_only_if_its_shard_read_a_ring_without_children(
+    listed: RingResource, sent_before: bool, counted: bool
+) -> None:
+    async with scene() as at:
+        at.world.sharder("x0", webhook=False)
+        former = at.shard("s0~1")
+        await at.world.until(lambda: at.holder("s0") == "s0", within=30)
+        await at.world.make_things(1)
+        await at.world.until(lambda: "c-t0" in at.world.owners("", "configmaps"), within=20)
+        await asyncio.sleep(2)
+        former.kill()
+        at.conditions.kinds = ("late",)
+        arrives = asyncio.Event()
+
+        def moves(process: Process, request: HttpRequest) -> bool:
+            return process.name == "x9" and request.method == "PATCH"
+
+        async def move() -> None:
+            label = MergePatch({"metadata": {"labels": {shard_label(at.world.ring): "s9"}}})
+            with suppress(ApiError):
+                await Process(at.world, "x9").client().patch(ConfigMap, "c-t0", "team", label)
+
+        at.conditions.rules.append(Rule("withheld", moves, lands=arrives))
+        await at.list_in_ring(listed)
+        moving = asyncio.create_task(move()) if sent_before else None
+        began = at.world.loop.time()
+        at.shard("s0~2")
+        await asyncio.sleep(2)
+        await at.list_in_ring(MAIN)
+        await at.world.until(lambda: at.oracles._worked["t0"][0] == "s0~2", within=20)
+        assert at.world.loop.time() - began < 20  # nobody has taken its objects
+        moving = moving or asyncio.create_task(move())
+        await asyncio.sleep(0.1)
+        arrives.set()
+        await at.world.until(lambda: at.world.owners("", "configmaps")["c-t0"] == "s9", within=1)
+        await moving
+        assert at.result.counts["late moves of children that were not in the ring"] == counted
+        assert at.result.broken == ({} if counted else {"parted": 1})
+
+
+@virtual_time
+async def test_a_blocked_process_may_repeat_to_acquire_its_lease_until_it_hears_that_it_has() -> None:
+    async with scene() as at:
+        at.shard("s0~1")
+        await at.world.until(lambda: at.holder("s0") == "s0", within=30)
+        at.world.processes["s0~1"].kill()
+        process = at.shard("s0~2")
+        await asyncio.sleep(2)
+        process.block()
+        at.conditions.chances["lost"] = 1.0
+        await at.world.until(lambda: at.oracles._renewed["s0"] > at.world.loop.time() - 0.2, within=30)
+        first = at.oracles._renewed["s0"]
+        await at.world.until(lambda: at.oracles._renewed["s0"] > first, within=10)
+        assert not process.armed
+        at.conditions.chances["lost"] = 0.0
+        await at.world.until(lambda: process.armed, within=10)
+        last = at.oracles._renewed["s0"]
+        await at.world.until(lambda: process.dead, within=15)
+        assert process.dead == "watchdog"
+        assert at.oracles._renewed["s0"] == last
+        assert not at.result.breaks
+
+
+@virtual_time
+async def test_a_lease_is_taken_by_the_clock_of_the_sharder_which_may_be_fast() -> None:
+    async with scene() as at:
+        at.world.sharder("x0").run_clock(1.05)
+        shards = [at.shard(f"s{number}~1") for number in range(3)]
+        await at.world.until(lambda: all(at.holder(f"s{number}") for number in range(3)), within=30)
+        await asyncio.sleep(5)
+        shards[0].kill()
+        renewed = at.oracles._renewed["s0"]
+        await at.world.until(lambda: at.holder("s0") == SHARDER_IDENTITY, within=40)
+        assert 28 < at.world.loop.time() - renewed < 29
+        assert not at.result.breaks
+
+
+@virtual_time
+async def test_a_sharder_that_takes_a_lease_earlier_than_any_clock_allows_is_noticed() -> None:
+    async with scene() as at:
+        process = at.shard("s0~1")
+        await at.world.until(lambda: at.holder("s0") == "s0", within=30)
+        process.kill()
+        await asyncio.sleep(28 - (at.world.loop.time() - at.oracles._renewed["s0"]))
+        taken = MergePatch({"spec": {"holderIdentity": SHARDER_IDENTITY}})
+        await Process(at.world, "x9").client().patch(Lease, "s0", "ops", taken)
+        assert at.result.broken == {"live Lease": 1}
