@@ -224,7 +224,9 @@ class ObjectMeta(Struct, omit_defaults=True):
 
     @property
     def created(self) -> datetime | None:
-        """The creation timestamp, which stays text in objects; None if the object is not stored yet."""
+        """The creation timestamp, which stays text in objects; None if the object is not stored yet. Its age in
+        seconds is `ctx.clock.wall() - created.timestamp()`.
+        """
         seconds = parse_time(self.creation_timestamp)
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 

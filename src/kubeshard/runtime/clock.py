@@ -12,7 +12,9 @@ class Clock(Protocol):
     """
 
     def monotonic(self) -> float:
-        """For durations within this process; stops while the machine is suspended."""
+        """For durations within this process: how long something took, or since when it waits. Has no meaning outside
+        of it, so do not store it in an object. Stops while the machine is suspended.
+        """
         ...
 
     def boottime(self) -> float:
@@ -22,7 +24,10 @@ class Clock(Protocol):
         ...
 
     def wall(self) -> float:
-        """Seconds since the epoch, for display. No decision may depend on it alone."""
+        """Seconds since the epoch: for display, and for the age of what has a time in an object, as in
+        `clock.wall() - created.timestamp()` with `created = obj.metadata.created`. May jump, and is not the API
+        server's clock: an age is approximate, and mutual exclusion must not depend on it.
+        """
         ...
 
 

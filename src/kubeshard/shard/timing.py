@@ -27,7 +27,11 @@ SHORTEST_LEASE, LONGEST_LEASE = MIN_DURATION, MAX_DURATION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming(Timing):
-    """Raises ConfigurationError for values that violate the rule above."""
+    """The last write must end before a sharder takes over: `last_write`, which is `renew_deadline + UNDELIVERED` and
+    `request_bound` in whole seconds, is less than `2 * lease_duration`. And `lease_duration` is within `SHORTEST_LEASE`
+    and `LONGEST_LEASE`, and at least three retry periods. Raises ConfigurationError for values that violate this, or
+    what `Timing` requires. `scaled` makes a valid one from a lease duration.
+    """
 
     what: ClassVar[str] = "shard lease"
 

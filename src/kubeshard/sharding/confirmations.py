@@ -1,5 +1,5 @@
-"""Strict hand-over: a shard that is dead by its Lease keeps its objects until it is confirmed in writing that its
-process has ended. Opt-in per ring. Sans-IO.
+"""Strict hand-over: a shard that is dead by its Lease keeps its objects until there is a record in the cluster that
+its process has ended. Opt-in per ring. Sans-IO.
 
 A Lease says that a process has not renewed it. A fence refuses what that process still writes to objects. Neither says
 that it does nothing any more: a machine that its hypervisor has stopped goes on where it was, and so do its requests to

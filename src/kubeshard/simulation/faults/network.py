@@ -44,7 +44,7 @@ async def cut_one_way(on: Injection) -> None:
 
 @fault
 async def half_open(on: Injection) -> None:
-    """The watches of a process are dead, but nobody tells it: a balancer forgot its connections. New ones work."""
+    """The watches of a process are dead without an error: a balancer forgot its connections. New ones work."""
     if process := on.one(on.rng.choice("sx")):
         async with on.happening("half-open"):
             on.conditions.dropped[process.name] = on.conditions.now
