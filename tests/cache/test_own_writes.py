@@ -278,6 +278,22 @@ async def test_keys_that_are_never_reconciled_again_take_no_memory_for_ever() ->
         assert len(book) == 0
 
 
+@virtual_time
+async def test_a_key_that_writes_ever_other_objects_remembers_only_those_that_were_not_seen() -> None:
+    async with SlowCache().running() as slow:
+        book: WriteBook[str] = WriteBook(slow.cache, VirtualClock())
+        for number in range(5):
+            with book.recording("key") as writes:
+                assert not writes
+                obj = slow.api.put(f"x/{number}")
+                record_own_write(
+                    WriteRecord(
+                        Widget.KIND, obj.key, obj.metadata.uid, obj.metadata.resource_version, None, False
+                    )
+                )
+            await slow.catch_up()
+
+
 def test_a_write_outside_any_reconcile_is_nobodys() -> None:
     record_own_write(WriteRecord(Widget.KIND, Key("x", "a"), "uid", "1", None, deleted=False))
 

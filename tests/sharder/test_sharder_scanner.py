@@ -390,7 +390,7 @@ async def test_a_scan_of_all_leaves_to_an_urgent_one_what_that_one_places() -> N
         w.secret(f"lost-{number}", **{SHARD: "dead"})
         w.secret(f"settled-{number}", **{SHARD: "a"})
     sync = w.small.sync("secrets")
-    sync.begin(ScanPriority.URGENT, VirtualClock().monotonic())
+    sync.began[ScanPriority.URGENT] = VirtualClock().monotonic()
     await w.scan("secrets")
     assert {w.api.labels(f"{SECRETS}/lost-{number}")[SHARD] for number in range(8)} == {"dead"}
     drains = len(w.api.writes())
@@ -407,7 +407,7 @@ async def test_a_scan_of_all_leaves_to_an_urgent_one_what_that_one_places() -> N
 async def test_a_scan_places_what_an_urgent_one_under_way_may_have_read_too_early_to_see() -> None:
     w = World("a", "b")
     sync = w.small.sync("secrets")
-    sync.begin(ScanPriority.URGENT, VirtualClock().monotonic())
+    sync.began[ScanPriority.URGENT] = VirtualClock().monotonic()
     await asyncio.sleep(1)
     secret = w.secret("new")
     await w.scan("secrets")
@@ -421,7 +421,7 @@ async def test_what_a_scan_leaves_to_an_urgent_one_is_not_told_as_unassigned_aft
     w = World("a", "b")
     secret = w.secret("lost", **{SHARD: "dead"})
     sync = w.small.sync("secrets")
-    sync.begin(ScanPriority.URGENT, VirtualClock().monotonic())
+    sync.began[ScanPriority.URGENT] = VirtualClock().monotonic()
     scanning = w.resync._list
 
     async def overtaken(*args: Any) -> None:

@@ -107,7 +107,7 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_scan(
     permissions: Any = SimpleNamespace(refused=refused, granted=lambda *_: None)
     small = SmallRing("a", clock=VirtualClock())
     sync = small.sync("secrets")
-    sync.begin(ScanPriority.NORMAL, 0.0)  # the scan of the start is past what the watch may miss
+    sync.began[ScanPriority.NORMAL] = 0.0  # the scan of the start is past what the watch may miss
     watches = unassigned_watches(client, kinds, None, permissions, small.rings, concurrent_moves=10)
     missed: list[ScanScope] = []
     sync.request = lambda scope, now: missed.append(scope)  # type: ignore[method-assign]
@@ -150,7 +150,7 @@ class Many:
         self.syncs: list[ResourceSync] = []
         for ring in self.small.rings:
             sync = ResourceSync(RingSync(ring), ring.resources.entry(SECRETS), 300.0)
-            sync.begin(ScanPriority.NORMAL, 0.0)
+            sync.began[ScanPriority.NORMAL] = 0.0
             self.syncs.append(sync)
 
         async def kind(_: GroupResource) -> Kind:

@@ -175,21 +175,25 @@ class WriteBook(Generic[K]):
         """Writes of this task, and of tasks started inside, are recorded for the key until the block ends. `written`
         gets kind, namespace and name of what is written, of some of it if it is much.
         """
-        writes = self._books.get(key) or OwnWrites(self._clock)
+        if writes := self._books.get(key):
+            writes.prune(self._cache)
+        else:
+            writes = OwnWrites(self._clock)
         writes.written = written
         return _Recording(self, key, writes)
 
     def keep(self, key: K, writes: OwnWrites) -> None:
-        """Keeps writes that have not been seen yet for the key's next `recording`. Keys that are never reconciled again
-        must not pile up: each call prunes two others.
+        """Keeps pending writes for the key's next `recording`, which forgets those that have been seen by then. Keys
+        that are never reconciled again must not pile up: each call prunes two others.
         """
         self._books.pop(key, None)
-        oldest = [self._books.popitem(last=False) for _ in range(min(2, len(self._books)))]
-        for which, pending in (*oldest, (key, writes)):
-            if pending:
-                pending.prune(self._cache)
+        for _ in range(min(2, len(self._books))):
+            which, pending = self._books.popitem(last=False)
+            pending.prune(self._cache)
             if pending:
                 self._books[which] = pending
+        if writes:
+            self._books[key] = writes
 
 
 class _Recording(Generic[K]):

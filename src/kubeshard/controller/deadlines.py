@@ -106,7 +106,7 @@ class Deadlines:
             self._metrics.overdue(1)
             self._log.bind(**deadline.fields).error(
                 "Reconcile is overdue and still running",
-                threads=deadline.activities.threads,
+                threads=len(deadline.activities.threads),
                 seconds=seconds,
                 hanging=len(self._hanging),
             )

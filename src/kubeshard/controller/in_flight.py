@@ -140,13 +140,14 @@ class Activities:
 
     def __init__(self, in_flight: InFlight, owner: str, kind: GroupKind, key: Key) -> None:
         self.in_flight = in_flight
-        self._owner = owner
+        self.owner = owner
         self._object = kind, key
         self._loop = asyncio.get_running_loop()
-        self._threads: set[Call[Any]] = set()
+        self.threads: set[Call[Any]] = set()
+        """Those that have not ended."""
         self._threads_ended: asyncio.Future[None] | None = None
         self._waits: set[asyncio.Task[Any]] = set()
-        self._over = False
+        self.over = False
         self._seals = False
         self._refusal: Callable[[], str | None] = _no_refusal
         self.out_of_time = False
@@ -158,14 +159,14 @@ class Activities:
 
     def __exit__(self, *_: object) -> None:
         _current.reset(self._reset)
-        self._over = True
+        self.over = True
         for task in self._waits:
             task.cancel()
 
     @contextmanager
     def working(self) -> Iterator[None]:
         """Counts the run as acting for its object until the block ends."""
-        activity = self.in_flight.begin(Activity(self._owner, self._object))
+        activity = self.in_flight.begin(Activity(self.owner, self._object))
         try:
             yield
         finally:
@@ -175,16 +176,16 @@ class Activities:
         """Registers something else that acts for the object, until `in_flight.end`. `stop` is called when it must
         end.
         """
-        return self.in_flight.begin(Activity(self._owner, self._object, stop=stop))
+        return self.in_flight.begin(Activity(self.owner, self._object, stop=stop))
 
     def another(self) -> Activities:
         """Those of a task that acts for the object after this run."""
-        return Activities(self.in_flight, self._owner, *self._object)
+        return Activities(self.in_flight, self.owner, *self._object)
 
     @contextmanager
     def sealing(self) -> Iterator[None]:
         """Keeps other runs of the object from starting until the block, and each write sent in it, is over."""
-        activity = self.in_flight.begin(Activity(self._owner, self._object, seals=True))
+        activity = self.in_flight.begin(Activity(self.owner, self._object, seals=True))
         self._seals = True
         try:
             yield
@@ -203,7 +204,7 @@ class Activities:
             problem = "it is being handed over"
         if problem is not None:
             raise NotOurs(f"{self._object[0]} {self._object[1]}: {problem}: not written for it")
-        activity = self.in_flight.begin(Activity(self._owner, self._object, seals=self._seals))
+        activity = self.in_flight.begin(Activity(self.owner, self._object, seals=self._seals))
 
         def done(known: bool) -> None:
             if known:
@@ -215,13 +216,13 @@ class Activities:
 
     def follow(self, thread: Call[Any]) -> None:
         """Registers a thread that the run started, which acts until the future is done."""
-        activity = self.in_flight.begin(Activity(self._owner, self._object))
-        self._threads.add(thread)
+        activity = self.in_flight.begin(Activity(self.owner, self._object))
+        self.threads.add(thread)
 
         def end() -> None:
             self.in_flight.end(activity)
-            self._threads.discard(thread)
-            if not self._threads and self._threads_ended is not None and not self._threads_ended.done():
+            self.threads.discard(thread)
+            if not self.threads and self._threads_ended is not None and not self._threads_ended.done():
                 self._threads_ended.set_result(None)
 
         def ended(_: Call[Any]) -> None:
@@ -238,8 +239,8 @@ class Activities:
         async def worked() -> T:
             task = asyncio.current_task()
             assert task is not None
-            task.set_name(f"{self._owner} for a thread")
-            if self._over:
+            task.set_name(f"{self.owner} for a thread")
+            if self.over:
                 work.close()
                 raise asyncio.CancelledError
             self._waits.add(task)
@@ -254,27 +255,9 @@ class Activities:
         """Calls it in the event loop's thread: at once if this is that thread, otherwise soon."""
         call_in_loop(callback, self._loop)
 
-    @property
-    def owner(self) -> str:
-        return self._owner
-
-    @property
-    def over(self) -> bool:
-        return self._over
-
-    @property
-    def threads(self) -> int:
-        """How many threads have not ended."""
-        return len(self._threads)
-
-    @property
-    def running_threads(self) -> Sequence[Call[Any]]:
-        """The threads that have not ended."""
-        return tuple(self._threads)
-
     async def threads_ended(self) -> None:
         """Returns when all threads of the run have ended, however long that takes."""
-        while self._threads:
+        while self.threads:
             self._threads_ended = self._loop.create_future()
             await self._threads_ended
 

@@ -188,7 +188,7 @@ class Workers:
         if not self._draining and deadline.worker is not None:
             self._replaced.add(deadline.worker)
             self._begin()
-            for thread in deadline.activities.running_threads:
+            for thread in tuple(deadline.activities.threads):
                 self._threads.give_up(thread)
         self._events.event(
             self._reference(deadline.fields["object"]),

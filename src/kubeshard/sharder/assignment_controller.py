@@ -347,7 +347,7 @@ class Assignments(Reconciler[ControllerRing]):
 
     async def _scan(self, sync: ResourceSync, priority: ScanPriority, work: DueScan, started: float) -> None:
         outcome = ScanResult(failed=True)
-        sync.begin(priority, started)
+        sync.began[priority] = started
         try:
             if await self._up_to_date():
                 outcome = await self._scanner.scan(sync, work.scope)

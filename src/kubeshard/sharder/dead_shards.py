@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -60,14 +61,14 @@ class DeadShardProofs:
         self._observer = observer
         self._clock = clock
         self._confirmed = confirmed
-        self._rings: dict[str, _Reads] = {}
+        self._rings = defaultdict[str, _Reads](_Reads)
 
     async def proven(self, ring: str, shard: str, since: float) -> Callable[[], bool] | None:
         """A proof that objects read before `since` (monotonic) may be taken from the shard; None if it may live.
         Calling the proof returns whether it is still valid. Raises ApiError if the read fails: it does not
         wait or retry, so the caller has to back off from a server that throttles.
         """
-        reads = self._rings.setdefault(ring, _Reads())
+        reads = self._rings[ring]
         read = reads.by_shard.get(shard)
         if read is None or not read.answers(since, self._clock.monotonic()):
             read = self._begin(ring, shard, read, reads)

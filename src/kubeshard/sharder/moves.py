@@ -195,7 +195,7 @@ class Mover:
         return Known(await read_metadata(self._client, job.kind, job.key), self._clock.monotonic())
 
     def _decided(self, job: Job, meta: ObjectMeta) -> Job | None:
-        """The job for this state of the object and the current ring; None if the ring no longer has its
+        """The job for this state of the object and the current ring, with its view; None if the ring no longer has its
         resource.
         """
         view, resource = job.sync.ring.view, job.entry.resource
@@ -277,9 +277,8 @@ class Mover:
                 return MoveResult.NOTHING
 
     async def _drain(self, job: Job, *, by_version: bool) -> MoveResult:
-        view = job.sync.ring.view
-        if view is None:
-            return MoveResult.NOTHING
+        view = job.view
+        assert view is not None
         await self._writes.turn()
         if by_version:
             labels: Mapping[str, Any] = {view.drain_label: DRAIN_VALUE}
@@ -291,9 +290,8 @@ class Mover:
         return MoveResult.DRAINED
 
     async def _move(self, job: Job, *, by_version: bool) -> MoveResult | ObjectMeta:
-        view, source = job.sync.ring.view, job.decision.source
-        if view is None:
-            return MoveResult.NOTHING
+        view, source = job.view, job.decision.source
+        assert view is not None
         if source and source not in view.available and not job.sync.ring.has_ended(source):
             job.sync.refused(job.entry.resource, job.decision)
             return MoveResult.WAITING

@@ -217,10 +217,8 @@ class ResourceSync:
         """Waits for `notify`, so many seconds at most."""
         await set_within(self._changed, within)
 
-    def begin(self, priority: ScanPriority, now: float) -> None:
-        self.began[priority] = now
-
     def end(self, priority: ScanPriority) -> None:
+        """The scan of this priority that was under way has ended."""
         self.began.pop(priority, None)
         self._ended[priority] += 1
         self.notify()

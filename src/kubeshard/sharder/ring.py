@@ -109,6 +109,8 @@ class Ring:
         self.resources = RingResources(resource.spec.resources)
         self.report = RingReport(lambda: changed(self))
         self.metrics = inputs.metrics.of(resource.name)
+        self.clock = inputs.clock
+        self.strict = inputs.strict
         self.ended = False
         self.evictions = Evictions(0.0 if inputs.strict else inputs.drain_timeout)
         self.clean_up: CleanUp | None = None
@@ -157,11 +159,7 @@ class Ring:
     @property
     def available(self) -> tuple[str, ...]:
         """Names of the available shards, ascending."""
-        return self._inputs.shards.available(self.name, self._inputs.clock.monotonic())
-
-    @property
-    def strict(self) -> bool:
-        return self._inputs.strict
+        return self._inputs.shards.available(self.name, self.clock.monotonic())
 
     @property
     def listed(self) -> frozenset[GroupResource]:
@@ -186,10 +184,6 @@ class Ring:
                 or any(condition.type == CLEANED_UP for condition in (status.conditions if status else ()))
             )
         )
-
-    @property
-    def clock(self) -> Clock:
-        return self._inputs.clock
 
     def selects(self, labels: Mapping[str, str] | None) -> bool:
         """Whether the ring selects a namespace with these labels."""

@@ -86,6 +86,8 @@ class _Scan:
 
     sync: ResourceSync
     scope: ScanScope
+    tells_drains: bool
+    """Whether it lists all objects that are being drained."""
     drains: WaitingSnapshot
     unassigned: WaitingSnapshot
     waiting: int = 0
@@ -98,11 +100,6 @@ class _Scan:
     """Whether an urgent scan was left some of the objects without an available shard."""
     holders: Counter[str] = field(default_factory=Counter)
     """In a ring that is being cleaned up: how many objects have the label of each shard."""
-
-    @property
-    def tells_drains(self) -> bool:
-        """Whether it lists all objects that are being drained."""
-        return self.sync.entry.main and self.scope is not ScanScope.MISPLACED
 
 
 class Scanner:
@@ -132,7 +129,9 @@ class Scanner:
     async def scan(self, sync: ResourceSync, scope: ScanScope) -> ScanResult:
         """One scan. Does not raise ApiErrors: a failed read is reported, and sets `failed` in the outcome."""
         started, ring = self._clock.monotonic(), sync.ring
-        scan = _Scan(sync, scope, sync.drains.snapshot(started), sync.unassigned.snapshot(started))
+        tells_drains = sync.entry.main and scope is not ScanScope.MISPLACED
+        drains, unassigned = sync.drains.snapshot(started), sync.unassigned.snapshot(started)
+        scan = _Scan(sync, scope, tells_drains, drains, unassigned)
         clean_up = ring.clean_up if scope is not ScanScope.MISPLACED else None
         error = await self._scanned(scan)
         if clean_up is not None:
@@ -217,10 +216,10 @@ class Scanner:
         async for obj, read_at in self._objects(reading):
             meta = obj.metadata
             self._go_on(scan, limit)
-            scan.holders[meta.label(shard_label(ring.name))] += 1
             current = ring.view
             if current is None:
                 return
+            scan.holders[meta.label(current.shard_label)] += 1
             decision = plan(current, entry, type_, meta, draining=draining)
             if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
                 sync.skipped_namespaces.add(meta.namespace)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.names import is_dns_subdomain
@@ -48,10 +48,10 @@ class RingEntry:
 
     resource: GroupResource
     owners: frozenset[GroupResource] = frozenset()
+    main: bool = field(init=False, compare=False)
 
-    @property
-    def main(self) -> bool:
-        return not self.owners
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "main", not self.owners)
 
 
 @dataclass(frozen=True, slots=True)
