@@ -89,6 +89,10 @@ def test_a_class_that_is_named_is_printed(write: Write) -> None:
         ("kubeshard.core:ConfigurationError", "is not a kind"),
         ("kubeshard.core:ConfigMap", "its group needs a dot"),
         ("kubeshard.version", "has no class of a custom resource"),
+        (
+            "kubeshard.examples.webhosting.controller",
+            "only imports its custom resources: name where they are, kubeshard.examples.webhosting.api",
+        ),
     ],
 )
 def test_a_mistake_is_said(reference: str, says: str) -> None:

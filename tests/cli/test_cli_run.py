@@ -194,6 +194,7 @@ def test_an_embedded_cluster_deletes_objects_with_their_owners(folder: Path) -> 
             2,
             "Error: bad.yaml: a document has no kind or no metadata.name\n",
         ),
+        (["mine:manager", "--apply", "empty.yaml"], 2, "Error: empty.yaml: no object in it\n"),
         (
             ["mine:manager", "--metrics-address", "no"],
             2,
@@ -209,6 +210,7 @@ def test_an_embedded_cluster_deletes_objects_with_their_owners(folder: Path) -> 
 def test_a_wrong_argument_is_one_line(folder: Path, arguments: list[str], code: int, message: str) -> None:
     (folder / "mine.py").write_text(f"{OPERATOR}\nnumber = 1\n")
     (folder / "bad.yaml").write_text("- 1\n")
+    (folder / "empty.yaml").write_text("# what a command that failed has left\n")
     with running(folder, *arguments) as program:
         _, told = program.communicate(timeout=60)
     assert (program.returncode, told) == (code, message)

@@ -99,6 +99,44 @@ async def test_the_example_keeps_latest_out(
         assert (await kube_client.create(app("app:1"))).image == "app:1"
 
 
+class KeepSpec(Struct):
+    keep: int = 0
+
+
+@CustomResource()
+class Keeper(KubeObject, group=GROUP, version="v1"):
+    spec: KeepSpec | None = None
+
+
+@pytest.mark.parametrize("spec", [None, KeepSpec(keep=0)])
+async def test_a_condition_on_the_spec_lets_moves_pass_what_is_no_longer_valid(
+    kube_client: Client,
+    namespace: str,
+    install_crd: Callable[[Mapping[str, Any]], None],
+    spec: KeepSpec | None,
+) -> None:
+    changed = {"changes-spec": "oldObject == null || object.?spec != oldObject.?spec"}
+
+    @validates(Keeper, conditions=changed)
+    def keeps_some(it: Keeper) -> None:
+        if it.spec is None or it.spec.keep == 0:
+            raise Denied("spec.keep must be at least 1")
+
+    install_crd(definition(Keeper))
+    stored = await kube_client.create(Keeper(metadata=ObjectMeta(name="old", namespace=namespace), spec=spec))
+    webhooks = Webhooks(f"moves-{namespace}", [keeps_some], url="https://127.0.0.1", host="127.0.0.1", port=0)
+    async with serving(kube_client, webhooks):
+        new = Keeper(metadata=ObjectMeta(name="new", namespace=namespace))
+        await until(refused(kube_client, new, "spec.keep must be at least 1"))
+        moved = await kube_client.patch(
+            Keeper, "old", namespace, MergePatch({"metadata": {"labels": {"shard": "b"}}}), base=stored
+        )
+        assert moved.metadata.labels == {"shard": "b"}
+        other = {"keep": 0} if spec is None else None
+        with pytest.raises(ApiError, match="at least 1"):
+            await kube_client.patch(Keeper, "old", namespace, MergePatch({"spec": other}), base=moved)
+
+
 @pytest.mark.kube
 async def test_an_api_server_is_answered_if_it_shows_a_certificate_of_the_authority(tmp_path: Path) -> None:
     now = SystemClock().wall()

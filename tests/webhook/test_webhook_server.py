@@ -15,10 +15,12 @@ from kubeshard.runtime.certificate_authority import new_authority, new_client_le
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.tls import CertificatePair, load_pair
 from kubeshard.runtime.world import REAL_WORLD
-from kubeshard.webhook.certificates import Identity, ServingCertificate
+from kubeshard.webhook.certificates import CertificateSource, Identity, ServingCertificate
 from kubeshard.webhook.review import AdmissionAnswer, AdmissionRequest
 from kubeshard.webhook.selfsigned import renewed
 from kubeshard.webhook.server import WebhookServer
+from kubeshard.webhook.webhooks import Webhooks
+from kubeshard_apiserver.testing import MemoryApi
 
 NAME = "sharder.sharding-system.svc"
 IDENTITY = renewed(None, (NAME,), SystemClock().wall())
@@ -168,6 +170,23 @@ async def test_the_port_opens_only_after_the_caches_are_synced() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.parametrize("how", ["told by the command", "declared"])
+async def test_webhooks_that_somebody_else_registers_are_served_without_knowing_where_they_are_called(
+    kube_memory: MemoryApi, how: str
+) -> None:
+    given: CertificateSource = Given()
+    webhooks = Webhooks("notes", [], host="127.0.0.1", port=0, certificates=given, register=False)
+    if how == "told by the command":
+        webhooks = Webhooks("notes", [], host="127.0.0.1", port=0)
+        webhooks.only_serve(given)
+    async with kube_memory.client() as client, asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(webhooks.run_with(client))
+        async with asyncio.timeout(5):
+            while webhooks.unready():  # noqa: ASYNC110 - what a readiness probe does
+                await asyncio.sleep(0.005)
+        running.cancel()
 
 
 async def test_a_taken_port_is_a_configuration_error() -> None:

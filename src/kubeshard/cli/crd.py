@@ -197,9 +197,15 @@ def _classes(reference: str) -> Iterator[type[KubeObject]]:
     module = load_module(reference)
     from kubeshard.crd.declaring import declared
 
-    found = list(_kinds_of(module))
+    every = list(_kinds_in(module))
+    found = [cls for cls in every if cls.__module__ == module.__name__]
     chosen = [cls for cls in found if declared(cls)] or [cls for cls in found if _is_custom(cls.KIND.group)]
     if not chosen:
+        elsewhere = sorted({cls.__module__ for cls in every if _is_custom(cls.KIND.group)})
+        if elsewhere:
+            raise ConfigurationError(
+                f"{reference} only imports its custom resources: name where they are, {', '.join(elsewhere)}"
+            )
         raise ConfigurationError(
             f"{reference} has no class of a custom resource: class Name(KubeObject, group=...), a group with a dot"
         )
@@ -212,13 +218,16 @@ def _kind(reference: str, found: Any) -> type[KubeObject]:
     return found
 
 
-def _kinds_of(module: ModuleType) -> Iterator[type[KubeObject]]:
+def _kinds_in(module: ModuleType) -> Iterator[type[KubeObject]]:
+    """Those that it imports, too."""
     from kubeshard.core.objects import KubeObject
 
     for found in vars(module).values():
-        if not isinstance(found, type) or found.__module__ != module.__name__:
-            continue
-        if issubclass(found, KubeObject) and getattr(found, "KIND", None) is not None:
+        if (
+            isinstance(found, type)
+            and issubclass(found, KubeObject)
+            and getattr(found, "KIND", None) is not None
+        ):
             yield found
 
 

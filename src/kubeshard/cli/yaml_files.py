@@ -47,11 +47,13 @@ def objects_in(path: Path) -> Iterator[dict[str, Any]]:
     ConfigurationError.
     """
     files = sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) if path.is_dir() else [path]
-    if not files:
-        raise ConfigurationError(f"{path}: no YAML files in this folder")
-    for file in files:
-        for document in read_documents(file):
-            metadata = document.get("metadata") if isinstance(document, dict) else None
-            if not (isinstance(metadata, dict) and document.get("kind") and metadata.get("name")):
-                raise ConfigurationError(f"{file}: a document has no kind or no metadata.name")
-            yield document
+    documents = [(file, document) for file in files for document in read_documents(file)]
+    if not documents:
+        raise ConfigurationError(
+            f"{path}: no object in it" if files else f"{path}: no YAML files in this folder"
+        )
+    for file, document in documents:
+        metadata = document.get("metadata") if isinstance(document, dict) else None
+        if not (isinstance(metadata, dict) and document.get("kind") and metadata.get("name")):
+            raise ConfigurationError(f"{file}: a document has no kind or no metadata.name")
+        yield document

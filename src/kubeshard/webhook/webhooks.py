@@ -231,7 +231,8 @@ class Webhooks:
         """
         world = client.world
         namespace = self._namespace or world.host.pod_namespace()
-        if not self._url and not namespace:
+        placed = bool(self._url or namespace)
+        if not placed and (self._register or self._given is None):
             raise ConfigurationError(
                 f"webhooks {self.name}: outside a pod, set the Service's namespace=, or where API servers call this "
                 "process: `kubeshard run` with --embedded or --webhook-url, or url="
@@ -244,7 +245,7 @@ class Webhooks:
             certificates,
             host=host,
             port=port,
-            server_name=self._names(namespace)[0] if self._names_are_known else "",
+            server_name=self._names(namespace)[0] if placed and self._names_are_known else "",
             client_authority=self._client_authority,
             registry=self._registry,
         )
