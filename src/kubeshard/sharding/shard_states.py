@@ -217,7 +217,7 @@ class ShardStates:
         """Feeds a Lease from a watch event, a list or a read. Returns None if it is not new. `asked`: for a
         consistent read, when it was sent.
         """
-        self._heard = now
+        self._hear(now)
         key, version = lease.key, lease.metadata.resource_version
         old = self._records.get(key)
         newer = -1 if old is None else old.compared_to(version)
@@ -245,7 +245,7 @@ class ShardStates:
         """Records that the Lease was deleted or left the ring-label selector, at `resource_version` if that is known.
         `asked`: for a consistent read that does not contain it, when it was sent.
         """
-        self._heard = now
+        self._hear(now)
         old = self._records.get(key)
         if old is None or old.deleted:
             return None
@@ -378,7 +378,7 @@ class ShardStates:
 
     def fresh(self, now: float) -> bool:
         """Whether the states may be used for decisions: they were fed, and there were events of held Leases in the last
-        6 s.
+        6 s. After a longer silence only a complete list counts: the first events to arrive may be as old as it.
         """
         if self._heard is None:
             return False
@@ -387,11 +387,15 @@ class ShardStates:
         )
 
     def silence(self, now: float) -> float:
-        """Seconds since the last event; infinite before the first one."""
+        """Seconds since the last event that counts (see `fresh`); infinite before the first one."""
         return float("inf") if self._heard is None else now - self._heard
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def _hear(self, now: float) -> None:
+        if self._heard is None or now - self._heard <= STALE_AFTER:
+            self._heard = now
 
     def _put(self, key: Key, old: _Record | None, new: _Record | None, now: float) -> ShardChange:
         self._drop(key)
