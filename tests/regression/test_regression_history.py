@@ -82,17 +82,29 @@ RIGHT: dict[str, Sequence[Entry]] = {
     ),
     "one works after the other": (
         CREATED,
-        Began(2.0, "a~1", "t1"),
-        Ended(3.0, "a~1", "t1"),
-        Began(3.0, "b~1", "t1"),
+        Began(2.0, "a~1", "t1", "1"),
+        Ended(3.0, "a~1", "t1", "1"),
+        Began(3.0, "b~1", "t1", "1"),
+    ),
+    "another object of the same name is worked on while a reconcile of the former one goes on": (
+        CREATED,
+        Began(2.0, "a~1", "t1", "1"),
+        changed(3.0, 0, "a", "", exists=False),
+        changed(4.0, 0, "", "b", uid="2", existed=False),
+        Began(5.0, "b~1", "t1", "2"),
+        Ended(6.0, "a~1", "t1", "1"),
+        Ended(7.0, "b~1", "t1", "2"),
     ),
     "the dead do not work": (
         CREATED,
-        Began(2.0, "a~1", "t1"),
+        Began(2.0, "a~1", "t1", "1"),
         Died(3.0, "a~1", "killed"),
-        Began(4.0, "b~1", "t1"),
+        Began(4.0, "b~1", "t1", "1"),
     ),
-    "two controllers of one process work at once": (Began(2.0, "a~1", "t1"), Began(2.0, "a~1", "t1")),
+    "two controllers of one process work at once": (
+        Began(2.0, "a~1", "t1", "1"),
+        Began(2.0, "a~1", "t1", "1"),
+    ),
     "a write is stale after a restore": (
         CREATED,
         Restored(5.0, {"t1": ("b", False)}),
@@ -101,11 +113,11 @@ RIGHT: dict[str, Sequence[Entry]] = {
     ),
     "a reconcile goes on that began before a restore gave its object to another shard": (
         CREATED,
-        Began(2.0, "a~1", "t1"),
+        Began(2.0, "a~1", "t1", "1"),
         Restored(5.0, {"t1": ("b", False)}),
-        Began(70.0, "b~1", "t1"),
-        Ended(71.0, "b~1", "t1"),
-        Ended(72.0, "a~1", "t1"),
+        Began(70.0, "b~1", "t1", "1"),
+        Ended(71.0, "b~1", "t1", "1"),
+        Ended(72.0, "a~1", "t1", "1"),
     ),
     "a child of a deleted object is written": (CREATED, sent(2.0, 1, "a~1"), child(2.1, 1, "", main_uid="")),
     "a child is written by a request that was on its way for longer than one may be": (
@@ -146,35 +158,44 @@ WRONG: dict[str, tuple[str, Sequence[Entry]]] = {
         "stale write",
         (CREATED, *MOVED, sent(8.0, 1, "a~1", kind="child"), child(10.0, 1, "b")),
     ),
-    "two work at once": ("overlap", (CREATED, Began(2.0, "a~1", "t1"), Began(3.0, "b~1", "t1"))),
+    "two work at once": ("overlap", (CREATED, Began(2.0, "a~1", "t1", "1"), Began(3.0, "b~1", "t1", "1"))),
+    "two work at once on an object, and one of them on the former one of its name, too": (
+        "overlap",
+        (
+            Began(2.0, "a~1", "t1", "1"),
+            Began(3.0, "a~1", "t1", "2"),
+            Ended(4.0, "a~1", "t1", "1"),
+            Began(5.0, "b~1", "t1", "2"),
+        ),
+    ),
     "two work at once, and one of them with two controllers": (
         "overlap",
         (
-            Began(2.0, "a~1", "t1"),
-            Began(2.0, "a~1", "t1"),
-            Ended(2.5, "a~1", "t1"),
-            Began(3.0, "b~1", "t1"),
+            Began(2.0, "a~1", "t1", "1"),
+            Began(2.0, "a~1", "t1", "1"),
+            Ended(2.5, "a~1", "t1", "1"),
+            Began(3.0, "b~1", "t1", "1"),
         ),
     ),
     "a reconcile that began after a restore goes on while another shard works on its object": (
         "overlap",
         (
             CREATED,
-            Began(2.0, "a~1", "t1"),
+            Began(2.0, "a~1", "t1", "1"),
             Restored(5.0, {"t1": ("b", False)}),
-            Ended(6.0, "a~1", "t1"),
-            Began(7.0, "a~1", "t1"),
-            Began(70.0, "b~1", "t1"),
+            Ended(6.0, "a~1", "t1", "1"),
+            Began(7.0, "a~1", "t1", "1"),
+            Began(70.0, "b~1", "t1", "1"),
         ),
     ),
     "a reconcile goes on that a restore left to its shard, and another one begins": (
         "overlap",
         (
             CREATED,
-            Began(2.0, "a~1", "t1"),
+            Began(2.0, "a~1", "t1", "1"),
             Restored(5.0, {"t1": ("a", False)}),
             *(msgspec.structs.replace(each, at=69.0) for each in MOVED),
-            Began(70.0, "b~1", "t1"),
+            Began(70.0, "b~1", "t1", "1"),
         ),
     ),
     "a process takes the Lease of a live one of its name": (
@@ -219,9 +240,9 @@ FAILURE: Sequence[Entry] = (
     CREATED,
     Inflicted(5.0, 0, "pause"),
     Hit(5.0, 0, "a~1"),
-    Began(6.0, "a~1", "t1"),
+    Began(6.0, "a~1", "t1", "1"),
     *MOVED,
-    Began(10.0, "b~1", "t1"),
+    Began(10.0, "b~1", "t1", "1"),
     sent(11.0, 2, "a~1"),
     Answered(11.1, 2, 422),
     Inflicted(12.0, 0, "pause", over=True),
@@ -282,7 +303,7 @@ def caption(history: Sequence[Entry], at: float) -> str:
 @pytest.mark.parametrize(
     ("history", "says"),
     [
-        ((Began(9.0, "s0~1", "t1"),), ["A colour is an instance."]),
+        ((Began(9.0, "s0~1", "t1", "1"),), ["A colour is an instance."]),
         ((Inflicted(9.0, 0, "kill"),), ["Pale: a fault."]),
         ((Died(9.0, "s0~1", "killed"),), ["Cross: "]),
         ((Died(9.0, "s0~1", "killed"), Died(9.1, "s0~2", "killed")), ["Cross: ", "A number: "]),
@@ -318,7 +339,7 @@ def test_a_picture_says_what_its_faults_are() -> None:
         Inflicted(1.0, 0, "kill"),  # over before the picture begins
         Inflicted(2.0, 0, "kill", over=True),
         Inflicted(55.0, 1, "flapping"),
-        Began(60.0, "s0~1", "t1"),
+        Began(60.0, "s0~1", "t1", "1"),
     ]
     said = as_svg(timeline_of(history, 60.0, "t1", "overlap"))
     assert f"flapping: {summary('flapping')}" in said
@@ -331,7 +352,7 @@ def test_no_label_of_a_picture_covers_another_one_or_leaves_it() -> None:
     history: list[Entry] = [
         *(Inflicted(5.0 + number / 10, number, "leases_unreadable") for number in range(6)),
         *(Inflicted(9.0, number, "leases_unreadable", over=True) for number in range(6)),
-        Began(9.9, "s0~1", name),
+        Began(9.9, "s0~1", name, "1"),
         *(Inflicted(10.5 + number, 10 + number, "rolling_update") for number in range(3)),
     ]
     drawn = ElementTree.fromstring(

@@ -13,6 +13,7 @@ from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
 from kubeshard.core.builtin import ConfigMap, Lease
 from kubeshard.core.errors import ApiError
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding.api import ControllerRing, RingResource
@@ -25,6 +26,7 @@ from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
 
+ONE, OTHER = (ObjectMeta(name="t0", uid=uid, resource_version="1") for uid in ("1", "2"))
 ALONE = msgspec.structs.replace(MAIN, controlled_resources=())
 
 
@@ -41,7 +43,7 @@ class Watched(Touch):
         try:
             return await super().reconcile(ctx, obj)
         finally:
-            self._oracles.ends(self._process, obj.metadata.name)
+            self._oracles.ends(self._process, obj.metadata)
 
 
 class Scene:
@@ -120,6 +122,23 @@ async def test_a_late_move_of_a_child_is_excused_only_if_its_shard_read_a_ring_w
         await moving
         assert at.result.counts["late moves of children that were not in the ring"] == counted
         assert at.result.broken == ({} if counted else {"parted": 1})
+
+
+@pytest.mark.parametrize(
+    ("begun", "overlap"), [(ONE, True), (OTHER, False)], ids=["the same", "another one of its name"]
+)
+@virtual_time
+async def test_two_processes_may_not_work_on_one_object_but_on_two_of_one_name(
+    begun: ObjectMeta, overlap: bool
+) -> None:
+    async with scene() as at:
+        for process in ("s0~1", "s1~1"):
+            at.shard(process)
+        at.oracles.begins("s0~1", ONE)
+        at.oracles.begins("s1~1", begun)
+        at.oracles.ends("s0~1", ONE)
+        at.oracles.ends("s1~1", begun)
+        assert at.result.broken == ({"overlap": 1} if overlap else {})
 
 
 @virtual_time

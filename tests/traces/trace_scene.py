@@ -174,7 +174,7 @@ class Scene:
             await asyncio.sleep(self.takes.get(controller, 0.0))
             yield
         finally:
-            self.oracles.ends(process, metadata.name)
+            self.oracles.ends(process, metadata)
 
     async def _reference_work(self, process: str, api: Api, children: Informer, thing: Obj) -> None:
         metadata, value = thing["metadata"], str(thing["spec"].get("v", 0))

@@ -1,7 +1,7 @@
 """Checks the history of a run, after it: what the oracles notice while it runs, from other data and by other code.
 
 - stale write: a write by a shard took effect on a main object, or on a child of one, that another shard owned.
-- overlap: two live processes worked on one object at the same time.
+- overlap: two live processes worked on one object, of one UID, at the same time.
 - identity: a process acquired the Lease of a live one of the same name, whose right to act was not over.
 - ownership: a minute after the last fault, an object has no owner, or one that does not live.
 
@@ -51,9 +51,9 @@ class _Checker:
         self.findings: list[Finding] = []
         self._sent: dict[int, Sent] = {}
         self._alive: set[str] = set()
-        self._working: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._working: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
         """How many reconciles of each object each process has begun and not ended."""
-        self._from_before: dict[str, dict[str, int]] = {}
+        self._from_before: dict[tuple[str, str], dict[str, int]] = {}
         """Those of them that began before a restore, while their shard had the object."""
         self._grace = defaultdict[str, float](float)
         self._grace_of_all = 0.0
@@ -77,8 +77,8 @@ class _Checker:
                 case Began():
                     self._began(entry)
                 case Ended():
-                    self._working[entry.name][entry.process] -= 1
-                    if entry.process in (before := self._from_before.get(entry.name, {})):
+                    self._working[entry.name, entry.uid][entry.process] -= 1
+                    if entry.process in (before := self._from_before.get((entry.name, entry.uid), {})):
                         before[entry.process] -= 1
                 case Started():
                     self._alive.add(entry.process)
@@ -89,12 +89,12 @@ class _Checker:
                     self._owners = dict(entry.owners)
                     self._rights.clear()
                     self._from_before = {
-                        name: {
+                        (name, uid): {
                             process: count
                             for process, count in working.items()
                             if _shard(process) != entry.owners.get(name, ("", False))[0]
                         }
-                        for name, working in self._working.items()
+                        for (name, uid), working in self._working.items()
                     }
                 case Calm():
                     self._due = entry.at + GRACE
@@ -135,12 +135,13 @@ class _Checker:
             self._found(entry.at, "stale write", f"{sent.process}: the child of {entry.name} of {owner}")
 
     def _began(self, entry: Began) -> None:
-        working = self._working[entry.name]
+        which = entry.name, entry.uid
+        working = self._working[which]
         others = sorted(
             each
             for each, count in working.items()
             if count > 0 and each != entry.process and each in self._alive
-            if self._from_before.get(entry.name, {}).get(each, 0) <= 0
+            if self._from_before.get(which, {}).get(each, 0) <= 0
         )
         if others and entry.process in self._alive and not self._excused(entry.name, entry.at):
             self._found(entry.at, "overlap", f"{entry.process} and {', '.join(others)}: {entry.name}")

@@ -75,17 +75,19 @@ class LeaseChanged(msgspec.Struct, frozen=True, tag=True):
 
 
 class Began(msgspec.Struct, frozen=True, tag=True):
-    """A reconcile of a main object began."""
+    """A reconcile of a main object began. An object of another UID is another one, also if it has the same name."""
 
     at: float
     process: str
     name: str
+    uid: str
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
     at: float
     process: str
     name: str
+    uid: str
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
@@ -176,11 +178,11 @@ class Recorder:
     def started(self, process: str) -> None:
         self.add(Started(self._now, process))
 
-    def began(self, process: str, name: str) -> None:
-        self.add(Began(self._now, process, name))
+    def began(self, process: str, name: str, uid: str) -> None:
+        self.add(Began(self._now, process, name, uid))
 
-    def ended(self, process: str, name: str) -> None:
-        self.add(Ended(self._now, process, name))
+    def ended(self, process: str, name: str, uid: str) -> None:
+        self.add(Ended(self._now, process, name, uid))
 
     def inflicted(self, number: int, kind: str, *, over: bool = False) -> None:
         self.add(Inflicted(self._now, number, kind, over))

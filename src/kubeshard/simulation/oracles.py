@@ -5,7 +5,7 @@
   API server has nothing to compare them with (docs/design/fencing-by-label.md).
 - former process: no write of a dead process to a main object takes effect after another process of the same name has
   begun to work on it.
-- overlap: no two processes reconcile the same object at once, unless the kernel ended one of them.
+- overlap: no two processes reconcile the same object (one UID) at once, unless the kernel ended one of them.
 - not ours: no process begins with an object that it has released, or that was taken from it.
 - stale read: the first reconcile of an object that came from another shard sees it as it was when it came, or later.
 - expired: no process sends a write for an object after its right to act has ended, by a clock that stands still with
@@ -45,7 +45,7 @@ import re
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubeshard.controller.run import YOUNG
 from kubeshard.core.kinds import GroupResource
@@ -158,14 +158,21 @@ class Judge:
         return self._world.loop.time()
 
 
+class _Object(NamedTuple):
+    """A main object. Another one may get its name after it was deleted."""
+
+    name: str
+    uid: str
+
+
 class Oracles(Judge):
     """Checks a world for violations of the invariants."""
 
     def __init__(self, world: SimulatedCluster, result: SimulationResult, until: str = "") -> None:
         super().__init__(world, result, until)
         self._sent: dict[int, tuple[HttpRequest, float]] = {}
-        self._at_work: dict[str, list[str]] = {}
-        self._from_before: dict[str, Counter[str]] = {}
+        self._at_work: dict[_Object, list[str]] = {}
+        self._from_before: dict[_Object, Counter[str]] = {}
         """Which processes worked on each object of another shard when etcd was restored, and have not ended that."""
         self._taken: dict[str, float] = {}
         """Objects that a user took from their shard, and when."""
@@ -204,9 +211,9 @@ class Oracles(Judge):
         self._dropped.clear()
         self._free.clear()
         self._restored = self._now
-        for name, at_work in self._at_work.items():
-            owner = self._owner(self._main(name))
-            self._from_before[name] = Counter(each for each in at_work if name_of(each) != owner)
+        for thing, at_work in self._at_work.items():
+            owner = self._owner(self._main(thing.name))
+            self._from_before[thing] = Counter(each for each in at_work if name_of(each) != owner)
 
     def sending(self, process: Process, request: HttpRequest) -> None:
         """Called when a request leaves a process."""
@@ -232,14 +239,15 @@ class Oracles(Judge):
             )
         main = self._main(name)
         self._worked[name] = process, now
-        at_work = self._at_work.setdefault(name, [])
+        thing = _Object(name, meta.uid)
+        at_work = self._at_work.setdefault(thing, [])
         self.event(f"{process} begins {name}")
         if main is not None and main["metadata"]["uid"] == meta.uid and not excused:
             owner = self._owner(main)
             if owner != name_of(process):
                 self.broken("not ours", f"{process} begins with {name} of {owner or None}")
         others = [other for other in at_work if other != process and not self._dead(other)]
-        if before := {other for other in others if self._from_before.get(name, Counter())[other] > 0}:
+        if before := {other for other in others if self._from_before.get(thing, Counter())[other] > 0}:
             self._result.counts["overlaps with what began before a restore"] += not excused
             others = [other for other in others if other not in before]
         if others and not excused:
@@ -247,11 +255,13 @@ class Oracles(Judge):
             self.broken("overlap", f"{process} begins with {name}, which {at_it} work on")
         at_work.append(process)
 
-    def ends(self, process: str, name: str) -> None:
-        self.event(f"{process} ends {name}")
-        self._at_work[name].remove(process)
-        if name in self._from_before:
-            self._from_before[name][process] -= 1
+    def ends(self, process: str, meta: ObjectMeta) -> None:
+        """Called when a reconcile ends that began with this metadata."""
+        thing = _Object(meta.name, meta.uid)
+        self.event(f"{process} ends {meta.name}")
+        self._at_work[thing].remove(process)
+        if thing in self._from_before:
+            self._from_before[thing][process] -= 1
 
     def is_at_work(self, process: str) -> bool:
         return any(process in at_work for at_work in self._at_work.values())
@@ -498,7 +508,7 @@ class Oracles(Judge):
                 self.broken("hung", f"{process.name}, blocked for {blocked:.1f} s, renews its Lease")
         elif before:
             self._rights.pop(process.name, None)
-            if busy := [name for name, at_work in self._at_work.items() if process.name in at_work]:
+            if busy := [thing.name for thing, at_work in self._at_work.items() if process.name in at_work]:
                 self.broken("released at work", f"{process.name} works on {', '.join(busy)}")
 
     def _all_dead(self, name: str) -> bool:

@@ -187,12 +187,12 @@ class Things(Workload):
     def working(self, process: str, meta: ObjectMeta) -> Iterator[None]:
         """A reconcile of the object, as it was with this metadata, lasts as long as the block."""
         self.oracles.begins(process, meta)
-        self.recorder.began(process, meta.name)
+        self.recorder.began(process, meta.name, meta.uid)
         try:
             yield
         finally:
-            self.oracles.ends(process, meta.name)
-            self.recorder.ended(process, meta.name)
+            self.oracles.ends(process, meta)
+            self.recorder.ended(process, meta.name, meta.uid)
 
     def hangs(self, process: str, name: str) -> bool:
         """Whether a reconcile of the object does not end."""

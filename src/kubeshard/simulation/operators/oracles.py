@@ -1,6 +1,6 @@
 """What must hold of any operator, and need know nothing about its kinds.
 
-- overlap: no two instances reconcile the same object at once.
+- overlap: no two instances reconcile the same object (one UID) at once.
 - stale owner: no instance writes an object of another shard; and none that is not the leader sends a write while
   another instance leads.
 - stale read: no reconcile begins with its object as it was before the last write of the same controller in the same
@@ -92,7 +92,8 @@ class OperatorOracles(Judge):
         self.snapshot = Snapshot(world.server.store)
         self.recorder: Recorder
         self._number = 0
-        self._at_work: dict[tuple[str, Key], list[str]] = defaultdict(list)
+        self._at_work: dict[tuple[str, str], list[str]] = defaultdict(list)
+        """Who works on each object of each controller, by its UID."""
         self._seen: dict[tuple[str, Key], ObjectMeta] = {}
         """Each object as it was when a reconcile of it began that succeeded."""
         self._wrote: dict[tuple[str, str, str], int] = {}
@@ -149,8 +150,8 @@ class OperatorOracles(Judge):
         there = self._world.objects(*resource).get(key)
         family = self._families.name(resource, there) if there else key.name
         self.event(f"{process} begins {key.name}")
-        self.recorder.began(process, family)
-        at_work = self._at_work[controller, key]
+        self.recorder.began(process, family, obj.metadata.uid)
+        at_work = self._at_work[controller, obj.metadata.uid]
         others = [each for each in at_work if each != process and not self._world.processes[each].dead]
         if others and exclusive:
             at_it = " and ".join(dict.fromkeys(others))
@@ -174,7 +175,7 @@ class OperatorOracles(Judge):
             _RUN.reset(token)
             at_work.remove(process)
             self.event(f"{process} ends {key.name}")
-            self.recorder.ended(process, family)
+            self.recorder.ended(process, family, obj.metadata.uid)
 
     def _judge_reads(self, process: str, controller: str, key: Key, meta: ObjectMeta, family: str) -> None:
         wrote = self._wrote.get((process, controller, meta.uid), 0)
