@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kubeshard
+from kubeshard.cache.own_writes import OwnWrites
 from kubeshard.cli.loading import load_manager, load_name
 from kubeshard.cli.yaml_files import objects_in
 from kubeshard.core.errors import ConfigurationError
@@ -251,6 +252,53 @@ def test_what_no_operator_should_do_is_noticed_without_an_invariant(
     result = calm(operator("from kubeshard.manager import Runnable\n" + dedent(source)))
     assert result.broken[oracle] > 0, result.breaks
     assert any(message in line for line in result.breaks)
+
+
+SAYS = """
+async def say(ctx, desk):
+    patch = MergePatch({"metadata": {"annotations": {"said": str(ctx.clock.wall())}}})
+    await ctx.client.patch(Desk, desk.metadata.name, desk.metadata.namespace, patch)
+
+async def says(ctx, desk):
+    await say(ctx, desk)
+    return Result(requeue_after=1.0)
+
+async def listens(ctx, desk):
+    return Result(requeue_after=1.0)
+
+async def talks(ctx, desk):
+    while True:
+        await say(ctx, desk)
+        await asyncio.sleep(1)
+
+def manager(reconciler, daemons=()):
+    desks = Controller(name="desk", reconciler=reconciler, primary=Desk, daemons=daemons)
+    return Manager([desks], leader_election=LeaderElection(name="desks", namespace="default"))
+
+def by_reconciles():
+    return manager(says)
+
+def by_a_daemon():
+    return manager(listens, [Daemon(talks)])
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("writes", "noticed"), [("by_reconciles", True), ("by_a_daemon", False)])
+def test_a_reconcile_has_to_see_what_reconciles_have_written_and_not_what_a_daemon_has(
+    writes: str, noticed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def at_once(*_: object, **__: object) -> None:
+        pass
+
+    monkeypatch.setattr(OwnWrites, "settled", at_once)
+    silent = tuple(TimedFault(2.0, "watches_silent", f"1/{number}") for number in range(3))
+    result = play_operator(
+        Script(seed=1, minutes=0.5, objects=1, operator=operator(SAYS, writes), faults=silent),
+        AUTHOR,
+        until="stale read",
+    )
+    assert bool(result.broken["stale read"]) is noticed
 
 
 def test_two_instances_at_work_on_one_object_are_noticed() -> None:

@@ -3,9 +3,9 @@
 - overlap: no two instances reconcile the same object (one UID) at once.
 - stale owner: no instance writes an object of another shard; and none that is not the leader sends a write while
   another instance leads.
-- stale read: no reconcile begins with its object as it was before the last write of the same controller in the same
-  process; and none creates another child with a generated name while its cache lacks one that an earlier reconcile of
-  the object has created.
+- stale read: no reconcile begins with its object as it was before the last write by a reconcile of the same controller
+  in the same process (for what a daemon writes it does not wait); and none creates another child with a generated name
+  while its cache lacks one that an earlier reconcile of the object has created.
 - always, eventually: the author's own invariants, after every write, and once all faults are over.
 - forgotten: once all faults are over, every object is reconciled at its last generation, without an error, and what was
   deleted is gone.
@@ -17,9 +17,11 @@ Not judged: what a filter or a narrower scope of its watch keeps from a controll
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -56,11 +58,12 @@ RUNS = 30
 
 
 class _Run(NamedTuple):
-    """A reconcile."""
+    """A reconcile, or (`lasting`) a daemon."""
 
     number: int
     controller: str
     key: Key
+    lasting: bool = False
 
 
 class _Child(NamedTuple):
@@ -69,6 +72,8 @@ class _Child(NamedTuple):
     run: _Run | None
     at: float
 
+
+DaemonFn = Callable[[Context, Any], Awaitable[None]]
 
 _RUN: ContextVar[_Run | None] = ContextVar("run", default=None)
 
@@ -97,7 +102,7 @@ class OperatorOracles(Judge):
         self._seen: dict[tuple[str, Key], ObjectMeta] = {}
         """Each object as it was when a reconcile of it began that succeeded."""
         self._wrote: dict[tuple[str, str, str], int] = {}
-        """The version after the last write of each process and controller to each object that it reconciles."""
+        """The version after the last write by reconciles of each process and controller to each of their objects."""
         self._runs: dict[int, tuple[HttpRequest, _Run | None]] = {}
         """The reconcile that sent each request."""
         self._children: dict[tuple[str, GroupResource], list[_Child]] = defaultdict(list)
@@ -131,7 +136,22 @@ class OperatorOracles(Judge):
 
             return reconcile
 
-        return controller.wrapped(around)
+        daemons = tuple(
+            dataclasses.replace(each, function=self._lasting(name, each.function))
+            for each in controller.daemons
+        )
+        return dataclasses.replace(controller, daemons=daemons).wrapped(around)
+
+    def _lasting(self, controller: str, function: DaemonFn) -> DaemonFn:
+        """What a daemon writes is not what the reconcile in which it began writes."""
+
+        @functools.wraps(function)
+        async def run(ctx: Context, obj: Any) -> None:
+            self._number += 1
+            _RUN.set(_Run(self._number, controller, ctx.key, lasting=True))
+            await function(ctx, obj)
+
+        return run
 
     @contextmanager
     def _working(
@@ -246,7 +266,7 @@ class OperatorOracles(Judge):
 
     def _observed(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
         _, run = self._runs.get(id(request), (request, None))
-        if answer is None or run is None or request.method == "GET" or answer.status >= 300:
+        if answer is None or run is None or run.lasting or request.method == "GET" or answer.status >= 300:
             return
         requested = Requested.of(request)
         if requested.resource not in self._shape.resources or requested.name != run.key.name:
