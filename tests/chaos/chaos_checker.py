@@ -63,6 +63,8 @@ class Verdict:
     """Changes of which no witness says who made them."""
     excused_overlaps: int = 0
     """Overlaps soon after a user gave the object to another shard, who may be at work on it when it is taken back."""
+    excused_children: int = 0
+    """Writes to the child of an object that a user gave to another shard during the run that wrote."""
     excused_requests: int = 0
     """Requests that failed while requests about other objects failed, too."""
 
@@ -81,7 +83,7 @@ def check(records: Iterable[Record], ring: str, bound: float, *, strict: bool = 
     worked = [each for each in seen if isinstance(each, Worked)]
     lives = _Lives((each for each in seen if isinstance(each, Lived)), worked)
     audited = [each for each in seen if isinstance(each, Audited)]
-    writes = _Writes(verdict, changes, audited, labels, strict)
+    writes = _Writes(verdict, changes, audited, worked, labels, strict)
     writes.judge()
     _journals(verdict, worked, lives)
     _marks(verdict, changes)
@@ -128,6 +130,7 @@ class _Writes:
         verdict: Verdict,
         changes: Sequence[Change],
         audited: Sequence[Audited],
+        worked: Sequence[Worked],
         labels: tuple[str, str],
         strict: bool,
     ) -> None:
@@ -139,6 +142,11 @@ class _Writes:
         """Until when a shard counts as ended whose Lease said so."""
         self._users = {each.revision: each.user for each in audited if each.revision and each.code < 300}
         self._deletes = [each for each in audited if each.verb == "delete" and each.code < 300]
+        self._began = {
+            (each.name, str(each.pid), str(each.run)): each.at for each in worked if each.what == "began"
+        }
+        self._given_away: dict[str, tuple[str, float]] = {}
+        """Main objects that a user took from a shard, and when; until their shard changes again."""
         self._owners: dict[str, str | None] = {}
         """The shard of each main object; None if it does not exist."""
         self.rewritten: defaultdict[str, list[float]] = defaultdict(list)
@@ -157,6 +165,10 @@ class _Writes:
 
     def _one(self, change: Change) -> None:
         user, answered = self._user(change)
+        before, after = _labels(change.before), _labels(change.after)
+        moved = before.get(self._shard) != after.get(self._shard)
+        if change.kind == "main" and moved:
+            self._given_away.pop(change.name, None)
         if not answered and user.startswith(SHARD_USER):
             self._verdict.landed_unanswered += 1
         if user.startswith((SHARDER_USER, SHARD_USER)):
@@ -169,7 +181,8 @@ class _Writes:
         elif not user:
             self._verdict.unattributed += 1
         elif change.kind == "main" and change.before and change.after:
-            before, after = _labels(change.before), _labels(change.after)
+            if moved:
+                self._given_away[change.name] = before.get(self._shard, ""), change.at
             if any(before.get(key) != after.get(key) for key in (self._shard, self._drain)):
                 self.rewritten[change.name].append(change.at)
 
@@ -217,10 +230,22 @@ class _Writes:
                 self._found(change, "stale write", f"by {shard} to an object of {before or 'nobody'}")
         elif change.kind == "child" and not labels_only:
             owner = self._owners.get(main, shard)
-            if owner not in (shard, None):
+            if owner not in (shard, None) and self._under_way(change, shard):
+                self._verdict.excused_children += 1
+            elif owner not in (shard, None):
                 self._found(
                     change, "stale write", f"by {shard} to a child of an object of {owner or 'nobody'}"
                 )
+
+    def _under_way(self, change: Change, shard: str) -> bool:
+        """Whether the run that wrote the child had begun when a user gave its owner to another shard, which still has
+        it. The child's label is all that the write can be compared with.
+        """
+        before, at = self._given_away.get(change.name, ("", -inf))
+        if before != shard or not (mark := _mark(change.after)):
+            return False
+        _, pid, run, _ = mark.split("/")
+        return self._began.get((change.name, pid, run), inf) < at
 
     def _found(self, change: Change, rule: str, what: str) -> None:
         self._verdict.findings.append(

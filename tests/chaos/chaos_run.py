@@ -69,6 +69,7 @@ class Row:
     unattributed: int = 0
     excused_requests: int = 0
     excused_overlaps: int = 0
+    excused_children: int = 0
     requests: int = 0
     moves: int = 0
     ended: int = 0
@@ -89,6 +90,7 @@ class Row:
             "unattributed",
             "excused_requests",
             "excused_overlaps",
+            "excused_children",
             "moves",
         ):
             setattr(self, name, getattr(self, name) + getattr(verdict, name))

@@ -113,6 +113,36 @@ def test_a_write_to_a_child_of_another_shards_object_is_stale() -> None:
     assert rules(stored(4.0, obj(), obj("b")), late) == ["parted", "stale write"]
 
 
+@pytest.mark.parametrize(
+    ("by", "began", "later", "excused"),
+    [
+        ("somebody", 3.0, (), True),
+        ("somebody", 4.5, (), False),
+        (SHARDER_USER, 3.0, (), False),
+        ("somebody", 3.0, (stored(4.2, obj("b"), obj("c")),), False),
+    ],
+    ids=["a user", "a user before the run", "a sharder", "a user, and then a sharder"],
+)
+def test_a_run_may_write_a_child_whose_owner_a_user_gave_away_meanwhile(
+    by: str, began: float, later: Sequence[Change], excused: bool
+) -> None:
+    given = stored(4.0, obj(), obj("b"))
+    written = stored(5.0, obj(), obj(by="a/1/1/child"), "child")
+    moves = [answered(each, SHARDER_USER) for each in later]
+    verdict = judged(
+        given,
+        answered(given, by),
+        *later,
+        *moves,
+        *worked(1, began, 6.0),
+        written,
+        stored(7.0, written.after, obj("b"), "child"),
+        *(stored(7.0, obj("c"), obj("b")) for _ in later),
+    )
+    assert verdict.excused_children == excused
+    assert verdict.count("stale write") == (not excused)
+
+
 def test_a_stale_delete_is_noticed() -> None:
     gone = stored(5.0, obj("b"), None)
     assert rules(stored(4.0, obj(), obj("b")), gone, answered(gone, "shard:a", verb="delete")) == [
