@@ -11,13 +11,13 @@ import pytest
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
-from kubeshard.core.builtin import ConfigMap, Lease
+from kubeshard.core.builtin import ConfigMap, Lease, LeaseSpec
 from kubeshard.core.errors import ApiError
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding.api import ControllerRing, RingResource
-from kubeshard.sharding.names import SHARDER_IDENTITY, shard_label
+from kubeshard.sharding.names import EVICTED_ANNOTATION, SHARDER_IDENTITY, drain_label, shard_label
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard.simulation.faults.injection import Conditions, Rule
 from kubeshard.simulation.oracles import Oracles, SimulationResult
@@ -188,3 +188,20 @@ async def test_a_sharder_that_takes_a_lease_earlier_than_any_clock_allows_is_not
         taken = MergePatch({"spec": {"holderIdentity": SHARDER_IDENTITY}})
         await Process(at.world, "x9").client().patch(Lease, "s0", "ops", taken)
         assert at.result.broken == {"live Lease": 1}
+
+
+@pytest.mark.parametrize(("after", "early"), [(55.0, True), (57.1, False)])
+@virtual_time
+async def test_a_shard_is_evicted_by_the_clock_of_the_sharder_which_may_be_fast(
+    after: float, early: bool
+) -> None:
+    async with scene() as at, at.world.admin() as client:
+        held = LeaseSpec(holder_identity="s0", lease_duration_seconds=15)
+        await client.create(Lease(metadata=ObjectMeta(name="s0", namespace="ops"), spec=held))
+        labels = {shard_label(at.world.ring): "s0", drain_label(at.world.ring): "true"}
+        await client.create(Thing(metadata=ObjectMeta(name="t0", namespace="team", labels=labels)))
+        await asyncio.sleep(after)
+        evicted = {"metadata": {"annotations": {EVICTED_ANNOTATION: "1"}}}
+        taken = MergePatch({**evicted, "spec": {"holderIdentity": SHARDER_IDENTITY}})
+        await Process(at.world, "x9").client().patch(Lease, "s0", "ops", taken)
+        assert at.result.broken == ({"live Lease": 1} if early else {})

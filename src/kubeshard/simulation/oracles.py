@@ -84,10 +84,10 @@ STALE = 15.0
 """How many seconds after the end of its Lease a shard may still be given objects."""
 SEEN = 15.0
 """How many seconds may pass until a sharder sees that an object was released."""
-OVERDUE = 58.0
-"""How many seconds a shard has at least to release an object before it is evicted."""
 FASTEST = 1.05
 """How many seconds pass in a second by the fastest clock."""
+OVERDUE = 58.0 / FASTEST
+"""How many seconds a shard has at least to release an object before a sharder evicts it."""
 EARLIEST = 2 * STALE / FASTEST
 """How many seconds after its last renewal a sharder may take a Lease."""
 BLOCKED = 3.0
