@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 import pytest
@@ -121,3 +122,15 @@ async def test_boottime_goes_on_while_the_machine_is_suspended_and_monotonic_doe
 async def test_skew_moves_only_the_wall_clock() -> None:
     clock = VirtualClock(skew=-40)
     assert (clock.monotonic(), clock.boottime(), clock.wall()) == (0, 0, VirtualClock.EPOCH - 40)
+
+
+@virtual_time
+async def test_a_wait_for_a_clock_that_stood_still_comes_to_an_end() -> None:
+    clock = VirtualClock()
+    await asyncio.sleep(600.1)
+    clock.sleep(500)  # its time is smaller than the loop's, and so more precise
+    due, waits = math.nextafter(clock.monotonic(), math.inf), 0
+    while clock.monotonic() < due and waits < 10:
+        await asyncio.sleep(due - clock.monotonic())
+        waits += 1
+    assert waits == 1

@@ -52,6 +52,8 @@ ONE_DAY = 86_400.0
 TURNS_BETWEEN_POLLS = 50
 """A loop on which something can always run notices a real thread within as many turns."""
 
+_SHORTEST_WAIT = 1e-9
+
 _THREAD: ContextVar[VirtualThread | None] = ContextVar("thread", default=None)
 
 
@@ -101,6 +103,15 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         )
         self._ready.append(handle)
         return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        when = self._now + delay
+        if when == self._now and delay > 0:
+            # Rounded to nothing, a wait for another clock that differs by its last digit would be repeated forever.
+            when += _SHORTEST_WAIT
+        return self.call_at(when, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
