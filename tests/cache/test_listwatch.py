@@ -26,13 +26,13 @@ from kubeshard.listwatch.state_machine import (
     List,
     Listing,
     Opening,
+    OpenWatch,
     Pause,
     Pausing,
     Probe,
     Probing,
     SharedKnowledge,
     Streaming,
-    Watch,
     Watching,
 )
 
@@ -142,7 +142,7 @@ def asks(machine: Machine) -> tuple[str, Any]:
 
 
 TABLE = [
-    Row(S, "event", lambda m: m.event("ADDED", thing("b", 6), 60.0), None, S, Watch("", initial=True)),
+    Row(S, "event", lambda m: m.event("ADDED", thing("b", 6), 60.0), None, S, OpenWatch("", initial=True)),
     Row(S, "any other bookmark", lambda m: m.bookmark("7", 60.0, ends_initial_events=False), None, L, List()),
     Row(
         S,
@@ -158,7 +158,7 @@ TABLE = [
     Row(S, "error event: gone", error_event(Gone), None, P, FIRST_PAUSE),
     Row(L, "item", lambda m: m.item(thing("b", 6)), None, L, List()),
     Row(L, "restarted", lambda m: m.restarted(), None, L, List()),
-    Row(L, "listed", lambda m: m.listed("10", 1.0), Replace({Key("", "a"): A5}, "10"), O, Watch("10")),
+    Row(L, "listed", lambda m: m.listed("10", 1.0), Replace({Key("", "a"): A5}, "10"), O, OpenWatch("10")),
     Row(L, "listed without version", lambda m: m.listed("", 1.0), None, P, FIRST_PAUSE),
     Row(L, "listed at version 0", lambda m: m.listed("0", 1.0), None, P, FIRST_PAUSE),
     Row(L, "any error", fails(UnexpectedResponse), None, P, FIRST_PAUSE),
@@ -186,11 +186,11 @@ TABLE = [
         P,
         FIRST_PAUSE,
     ),
-    Row(W, "ended after its time", lambda m: m.ended(240.0), None, O, Watch("11")),
+    Row(W, "ended after its time", lambda m: m.ended(240.0), None, O, OpenWatch("11")),
     Row(W, "ended early", lambda m: m.ended(238.0), None, B, Probe()),
     Row(W, "silent past the read deadline", fails(Timeout), None, L, List()),
-    Row(B, "probed: the last version", lambda m: m.probed("11", 61.0), None, O, Watch("11")),
-    Row(B, "probed: a later one", lambda m: m.probed("100", 61.0), None, O, Watch("11")),
+    Row(B, "probed: the last version", lambda m: m.probed("11", 61.0), None, O, OpenWatch("11")),
+    Row(B, "probed: a later one", lambda m: m.probed("100", 61.0), None, O, OpenWatch("11")),
     Row(B, "probed: the last version, but late", lambda m: m.probed("11", 63.1), None, L, List()),
     Row(B, "probed: an earlier version", lambda m: m.probed("9", 61.0), None, L, List()),
     Row(B, "probed: no version", lambda m: m.probed("", 61.0), None, P, FIRST_PAUSE),
@@ -221,9 +221,9 @@ def test_transition(row: Row) -> None:
         (in_stream, fails(Unavailable), List()),
         (in_stream, lambda m: m.ended(60.0), List()),
         (in_stream, error_event(Gone), List()),
-        (in_stream, error_event(Throttled), Watch("", initial=True)),
-        (in_open, fails(Throttled, 1.0), Watch("10")),
-        (in_open, fails(Throttled, 100.0), Watch("10")),
+        (in_stream, error_event(Throttled), OpenWatch("", initial=True)),
+        (in_open, fails(Throttled, 1.0), OpenWatch("10")),
+        (in_open, fails(Throttled, 100.0), OpenWatch("10")),
         (in_open, fails(Unavailable, 1.0), Probe()),
         (in_open, fails(Timeout, 1.0), Probe()),
         (in_open, fails(Unavailable, 1.5), List()),
@@ -261,9 +261,9 @@ def test_after_a_pause_the_position_is_kept_only_if_it_is_still_good(
 @pytest.mark.parametrize(
     ("error", "leads_to"),
     [
-        (Throttled("too many requests", code=429), Watch("", initial=True)),
-        (Unavailable("connection refused"), Watch("", initial=True)),
-        (Unavailable("shutting down", code=503), Watch("", initial=True)),
+        (Throttled("too many requests", code=429), OpenWatch("", initial=True)),
+        (Unavailable("connection refused"), OpenWatch("", initial=True)),
+        (Unavailable("shutting down", code=503), OpenWatch("", initial=True)),
         (Unavailable("internal error", code=500), List()),
         (Timeout("no answer"), List()),
     ],
@@ -303,7 +303,7 @@ def test_a_server_that_asks_to_wait_is_not_sent_a_list_afterwards(begin: Callabl
 
 @pytest.mark.regression
 def test_a_doubt_from_before_the_server_asked_to_wait_is_resolved_afterwards() -> None:
-    for version, leads_to in (("100", Watch("11")), ("9", List())):
+    for version, leads_to in (("100", OpenWatch("11")), ("9", List())):
         machine = in_probe()
         machine.failed(Throttled("slow down", code=429, retry_after=30), 60.5)
         machine.elapsed()
@@ -351,12 +351,12 @@ def test_every_state_and_input_without_a_row_is_refused_as_a_drivers_bug() -> No
 
 def test_full_reads_never_ask_for_any_cached_version() -> None:
     machine = Machine("", SharedKnowledge(), TopRng())
-    assert asks(machine) == named(Watch("", initial=True))
+    assert asks(machine) == named(OpenWatch("", initial=True))
     machine.opened(0.0)
     machine.bookmark("7", 60.0, ends_initial_events=True)
     machine.error_event(Gone("expired"), 10.0)
     machine.elapsed()
-    assert asks(machine) == named(Watch("", initial=True))
+    assert asks(machine) == named(OpenWatch("", initial=True))
 
 
 def test_objects_deleted_during_the_initial_stream_are_not_in_the_replacement() -> None:
@@ -374,7 +374,7 @@ def test_the_initial_stream_goes_on_as_the_watch() -> None:
     machine.bookmark("7", 60.0, ends_initial_events=True)
     assert machine.event("ADDED", thing("b", 8), 60.0) == Apply(thing("b", 8))
     machine.ended(300.0)
-    assert asks(machine) == named(Watch("8"))
+    assert asks(machine) == named(OpenWatch("8"))
 
 
 def test_nothing_of_a_broken_full_read_reaches_the_next_one() -> None:
@@ -420,7 +420,7 @@ def test_a_request_that_is_invalid_as_a_list_too_says_nothing_about_streaming_li
     machine.failed(Invalid("field label not supported"), 1.0)
     machine.failed(Invalid("field label not supported"), 2.0)
     machine.elapsed()
-    assert asks(machine) == named(Watch("", initial=True))
+    assert asks(machine) == named(OpenWatch("", initial=True))
 
 
 def test_a_streaming_list_that_broke_is_tried_again_in_the_next_round() -> None:
@@ -430,7 +430,7 @@ def test_a_streaming_list_that_broke_is_tried_again_in_the_next_round() -> None:
     machine.listed("7", 2.0)
     machine.failed(Gone("expired"), 3.0)
     machine.elapsed()
-    assert asks(machine) == named(Watch("", initial=True))
+    assert asks(machine) == named(OpenWatch("", initial=True))
 
 
 def test_bookmarks_move_the_position_from_which_a_watch_resumes() -> None:
@@ -439,7 +439,7 @@ def test_bookmarks_move_the_position_from_which_a_watch_resumes() -> None:
     machine.failed(Unavailable("reset"), 60.0)
     machine.elapsed()
     machine.probed("100", 62.0)
-    assert asks(machine) == named(Watch("99"))
+    assert asks(machine) == named(OpenWatch("99"))
 
 
 def test_objects_of_an_initial_stream_do_not_move_the_position() -> None:
@@ -507,7 +507,7 @@ def test_a_question_stays_open_over_probes_that_fail_until_only_a_full_read_can_
 
 @pytest.mark.regression
 def test_a_watch_that_ends_before_the_time_it_was_opened_for_is_a_reason_to_ask_however_old_it_is() -> None:
-    for end, request in ((470.0, Probe()), (479.0, Watch("10"))):
+    for end, request in ((470.0, Probe()), (479.0, OpenWatch("10"))):
         machine = in_open()
         machine.opened(0.0, lasts=480.0)
         machine.ended(end)
@@ -551,12 +551,12 @@ def test_a_restore_that_anybody_noticed_has_everything_read_again_at_the_next_si
     assert do(machine) is None
     if isinstance(machine.state, Pausing):
         machine.elapsed()
-    assert asks(machine) == named(Watch("", initial=True))
+    assert asks(machine) == named(OpenWatch("", initial=True))
     machine.opened(63.0)
     assert machine.bookmark("51", 64.0, ends_initial_events=True) == Replace({}, "51", rewound=True)
     machine.event("ADDED", thing("b", 52), 65.0)
     machine.ended(310.0)
-    assert asks(machine) == named(Watch("52"))
+    assert asks(machine) == named(OpenWatch("52"))
 
 
 @pytest.mark.regression
@@ -568,7 +568,7 @@ def test_each_restore_is_told_to_the_others_once_whoever_notices_it() -> None:
         machine.opened(62.0)
         machine.bookmark("9", 62.0, ends_initial_events=True)
         machine.ended(400.0)
-        assert asks(machine) == named(Watch("9"))
+        assert asks(machine) == named(OpenWatch("9"))
     assert shared.rewrites == 1
 
 

@@ -21,11 +21,11 @@ from kubeshard.listwatch.state_machine import (
     List,
     Listing,
     Opening,
+    OpenWatch,
     Pausing,
     Probing,
     SharedKnowledge,
     Streaming,
-    Watch,
     Watching,
 )
 
@@ -122,7 +122,7 @@ class Wire:
                 self._incoming = self._existing()
             case Streaming() | Opening() if self._incoming is None:
                 machine.opened(self.now)
-                initial = isinstance(machine.request, Watch) and machine.request.initial
+                initial = isinstance(machine.request, OpenWatch) and machine.request.initial
                 self._incoming = self._existing() if initial else iter(())
                 if not initial:
                     self._live_from = len(self.server.history) - len(
@@ -180,9 +180,9 @@ class Wire:
                 self._change(self.machine.listed(version, self.now))
             case List(), Event(_, obj):
                 self.machine.item(obj)
-            case Watch(), str(version):
+            case OpenWatch(), str(version):
                 self._change(self.machine.bookmark(version, self.now, ends_initial_events=True))
-            case Watch(), Event() as event:
+            case OpenWatch(), Event() as event:
                 self._event(event)
             case _ if self._live_from < len(self.server.history):
                 self._live_from += 1

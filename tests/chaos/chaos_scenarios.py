@@ -79,6 +79,12 @@ def _cut_off(name: str, what: str, faults: Mapping[str, Any], leases: float) -> 
     return Scenario(name, what, steps, DETECT, SLACK, restarts=True)
 
 
+def _confirmed(name: str, what: str, by: Step) -> Scenario:
+    """A shard is killed; its objects wait until a step tells that it has ended."""
+    steps = (Step("kill", "victim"), _pause(0, 2 * DETECT), _ASKED, by, _OWNED)
+    return Scenario(name, what, steps, 3 * DETECT, 60, setup=Setup(strict=True))
+
+
 def _stood_still(name: str, what: str, *then: Step, strict: bool = True, shows: str = "") -> Scenario:
     """The machine of a shard at work stands still until others may have begun with its objects."""
     steps = (Step("until busy", "victim"), Step("stop", "victim"), _pause(0, 2 * DETECT), *then)
@@ -332,21 +338,15 @@ SCENARIOS = (
         1,
         SLACK,
     ),
-    Scenario(
+    _confirmed(
         "strict-kill",
         "strict hand-over: SIGKILL of a shard; nobody knows until an operator says so",
-        (Step("kill", "victim"), _pause(0, 2 * DETECT), _ASKED, Step("release", "victim"), _OWNED),
-        3 * DETECT,
-        60,
-        setup=Setup(strict=True),
+        Step("release", "victim"),
     ),
-    Scenario(
+    _confirmed(
         "strict-restart",
         "strict hand-over: SIGKILL of a shard, and a start under its name on its machine, when others wait for it",
-        (Step("kill", "victim"), _pause(0, 2 * DETECT), _ASKED, Step("start", "victim"), _OWNED),
-        3 * DETECT,
-        60,
-        setup=Setup(strict=True),
+        Step("start", "victim"),
     ),
     Scenario(
         "strict-pods",

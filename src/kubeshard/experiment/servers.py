@@ -16,7 +16,6 @@ from kubeshard.testing.child import Child
 from kubeshard.testing.control_plane import ControlPlane
 
 Where = Literal["embedded", "real", "cluster"]
-WHERE: tuple[Where, ...] = ("embedded", "real", "cluster")
 _READY_WITHIN = 120.0
 _POLL = 0.05
 

@@ -10,17 +10,19 @@ RBAC: patch on leases in the namespace of the shard; create, if its Lease has be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kubeshard.client.client import Client
 from kubeshard.core.builtin import Lease, LeaseSpec
-from kubeshard.core.errors import AlreadyExists, Conflict, NotFound
+from kubeshard.core.errors import AlreadyExists, ConfigurationError, Conflict, NotFound
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
-from kubeshard.inspection.errors import Unanswerable, needing
-from kubeshard.inspection.ring import SeenRing
+from kubeshard.inspection.cluster import ClusterSnapshot, read_cluster, read_leases
+from kubeshard.inspection.errors import NoControllerRings, Unanswerable, needing, unknown
+from kubeshard.inspection.ring import SeenRing, see
+from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.confirmations import Confirmed, confirmation
 from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
@@ -78,6 +80,45 @@ def unconfirmed_by_leases(
             f"{shard} has no Lease: say with --namespace where the Leases of the ring's shards are"
         )
     return Unconfirmed(ring, shard, open_, min(namespaces, default=""), asked=False)
+
+
+async def read_unconfirmed(
+    client: Client, shard: str, ring: str | None = None, namespace: str | None = None
+) -> Unconfirmed:
+    """What is to be confirmed about a shard of a cluster, of whose rings some may have no ControllerRing. The ring may
+    be left out if it follows from the shard. Raises ConfigurationError if it does not, Unanswerable, ApiError.
+    """
+    cluster: ClusterSnapshot | None
+    try:
+        cluster = await read_cluster(client)
+        rings, leases = cluster.rings, cluster.leases
+    except NoControllerRings:
+        cluster, rings, leases = None, {}, tuple(await read_leases(client))
+    known = {each.metadata.label(RING_LABEL) for each in leases} | rings.keys()
+    if ring is None:
+        ring = _ring_of(shard, rings, leases)
+    elif ring not in known:
+        raise unknown("ring", ring, known)
+    if cluster is not None and ring in rings:
+        return unconfirmed(await see(client, cluster, ring), shard, namespace)
+    return unconfirmed_by_leases(leases, ring, shard, namespace)
+
+
+def _ring_of(shard: str, rings: Mapping[str, ControllerRing], leases: Sequence[Lease]) -> str:
+    """The ring of the shard that may have strict hand-over: one that says so, or one without a ControllerRing."""
+    named = {each.metadata.label(RING_LABEL) for each in leases if each.metadata.name == shard}
+    strict = {name for name, each in rings.items() if each.metadata.annotation(STRICT_HANDOVER_ANNOTATION)}
+    candidates = sorted((strict & named) | (named - rings.keys()) or strict)
+    if len(candidates) > 1:
+        raise ConfigurationError(f"choose a ring with --ring: {', '.join(candidates)}")
+    if candidates:
+        return candidates[0]
+    if loose := sorted({each.metadata.label(RING_LABEL) for each in leases} - rings.keys()):
+        raise Unanswerable(
+            f"no ControllerRing has strict hand-over, and {shard} has no Lease: choose a ring without"
+            f" ControllerRing with --ring: {', '.join(loose)}"
+        )
+    raise Unanswerable("no ring has strict hand-over: the objects of dead shards wait for nothing")
 
 
 async def confirm(client: Client, found: Unconfirmed) -> None:

@@ -48,12 +48,12 @@ from kubeshard.listwatch.state_machine import (
     List,
     Listed,
     ListWatch,
+    OpenWatch,
     Pause,
     Pausing,
     Probe,
     SharedKnowledge,
     Streaming,
-    Watch,
     Watching,
 )
 from kubeshard.runtime.backoff import BackoffPolicy
@@ -170,7 +170,7 @@ class Source(Generic[T]):
             field_selector=self._fields,
         )
 
-    async def watch(self, request: Watch, seconds: float) -> WatchStream[T]:
+    async def watch(self, request: OpenWatch, seconds: float) -> WatchStream[T]:
         return self._once.watch(
             await self._current_form(),
             self._namespace,
@@ -250,7 +250,7 @@ class Reflector(Generic[T]):
                         await self._list()
                     case Probe():
                         await self._probe()
-                    case Watch() as watch:
+                    case OpenWatch() as watch:
                         await self._watch(watch)
             except ApiError as error:
                 await self._failed(error)
@@ -299,7 +299,7 @@ class Reflector(Generic[T]):
         self.last_answered = now = self._clock.monotonic()
         self._machine.probed(version, now)
 
-    async def _watch(self, request: Watch) -> None:
+    async def _watch(self, request: OpenWatch) -> None:
         machine, pace = self._machine, Pace(self._clock)
         self._asked = self._clock.monotonic()
         lasts = self._rng.uniform(SHORTEST_WATCH, LONGEST_WATCH)

@@ -90,7 +90,7 @@ class List(NamedTuple):
     """List everything, consistently, in pages."""
 
 
-class Watch(NamedTuple):
+class OpenWatch(NamedTuple):
     """Open a watch with bookmarks. `initial`: it starts with all existing objects, and `resource_version` is
     `""`.
     """
@@ -107,7 +107,7 @@ class Pause(NamedTuple):
     seconds: float
 
 
-Request = List | Watch | Probe | Pause
+Request = List | OpenWatch | Probe | Pause
 
 
 # States. `version` is the last version: that of the newest event, bookmark or full list; "" before the first one.
@@ -126,7 +126,7 @@ class Streaming(msgspec.Struct):
 
     @property
     def request(self) -> Request:
-        return Watch("", initial=True)
+        return OpenWatch("", initial=True)
 
 
 class Listing(msgspec.Struct):
@@ -155,7 +155,7 @@ class Opening(msgspec.Struct):
 
     @property
     def request(self) -> Request:
-        return Watch(self.version)
+        return OpenWatch(self.version)
 
 
 class Probing(msgspec.Struct):

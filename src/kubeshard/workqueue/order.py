@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.notices import Notices
 
 K = TypeVar("K", bound=Hashable)
 
@@ -171,7 +172,7 @@ class RoundRobin(Generic[K]):
         """The next key of each tenant that has one, in the order of their turns."""
         self._further: dict[Hashable, deque[K] | None] = {}
         """The keys after that one; None for most tenants, which have none."""
-        self._failed = False
+        self._notices = Notices()
 
     def append(self, key: K, /) -> None:
         try:
@@ -204,8 +205,7 @@ class RoundRobin(Generic[K]):
         self._further.clear()
 
     def _tell(self, key: K, error: Exception) -> None:
-        if not self._failed:
-            self._failed = True
+        if self._notices.due("tenant"):
             _log.error(
                 "Cannot determine the tenant of a key; such keys share their turns", key=key, error=error
             )

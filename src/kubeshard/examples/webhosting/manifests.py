@@ -102,22 +102,6 @@ def rbac(ring: str = RING, sharder: tuple[str, str] = ("sharding-system", "shard
     yield _binding("ClusterRole", f"sharding:controllerring:{ring}", sharder)
 
 
-def sharder_rbac() -> Iterator[Manifest]:
-    """The rights that the operator needs besides `rbac` to be its own sharder."""
-    read = ["get", "list", "watch"]
-    sharded = [resource for main, controlled in RING_RESOURCES for resource in (main, *controlled)]
-    yield _role(
-        "ClusterRole",
-        "webhosting-operator-sharder",
-        [
-            _rule("coordination.k8s.io", ["leases"], [*read, "create", "update", "patch", "delete"]),
-            _rule("", ["namespaces"], read),
-            *(_rule(r.group, [r.resource], [*read, "patch"]) for r in sharded),
-        ],
-    )
-    yield _binding("ClusterRole", "webhosting-operator-sharder", (NAMESPACE, SERVICE_ACCOUNT))
-
-
 def samples() -> Iterator[Manifest]:
     """A project, two themes and two websites to try out."""
     yield project("project-foo")
