@@ -83,14 +83,15 @@ class RingCluster:
         holder: str | None = None,
         age: float = 0.0,
         told: str = "",
+        lasts: int = 15,
         namespace: str = "team",
     ) -> None:
-        """Creates a Lease of 15 s, renewed `age` seconds ago; held by the shard unless another holder is named."""
+        """Creates a Lease that was renewed `age` seconds ago; held by the shard unless another holder is named."""
         renewed = micro_time(time.time() - age)
         labels = {RING_LABEL: self.name} | ({STATE_LABEL: told} if told else {})
         spec = LeaseSpec(
             holder_identity=name if holder is None else holder,
-            lease_duration_seconds=15,
+            lease_duration_seconds=lasts,
             acquire_time=renewed,
             renew_time=renewed,
         )
