@@ -12,9 +12,11 @@ import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 import kubeshard
 import kubeshard_apiserver
@@ -109,6 +111,19 @@ def pytest_xdist_auto_num_workers() -> int:
     """One more than there are processors, because some tests wait for programs, sockets or threads."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return (here or 1) + 1
+
+
+class OneReader(LoadFileScheduling):
+    """Runs the tests of a file in one process, and so all those that read the trees of all modules."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "tests/house" if file.startswith("tests/house/") else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return OneReader(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)

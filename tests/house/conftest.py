@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from source_tree import parsed
+from source_tree import parsed, walked
 
 
 @pytest.fixture(autouse=True, scope="package")
 def _trees() -> Iterator[None]:
     yield
     parsed.cache_clear()
+    walked.cache_clear()

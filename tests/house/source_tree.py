@@ -64,6 +64,12 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
 
+@cache
+def walked(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Returns what `ast.walk` yields, which takes longer than all that is done with it."""
+    return tuple(ast.walk(tree))
+
+
 def proofs(text: str) -> Iterator[tuple[str, str]]:
     """Yields (file, test) for each test that a document names; a test without a file is in the last file named."""
     file = ""
@@ -80,7 +86,7 @@ def is_a_test(file: str, test: str) -> bool:
 @cache
 def _functions(path: Path) -> set[str]:
     found = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return {node.name for node in ast.walk(parsed(path)) if isinstance(node, found)}
+    return {node.name for node in walked(parsed(path)) if isinstance(node, found)}
 
 
 def name(path: Path) -> str:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from source_tree import PACKAGE, PACKAGES, installed, name, parsed, sources
+from source_tree import PACKAGE, PACKAGES, installed, name, parsed, sources, walked
 
 import kubeshard
 
@@ -36,7 +36,7 @@ def _handed_on(module: str) -> frozenset[str]:
     """Returns the names that a module takes from another one of ours."""
     return frozenset(
         alias.asname or alias.name
-        for node in ast.walk(parsed(_file_of(module)))
+        for node in walked(parsed(_file_of(module)))
         if isinstance(node, ast.ImportFrom) and _is_ours(node.module)
         for alias in node.names
     )
@@ -49,7 +49,7 @@ def _is_ours(module: str | None) -> bool:
 def _detours(tree: ast.Module) -> list[str]:
     return [
         f"{node.lineno}: {alias.name} from {node.module}"
-        for node in ast.walk(tree)
+        for node in walked(tree)
         if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module)
         for alias in node.names
         if alias.name in _handed_on(node.module) and not _file_of(f"{node.module}.{alias.name}").exists()
@@ -78,7 +78,7 @@ def test_examples_take_from_the_face_what_it_has() -> None:
     found = [
         f"{name(path)}: {alias.name}"
         for path in sources(PACKAGE / "examples")
-        for node in ast.walk(parsed(path))
+        for node in walked(parsed(path))
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
         if (node.module, alias.name) in flat

@@ -14,7 +14,18 @@ from zipfile import ZipFile
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
-from source_tree import DISTRIBUTIONS, PACKAGE, PACKAGES, ROOT, installed, name, parsed, sources, tracked
+from source_tree import (
+    DISTRIBUTIONS,
+    PACKAGE,
+    PACKAGES,
+    ROOT,
+    installed,
+    name,
+    parsed,
+    sources,
+    tracked,
+    walked,
+)
 
 import kubeshard
 import kubeshard_apiserver
@@ -52,7 +63,7 @@ def test_a_table_in_a_docstring_has_one_row_per_line() -> None:
         f"{name(path)}: {line}"
         for path in sources(ROOT)
         if re.search(r"^\s*\||\|$", path.read_text(), re.M)  # most modules have no such line to look at
-        for node in ast.walk(parsed(path))
+        for node in walked(parsed(path))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         for line in (ast.get_docstring(node) or "").splitlines()
         if line.startswith("|") != line.endswith("|") or "| |-" in line
@@ -66,7 +77,7 @@ def test_an_item_of_a_list_in_a_docstring_is_one_item() -> None:
         f"{name(path)}: {line}"
         for path in sources(ROOT)
         if re.search(_ITEM, path.read_text(), re.M)
-        for node in ast.walk(parsed(path))
+        for node in walked(parsed(path))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         for line in _torn(ast.get_docstring(node) or "")
     ]
@@ -156,7 +167,7 @@ def test_the_core_install_is_enough_to_import_what_needs_no_extra(distribution: 
 
 
 def _imports(tree: ast.Module, *, top_level_only: bool = False) -> list[tuple[str, int]]:
-    nodes = tree.body if top_level_only else ast.walk(tree)
+    nodes = tree.body if top_level_only else walked(tree)
     found = []
     for node in nodes:
         if isinstance(node, ast.Import):

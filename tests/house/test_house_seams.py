@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from source_tree import installed, parsed, sources
+from source_tree import installed, parsed, sources, walked
 
 SEAMS = {
     "the clock": {
@@ -93,7 +93,7 @@ BEGINS_A_WORLD = {"kubeshard_apiserver/serving/embedded.py": "on sockets, which 
 def fresh_starts(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yields (line, what) for objects that are created without the world of their creator."""
     known = _imported(tree)
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Call):
             dotted = _resolved(node.func, known)
             if dotted in HANDED_ON and HANDED_ON[dotted].isdisjoint(word.arg or "" for word in node.keywords):
@@ -169,7 +169,7 @@ class Defaults(ast.NodeVisitor):
 def uses(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
     """Yields (line, what is used, the seam it belongs to)."""
     known = _imported(tree)
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield from _matches(node.lineno, alias.name)
@@ -195,7 +195,7 @@ def _resolved(node: ast.expr, known: dict[str, str]) -> str:
 def _imported(tree: ast.Module) -> dict[str, str]:
     """Returns what each imported name stands for."""
     known: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 known[alias.asname or alias.name.partition(".")[0]] = (
@@ -385,7 +385,7 @@ def test_every_task_has_a_name_for_those_who_look_at_what_a_process_does() -> No
     nameless = [
         f"{path.name}:{node.lineno}"
         for path in sources()
-        for node in ast.walk(parsed(path))
+        for node in walked(parsed(path))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and (

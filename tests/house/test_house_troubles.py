@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from source_tree import PACKAGE, ROOT, parsed, sources
+from source_tree import PACKAGE, ROOT, parsed, sources, walked
 
 LEVELS = {"warning", "error", "crash", "exception", "critical"}
 LOGGERS = {"log", "_log", "_LOG", "logger", "_logger"}
@@ -50,8 +50,8 @@ def written(package: str) -> set[str]:
 
 
 def texts_of(tree: ast.Module) -> Iterator[str]:
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    for node in ast.walk(tree):
+    parents = {child: node for node in walked(tree) for child in ast.iter_child_nodes(node)}
+    for node in walked(tree):
         if not (isinstance(node, ast.Attribute) and node.attr in LEVELS and _is_logger(node.value)):
             continue
         while isinstance(parents[node], ast.IfExp):  # one of two levels
