@@ -23,7 +23,7 @@ from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.pace import STEPS
 from kubeshard.testing.virtual_time import settle, virtual_time
 
-MANY = 50_000
+MANY = 20_000
 
 
 def widget(name: str, version: int, color: str, namespace: str = "x") -> Widget:

@@ -13,7 +13,7 @@ from table import TABLE, Cell, Misbehaviour, Shown, Unit, cells
 from kubeshard.simulation.cluster import SimulatedCluster, simulate
 
 CELLS = list(cells())
-ELSEWHERE = {Unit.KIND, Unit.CLUSTER, Unit.WATCH}
+ELSEWHERE = {Unit.KIND, Unit.CLUSTER, Unit.WATCH, Unit.RING, Unit.RESOURCE, Unit.SHARD}
 """Of these, `tests/regression` has shorter scenes."""
 QUICK = {unit: misbehaviour for unit, misbehaviour, _ in reversed(CELLS) if unit not in ELSEWHERE} | {
     Unit.TENANT: Misbehaviour.LIES

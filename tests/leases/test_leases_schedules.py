@@ -264,8 +264,15 @@ def test_two_hold_the_lease_for_one_deadline_at_most_after_a_restore_or_a_deleti
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=5)
 def test_the_same_holds_of_renewers_whose_processes_stop_crash_sleep_and_are_cut_off(seed: int) -> None:
+    run_virtual(_season(random.Random(seed)))
+
+
+@pytest.mark.system
+@given(seed=st.integers(0, 2**32))
+@settings(deadline=None, max_examples=20)
+def test_the_same_holds_of_renewers_in_further_seasons(seed: int) -> None:
     run_virtual(_season(random.Random(seed)))
 
 

@@ -29,8 +29,9 @@ def test_one_shard_at_a_time_works_on_an_object_and_all_are_owned_after_random_f
     assert result.breaks == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
-    ("seed", "sharder"), [(1, "in-manager"), *further((1, "both"), (2, "in-manager"), (2, "both"))]
+    ("seed", "sharder"), [(1, "in-manager"), (1, "both"), (2, "in-manager"), (2, "both")]
 )
 def test_the_same_holds_where_an_elected_shard_is_the_sharder(seed: int, sharder: str) -> None:
     result = explore(seed, 3, objects=20, sharder=sharder)

@@ -82,7 +82,8 @@ manager = managed(reconcile)
 """
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.system)])
+@pytest.mark.system
+@pytest.mark.parametrize("seed", [1, 2])
 def test_the_first_operator_of_the_readme_holds_under_every_fault(seed: int) -> None:
     definition = tuple(objects_in(EXAMPLES / "first_operator.yaml"))
     target = f"{EXAMPLES / 'first_operator.py'}:manager"
