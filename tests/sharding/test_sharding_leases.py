@@ -358,6 +358,28 @@ def at_version(version: int, **what: object) -> Lease:
     )
 
 
+def test_a_lease_that_a_complete_list_lacked_is_not_there_again_because_of_a_late_event() -> None:
+    states = ShardStates()
+    states.observe(at_version(101), now=0.0)
+    states.forget(A, now=10.0, resource_version="102")
+    states.forget_tombstone(A, now=40.0)
+    states.confirm(40.0, "200")
+    assert states.observe(at_version(101), now=41.0) is None
+    assert states.forget(A, now=41.0, resource_version="102") is None
+    assert states.available("ring", 41.0) == ()
+    states.observe(at_version(201), now=42.0)
+    assert states.available("ring", 42.0) == ("a",)
+
+
+def test_after_a_restore_a_complete_list_shows_leases_at_versions_that_were_there_before() -> None:
+    states = ShardStates()
+    states.confirm(0.0, "200")
+    assert states.observe(at_version(150), now=10.0, asked=9.0) is not None
+    states.confirm(10.0, "150")
+    states.observe(at_version(151, name="b"), now=11.0)
+    assert states.available("ring", 11.0) == ("a", "b")
+
+
 @pytest.mark.regression
 def test_only_a_consistent_read_that_was_asked_for_later_can_take_a_lease_back_to_an_earlier_version() -> (
     None

@@ -115,7 +115,7 @@ class LeaseObserver:
             self.observe(lease, asked)
         for key in sorted(self.states.keys() - listed):
             self.forget(key, stream.resource_version, asked)
-        self.states.confirm(self._clock.monotonic())
+        self.states.confirm(self._clock.monotonic(), stream.resource_version)
 
     async def read_shard(self, ring: str, shard: str, client: Client) -> list[Lease]:
         """All Leases of one shard, read from the server with `client`. Raises ApiError."""

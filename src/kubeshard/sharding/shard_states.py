@@ -18,8 +18,9 @@ evaluated from top to bottom, boundaries inclusive. `unknown` is never computed;
 unrecognised label.
 
 Guaranteed:
-- Older versions of a Lease never replace newer ones, in whatever order watch events and quorum reads arrive,
-  with one exception: a consistent read that was sent after the newer version had been seen. It proves
+- Older versions of a Lease never replace newer ones, in whatever order watch events and quorum reads arrive; and a
+  Lease that a complete list lacked is not there again because of an older event that comes late. There is one
+  exception: a consistent read that was sent after the newer version had been seen. It proves
   that the API server's history was rewritten (etcd was restored from a backup). Then the Lease is judged again,
   from this observation. A restore does not kill shards: a shard that was available, and by the restored record is
   not, stays available as after a deletion of its Lease.
@@ -53,7 +54,7 @@ from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.names import is_label_value
 from kubeshard.core.objects import Key
 from kubeshard.core.times import parse_time
-from kubeshard.core.versions import compare
+from kubeshard.core.versions import compare, precedes
 from kubeshard.sharding.names import (
     CONFIRMED_ANNOTATION,
     EVICTED_ANNOTATION,
@@ -207,6 +208,8 @@ class ShardStates:
         """Where shards of a ring have to be, if it says so."""
         self._prune_at = float("-inf")
         self._heard: float | None = None
+        self._listed = ""
+        """The version of the last complete list."""
         self.rewinds = 0
         """How many Leases were seen to revert to an earlier version."""
         self._available: dict[str, tuple[float, tuple[str, ...]]] = {}  # ring -> (valid until, names)
@@ -220,6 +223,8 @@ class ShardStates:
         self._hear(now)
         key, version = lease.key, lease.metadata.resource_version
         old = self._records.get(key)
+        if old is None and asked is None and precedes(version, self._listed):
+            return None  # a late echo of an object that was deleted before all were listed
         newer = -1 if old is None else old.compared_to(version)
         rewound = old is not None and newer > 0 and old.seen_before(asked)
         if newer >= 0 and not rewound:
@@ -276,9 +281,11 @@ class ShardStates:
             if before[key] != self._admits(ring, key) and (state := record.state(now)).available
         ]
 
-    def confirm(self, now: float) -> None:
-        """A complete list was read from the server and fed to `observe`: the states were up to date at `now`."""
-        self._heard = now
+    def confirm(self, now: float, resource_version: str = "") -> None:
+        """A complete list at this version was read from the server and fed to `observe`, and what it lacks to `forget`:
+        the states were up to date at `now`.
+        """
+        self._heard, self._listed = now, resource_version
 
     # Results
 
