@@ -34,6 +34,7 @@ WRONG: Mapping[str, Any] = {
     "imagePullPolicy": "Sometimes",
     "imagePullSecrets": ["secret"],
     "replicas": 0,
+    "strategy": {"rollingUpdate": {"maxSurge": "much"}},
     "namespace": "Upper",
     "createNamespace": "yes",
     "resources": {"limits": {"memory": "much"}},

@@ -114,6 +114,7 @@ SETS |= {
     "on the hosts' network": {
         "image": {"repository": "kubeshard", "tag": "v1"},
         "hostNetwork": True,
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}},
         "ports": {"webhook": 10260, "metrics": 10261, "health": 10262},
         "crds": {"enabled": True, "keep": False},
         "aggregatedRoles": {"enabled": False},

@@ -54,6 +54,20 @@ class Affinity(Values, omit_defaults=True):
     pod_anti_affinity: Manifest | UnsetType = UNSET
 
 
+Share = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=r"^[0-9]+%$")]
+"""A number of pods, or a percentage of them."""
+
+
+class RollingUpdate(Values, omit_defaults=True):
+    max_surge: Share | UnsetType = UNSET
+    max_unavailable: Share | UnsetType = UNSET
+
+
+class Strategy(Values, omit_defaults=True):
+    type: Literal["RollingUpdate", "Recreate"] | UnsetType = UNSET
+    rolling_update: RollingUpdate | UnsetType = UNSET
+
+
 class SpreadConstraint(Values, omit_defaults=True):
     max_skew: Annotated[int, Meta(ge=1)]
     topology_key: LabelKey

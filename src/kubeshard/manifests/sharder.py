@@ -294,6 +294,7 @@ def _deployment() -> Manifest:
         **_object("apps/v1", "Deployment", NAME),
         "spec": {
             "replicas": Chosen("replicas"),
+            "strategy": When("strategy", Chosen("strategy")),
             "selector": {"matchLabels": LABELS},
             "template": {
                 "metadata": {

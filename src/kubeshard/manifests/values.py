@@ -37,6 +37,7 @@ from kubeshard.manifests.pod_values import (
     ServiceAccount,
     ServiceMonitor,
     SpreadConstraint,
+    Strategy,
     Toleration,
 )
 from kubeshard.manifests.value_types import (
@@ -172,6 +173,13 @@ class SharderValues(Values):
     replicas: Replicas = 2
     namespace: Annotated[DnsLabel, Meta(description="Where the sharder runs.")] = SYSTEM_NAMESPACE
     create_namespace: CreateNamespace = True
+    strategy: Annotated[
+        Strategy,
+        Meta(
+            description="How an update replaces pods, as in a Deployment. `rollingUpdate: {maxSurge: 0}` where there "
+            "is no room for one more, as with `hostNetwork` on few nodes."
+        ),
+    ] = field(default_factory=Strategy)
     resources: ResourcesOfPods = field(default_factory=Resources)
     log_level: LogLevel = "info"
     config: Annotated[
