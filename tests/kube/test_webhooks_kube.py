@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import importlib.util
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -17,8 +18,11 @@ import pytest
 from kubeshard import Client, ConfigMap, KubeObject, Manager, ObjectMeta, Struct, field
 from kubeshard.core import MergePatch, NotFound, Secret
 from kubeshard.core.errors import ApiError, KubeshardError
+from kubeshard.core.grants import Grant
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.crd import CustomResource, definition
+from kubeshard.manager.roles import roles
 from kubeshard.manifests.operator import converting
 from kubeshard.runtime.certificate_authority import new_authority, new_client_leaf
 from kubeshard.runtime.clock import SystemClock
@@ -489,6 +493,84 @@ async def test_the_operator_adds_its_authority_to_a_definition_that_was_applied_
         assert await authorised() == (secret.data or {})["ca.crt"]
     finally:
         await remove_definition(kube_client)
+
+
+DEVELOPER = (
+    *(
+        Grant.on(GroupResource("admissionregistration.k8s.io", f"{does}webhookconfigurations"), verb)
+        for does in ("validating", "mutating")
+        for verb in ("get", "create", "patch", "delete")
+    ),
+    Grant.on(GroupResource("apiextensions.k8s.io", "customresourcedefinitions"), "patch"),
+    Grant.on(ConfigMap, "create"),
+)
+"""The rights that docs/how-to/webhooks-in-development.md names."""
+
+
+async def test_the_rights_of_the_page_are_enough_to_have_a_program_called_and_to_put_back_what_was_before(
+    kube_client: Client,
+    namespace: str,
+    install_crd: Callable[[Mapping[str, Any]], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @validates(Secret, namespaces=LabelSelector(match_labels={"kubernetes.io/metadata.name": namespace}))
+    def refused_here(it: Secret) -> None:
+        raise Denied("not here")
+
+    name = f"limited-{namespace}"
+    for manifest in roles(DEVELOPER, name, account=(namespace, "developer")):
+        await kube_client.apply_manifest(manifest)
+    user = {"Impersonate-User": f"system:serviceaccount:{namespace}:developer"}
+    limited = dataclasses.replace(kube_client.config, impersonate=user, namespace=namespace)
+    webhooks = Webhooks(
+        name, [refused_here, early_up, early_down], namespace=namespace, host="127.0.0.1", port=0
+    )
+    install_crd(definition(EarlyV1, EarlyV2))
+    before = await conversion_of(kube_client)
+    secret = Secret(metadata=ObjectMeta(name="any", namespace=namespace))
+    manager = Manager(servers=[webhooks], client=limited, status_pages=None)
+    manager.call_webhooks_at("https://127.0.0.1")
+
+    async def is_permitted() -> bool:
+        async with Client(limited) as client:
+            return await client.can_i("create", "", "configmaps", namespace=namespace)
+
+    async def is_tried() -> bool:
+        return any(record.msg in TRIED for record in caplog.records)
+
+    try:
+        await until(is_permitted)
+        with caplog.at_level("INFO", "kubeshard.webhook"):
+            task = asyncio.create_task(manager.run())
+            await until(is_tried)
+            assert (await conversion_of(kube_client))["strategy"] == "Webhook"
+            await until(refused(kube_client, secret, "not here"))
+            task.cancel()
+            await asyncio.wait([task])
+        (tried,) = (record for record in caplog.records if record.msg in TRIED)
+        assert tried.msg == TRIED[0], tried.getMessage()
+        assert [record.getMessage() for record in caplog.records if record.levelname != "INFO"] == []
+        assert await conversion_of(kube_client) == before
+        with pytest.raises(NotFound):
+            await kube_client.get(ValidatingWebhookConfiguration, name)
+    finally:
+        await remove_definition(kube_client)
+        for kind in ("clusterroles", "clusterrolebindings"):
+            with suppress(NotFound):
+                await kube_client.raw("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/{name}")
+
+
+TRIED = (
+    "The API server calls this program",
+    "The API server does not call this program; nothing is checked",
+    "Not probed whether the API server calls this program",
+)
+
+
+async def conversion_of(client: Client) -> dict[str, Any]:
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{EARLY}"
+    found = json.loads((await client.raw("GET", path)).body)
+    return dict(found["spec"]["conversion"])
 
 
 async def test_a_real_server_takes_a_temporary_registration_and_has_the_one_before_afterwards(

@@ -5,6 +5,7 @@ well.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import re
 import time
@@ -19,12 +20,16 @@ from installation import RING, SYSTEM, Installation, installation, real_installa
 
 from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.client import Client
-from kubeshard.core import Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
+from kubeshard.core import ConfigMap, Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
 from kubeshard.core.errors import Forbidden
+from kubeshard.core.grants import Grant
+from kubeshard.core.kinds import GroupResource
 from kubeshard.core.times import micro_time
 from kubeshard.inspection.clocks import skew
+from kubeshard.inspection.cluster import reader_grants
 from kubeshard.inspection.diagnosis import Diagnosis
 from kubeshard.inspection.doctor import examine, split_image
+from kubeshard.manager.roles import roles
 from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
 from kubeshard.sharder.webhook_config import SECRET_NAME
 from kubeshard.sharding.names import RING_LABEL
@@ -329,6 +334,55 @@ def kube_control_plane(kube_options: dict[str, bool]) -> Iterator[ControlPlane]:
     """One of its own, since the doctor sees what other tests have left."""
     with ControlPlane(controller_manager=kube_options["controllers"], pods=kube_options["pods"]) as kube:
         yield kube
+
+
+BESIDES = (
+    Grant.on(GroupResource("apiextensions.k8s.io", "customresourcedefinitions"), "get"),
+    Grant.on(GroupResource("apps", "deployments"), "get", namespace=SYSTEM),
+    Grant.on(GroupResource("admissionregistration.k8s.io", "validatingadmissionpolicies"), "get"),
+    Grant.on(GroupResource("admissionregistration.k8s.io", "validatingadmissionpolicybindings"), "get"),
+    Grant.on(Secret, "get", namespace=SYSTEM, name=SECRET_NAME),
+    Grant.on(GroupResource("authorization.k8s.io", "subjectaccessreviews"), "create"),
+    Grant.on(Secret, "patch"),
+    Grant.on(GroupResource("", "services"), "get", namespace=SYSTEM),
+    Grant.on(GroupResource("discovery.k8s.io", "endpointslices"), "list", namespace=SYSTEM),
+)
+"""What the page names beside the roles of a reader."""
+
+
+async def test_the_rights_that_the_page_names_are_enough_for_a_whole_examination(here: Installation) -> None:
+    await is_examined_with_the_rights_of_the_page(here)
+
+
+async def test_the_rights_that_the_page_names_are_enough_on_a_real_server(
+    kube_control_plane: ControlPlane,
+) -> None:
+    async with real_installation(kube_control_plane) as here:
+        await is_examined_with_the_rights_of_the_page(here)
+
+
+async def is_examined_with_the_rights_of_the_page(here: Installation) -> None:
+    """Where all is well, and where the webhook is not called."""
+    grants = (*reader_grants(each.KIND.group_resource for each in (Secret, ConfigMap)), *BESIDES)
+    for manifest in roles(grants, "examiner", account=("team", "examiner")):
+        await here.client.apply_manifest(manifest)
+    user = {"Impersonate-User": "system:serviceaccount:team:examiner"}
+    async with Client(dataclasses.replace(here.config, impersonate=user), world=here.client.world) as client:
+
+        async def is_authorized() -> bool:
+            return await client.can_i("list", "discovery.k8s.io", "endpointslices", namespace=SYSTEM)
+
+        await until(is_authorized)
+        await here.renew()
+        found = await examine(client, standard())
+        assert [
+            each for each in found.findings if each.part != "deployment"
+        ] == []  # its pods may be starting
+        assert found.unchecked == []
+        await wrong_authority(here)
+        found = await examine(client, standard())
+        assert f"webhook of ring {RING}" in {each.part for each in found.findings}
+        assert found.unchecked == []
 
 
 async def test_a_real_server_shows_the_same(kube_control_plane: ControlPlane) -> None:
