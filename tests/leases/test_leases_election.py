@@ -118,7 +118,7 @@ async def test_leaders_say_what_ends_them_and_what_became_of_one_that_did_not_re
     await third.run()
     told = [(record.msg, record.fields) for record in caplog.records]  # type: ignore[attr-defined]
     armed = [fields["watchdog"] for text, fields in told if text == "Acquired the Lease"]
-    assert armed == ["kernel timer: exit code 137 if the Lease is not renewed for 10 s"] * 3
+    assert armed == ["kernel timer: exit code 137 after 10 s without renewal"] * 3
     (unreleased,) = [fields for text, fields in told if "did not release" in text]
     assert (unreleased["identity"], unreleased["holder"]) == ("b", "a")
     assert "its watchdog did 10 s after the last renewal: exit code 137" in unreleased["fate"]

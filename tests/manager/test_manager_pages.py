@@ -226,10 +226,20 @@ async def test_a_failing_check_is_logged_once_until_it_is_fine_again(
 ) -> None:
     problem: list[str] = []
     app = pages_app(Checks("/healthz", {"check": lambda: problem[0] if problem else None}).page)
-    for reasons in (["1 s"], ["2 s"], [], ["3 s"], ["4 s"]):
+    for reasons in ([], ["1 s"], ["2 s"], [], ["3 s"], ["4 s"]):
         problem[:] = reasons
         await get(app, "/healthz")
     assert [record.__dict__["fields"]["reason"] for record in caplog.records] == ["1 s", "3 s"]
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+@virtual_time
+async def test_a_check_that_fails_while_the_process_starts_is_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO"):
+        await get(pages_app(Checks("/readyz", {"cache-sync": lambda: "not synced"}).page), "/readyz")
+    assert [(record.levelname, record.msg) for record in caplog.records] == [("INFO", "Health check failed")]
 
 
 @virtual_time

@@ -216,13 +216,14 @@ def test_every_object_that_carries_the_name_has_a_new_version_and_is_otherwise_a
     simulate(scene)
 
 
-def test_an_object_that_cannot_be_written_holds_a_returning_shard_up_for_half_a_minute_and_no_other_object() -> (
-    None
-):
+def test_objects_that_cannot_be_written_hold_a_returning_shard_up_for_half_a_minute_and_no_other_object(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:
             await world.install()
-            await labelled(world, Thing, "refused", **{ME.label: "s0"})
+            for name in ("refused", "refused-too"):
+                await labelled(world, Thing, name, **{ME.label: "s0"})
             good = await labelled(world, Thing, "good", **{ME.label: "s0"})
             client = reclaiming(world)
             process = Process(world, "s0")
@@ -242,6 +243,7 @@ def test_an_object_that_cannot_be_written_holds_a_returning_shard_up_for_half_a_
             assert state(world, good).resource_version != good.resource_version
 
     simulate(scene)
+    assert [record.msg for record in caplog.records].count("Cannot write an object of this shard") == 1
 
 
 def test_a_lease_says_that_its_holder_returned_only_until_the_objects_are_reclaimed() -> None:

@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import queue
+import re
 import threading
 from collections.abc import Iterator
 from logging.handlers import QueueHandler
@@ -203,3 +204,33 @@ def test_a_record_can_be_pickled_whatever_its_fields_are() -> None:
     finally:
         logger.removeHandler(handler)
     assert str(pickle.loads(pickle.dumps(caught[0].msg))).startswith("Assigned object about=")
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_text_line_says_what_it_is_about_once_and_ends_with_a_short_id(lines: io.StringIO) -> None:
+    setup("info", "text", stream=lines)
+    about = {"controller": "page", "object": objects.Key("ns", "a"), "reconcile_id": "0123456789abcdef"}
+    get_logger("kubeshard.controller.page").bind(**about).info("Rendered", size=3, seconds=0.0123456)
+    assert lines.getvalue().endswith(
+        "Z INFO kubeshard.controller.page: Rendered object=ns/a size=3 seconds=0.0123 reconcile_id=01234567\n"
+    )
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", "xterm")])
+def test_a_terminal_shows_the_time_of_day_and_coloured_levels_unless_told_not_to(
+    lines: io.StringIO, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(variable, value)
+    setup("info", "text", stream=(screen := Screen()))
+    get_logger("kubeshard.t").info("Fine")
+    get_logger("kubeshard.t").warning("Careful\x1b[31m")
+    fine, careful = screen.getvalue().splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} INFO    kubeshard\.t: Fine", fine)
+    level = "\x1b[33mWARNING\x1b[0m" if value == "xterm" else "WARNING"
+    assert careful[13:] == f"{level} kubeshard.t: Careful\\x1b[31m"

@@ -193,7 +193,7 @@ async def test_a_controlled_object_stays_with_its_owner_that_another_sharder_has
     assert w.api.labels(child) == {SHARD: "shard-2"}
 
     w.api.relabel(secret, **{SHARD: "shard-1"})
-    assert await w.scan("configmaps") == ScanResult()
+    assert await w.scan("configmaps") == ScanResult(moved=1)
     assert w.api.labels(child) == {SHARD: "shard-1"}
 
 
@@ -206,7 +206,7 @@ async def test_a_controlled_object_whose_owner_is_gone_or_another_one_follows_th
 
     w.api.relabel(of_none, **{SHARD: "shard-2"})
     w.api.put(SECRETS, "foo", uid="recreated", labels={SHARD: "shard-2"})
-    assert await w.scan("configmaps") == ScanResult()
+    assert await w.scan("configmaps") == ScanResult(moved=1)
     assert w.api.labels(of_none) == {SHARD: "shard-1"}
 
 

@@ -371,13 +371,14 @@ class Workers:
             self._log.info("Starting workers", controller=self.name, workers=self.controller.workers)
 
     def _report(self, key: Key, outcome: Outcome, began: float) -> None:
-        fields: dict[str, Any] = {
+        fields: dict[str, Any] = {} if outcome.error is None else {"error": outcome.error}
+        fields |= {
             "seconds": self._clock.monotonic() - began,
             "reasons": self._queue.reasons(key),
             "waited": began - min((cause.since for cause in self._queue.why(key)), default=began),
         }
         if outcome.error is not None:
-            fields |= {"error": outcome.error, "retries": self._queue.retries(key)}
+            fields["retries"] = self._queue.retries(key)
         unexpected = origin(outcome.error)
         trace = unexpected is not None and self._traced.due(unexpected)
         report(self._log, outcome, fields, trace=trace)

@@ -127,7 +127,8 @@ class LeaseRenewer:
         self._clock = clock
         self._metrics = metrics
         self._rewound = rewound
-        self._log = _log.bind(lease=str(self._claim), identity=self._claim.holder)
+        whose = {} if self._claim.holder == self._claim.name else {"identity": self._claim.holder}
+        self._log = _log.bind(lease=str(self._claim), **whose)
         self._news = asyncio.Event()
         self._granted = False
         """Whether the workers were notified that work may start."""
@@ -337,9 +338,9 @@ class LeaseRenewer:
 
     def _armed(self) -> str:
         if not self._watchdog.kind:
-            return "none: nothing ends this process when its Lease has expired"
+            return "none"
         seconds = self._machine.timing.renew_deadline
-        return f"{self._watchdog.kind}: exit code {EXIT_CODE} if the Lease is not renewed for {seconds:g} s"
+        return f"{self._watchdog.kind}: exit code {EXIT_CODE} after {seconds:.3g} s without renewal"
 
     def _tell_if_lost(self) -> None:
         """Work must end by the deadline, or `stop_margin` after another holder was seen. Notifies once.

@@ -40,6 +40,8 @@ class Checks:
         self._checks = checks
         self._notes = notes
         self._notices = Notices()
+        self._passed: set[str] = set()
+        """Those that have passed once: until then, the process starts, and a failure is no news."""
 
     def page(self, request: Request) -> Page | None:
         """The response, or None for any other path."""
@@ -81,6 +83,8 @@ class Checks:
             return True
         if problem is None:
             self._notices.resolved(name)
+            self._passed.add(name)
         elif self._notices.due(name):  # probes are sent every few seconds
-            _log.warning("Health check failed", check=name, probe=self._path, reason=problem)
+            say = _log.warning if name in self._passed else _log.info
+            say("Health check failed", check=name, probe=self._path, reason=problem)
         return problem is not None

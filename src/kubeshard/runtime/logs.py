@@ -28,6 +28,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+from kubeshard.runtime import environ
+
 __all__ = [
     "JsonFormatter",
     "Logger",
@@ -57,6 +59,12 @@ _IN_JSON = {
 _IN_JSON_ONLY = ("controller_group", "controller_kind")
 _LEVEL_NAMES = {"warning": "warn", "critical": "fatal"}
 """The names of levels as zap writes them."""
+
+_SHORT_ID = 8
+"""Characters of a reconcile's id in text: enough to find its lines among those of a day."""
+
+_COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "31"}
+"""Of levels, as SGR parameters. Most lines are of level info, and stay as they are."""
 
 _QUIET = ("asyncio",)
 """Loggers of other libraries that log every start at level info: warnings only, unless a level is set
@@ -177,7 +185,7 @@ def setup(
     For programs, not for libraries: the only function here that touches global state.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter() if format == "json" else _text_for(handler.stream))
     handler.set_name("kubeshard")
     root = logging.getLogger()
     for old in [h for h in root.handlers if h.get_name() == "kubeshard"]:
@@ -189,16 +197,34 @@ def setup(
         logging.getLogger(name).setLevel(number)
 
 
+def _text_for(stream: TextIO) -> logging.Formatter:
+    on_screen = stream.isatty()
+    plain = environ.variable("NO_COLOR") is not None or environ.variable("TERM") == "dumb"
+    return TextFormatter(on_screen=on_screen, coloured=on_screen and not plain)
+
+
 class TextFormatter(logging.Formatter):
     """`2026-01-02T03:04:05.678Z INFO kubeshard.sharder: Assigned object object=default/a shard=b`, for
-    people.
+    people. `on_screen`: the time without the date, as for somebody who is looking; `coloured`: the levels.
+
+    What the logger's name says already is left out, and a reconcile's id is short and comes last.
     """
 
+    def __init__(self, *, on_screen: bool = False, coloured: bool = False) -> None:
+        super().__init__()
+        self._on_screen = on_screen
+        self._coloured = coloured
+
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_timestamp(record)} {record.levelname} {record.name}: {one_line(_bare(record))}"
+        level, time = record.levelname, _timestamp(record)
+        if self._on_screen:
+            level, time = f"{level:7}", time[11:-1]
+        if self._coloured and (colour := _COLOURS.get(record.levelname)):
+            level = f"\x1b[{colour}m{level}\x1b[0m"
+        line = f"{time} {level} {record.name}: {one_line(_bare(record))}"
         # A QueueHandler has rendered our messages already, with their fields.
         if isinstance(record.msg, Message) or not hasattr(record, "fields"):
-            line += _as_text(_fields(record))
+            line += _as_text(_for_people(record))
         trace = _trace(record)
         return f"{line}\n{trace}" if trace else line
 
@@ -240,6 +266,15 @@ def _fields(record: logging.LogRecord) -> dict[str, str | int | float | bool | N
     if record.exc_info and record.exc_info[1] is not None:
         plain.setdefault("error", _plain(record.exc_info[1]))
     return plain
+
+
+def _for_people(record: logging.LogRecord) -> dict[str, str | int | float | bool | None]:
+    found = _fields(record)
+    if record.name.endswith(f".{found.get('controller')}"):
+        del found["controller"]
+    if isinstance(id := found.pop("reconcile_id", None), str):
+        found["reconcile_id"] = id[:_SHORT_ID]
+    return found
 
 
 def _shown(fields: Mapping[str, Any]) -> dict[str, str | int | float | bool | None]:
@@ -288,7 +323,7 @@ def _plain(value: Any) -> str | int | float | bool | None:
 
 def _text(value: str | int | float | bool | None) -> str:
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
     text = str(value)
     if text and text.isprintable() and not any(c in ' "=' for c in text):
         return text

@@ -148,7 +148,7 @@ async def _all_of(
                         count += 1
                         await room.acquire()
                         renewing = tasks.create_task(
-                            _renewed(client, shard, form, obj), name="reclaiming an object"
+                            _renewed(client, shard, form, obj, notices), name="reclaiming an object"
                         )
                         renewing.add_done_callback(lambda _: room.release())
             done = True
@@ -167,10 +167,12 @@ async def _all_of(
 
 
 async def _renewed(
-    client: Client, shard: ShardIdentity, form: Form[PartialObject], obj: PartialObject
+    client: Client, shard: ShardIdentity, form: Form[PartialObject], obj: PartialObject, notices: Notices
 ) -> None:
-    """A Conflict is fine: an object that somebody else changed has a new version already."""
-    meta, notices = obj.metadata, Notices()
+    """A Conflict is fine: an object that somebody else changed has a new version already. `notices` are those of all
+    objects: an outage is told of the first one.
+    """
+    meta = obj.metadata
     for value in (RETURNING, None):
         patch = MergePatch({"metadata": {"labels": {shard.drain: value}}})
         while True:
@@ -180,6 +182,6 @@ async def _renewed(
             except (Conflict, NotFound):
                 return
             except ApiError as error:
-                if notices.due("writing"):
+                if notices.due(type(error).__name__):
                     _log.warning("Cannot write an object of this shard", object=str(obj.key), error=error)
                 await asyncio.sleep(RETRY)

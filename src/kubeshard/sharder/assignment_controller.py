@@ -355,14 +355,16 @@ class Assignments(Reconciler[ControllerRing]):
             ended = self._clock.monotonic()
             sync.schedule.done(priority, work, outcome, started, ended)
             sync.end(priority)
-        _log.info(
+        say = _log.info if outcome.moved else _log.debug  # most scans find everything in its place
+        say(
             "Scanned the objects of the ring",
             ring=sync.ring.name,
             resource=sync.entry.resource,
-            scope=work.scope.name.lower(),
-            reason=work.reason,
+            moved=outcome.moved,
             waiting=outcome.waiting,
             failed=outcome.failed,
+            scope=work.scope.name.lower(),
+            reason=work.reason,
             seconds=ended - started,
         )
 

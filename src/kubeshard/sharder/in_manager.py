@@ -246,12 +246,13 @@ class _RingSource:
                     advice=found.advice,
                 )
         if self._rings.get(self.name) is None:
-            self._follow_declaration()
+            self._follow_declaration()  # the shard has said so
 
     def _heard(self, delta: Delta[ControllerRing]) -> None:
         self._rings.apply(delta)
         ring = self._rings.get(self.name)
         if isinstance(delta, Deleted):
+            _log.info("The ControllerRing is gone; using the controllers' declarations", ring=self.name)
             self._follow_declaration()
         elif ring and ring.view is None:
             if isinstance(delta, Updated) and delta.old.metadata.deleting:
@@ -280,7 +281,6 @@ class _RingSource:
                 "There is no ControllerRing, and no controller declares a sharded kind", ring=self.name
             )
         else:
-            _log.info("Using the ring that the controllers declare", ring=self.name)
             self._rings.apply(Added(self._declared))
 
 

@@ -91,6 +91,7 @@ class _Scan:
     drains: WaitingSnapshot
     unassigned: WaitingSnapshot
     waiting: int = 0
+    moved: int = 0
     progressed: float = 0.0
     unread: dict[str, ApiError] = field(default_factory=dict)
     """Namespaces that could not be read."""
@@ -145,14 +146,14 @@ class Scanner:
             if scope is ScanScope.ALL:
                 await self._permissions.check(sync)
         if error is not None:
-            return ScanResult(failed=True)
+            return ScanResult(failed=True, moved=scan.moved)
         if scan.tells_drains:
             scan.drains.commit()
         if scope is not ScanScope.CONTROLLED and not scan.leaves_some:
             scan.unassigned.commit()
         self._tell(sync)
         waiting = scan.waiting or sync.owner_drains or int(clean_up is not None)
-        return ScanResult(waiting, failed=bool(scan.unread) or scan.kept)
+        return ScanResult(waiting, failed=bool(scan.unread) or scan.kept, moved=scan.moved)
 
     async def _scanned(self, scan: _Scan) -> ApiError | None:
         """Performs the scan. Returns the error that ended it, if any."""
@@ -290,6 +291,7 @@ class Scanner:
 
     async def _carry_out(self, job: Job, scan: _Scan) -> None:
         outcome = await self._mover.carry_out(job)
+        scan.moved += outcome in (MoveResult.MOVED, MoveResult.DRAINED)
         if outcome is MoveResult.WAITING and not job.entry.main:
             scan.waiting += 1  # its owner is not there yet
         if (

@@ -64,11 +64,12 @@ class DueScan(NamedTuple):
 
 class ScanResult(NamedTuple):
     """What a scan found. `waiting`: drains requested or pending, and controlled objects that wait. `failed`: not
-    everything could be read.
+    everything could be read. `moved`: objects that got a shard, or were asked to leave theirs.
     """
 
     waiting: int = 0
     failed: bool = False
+    moved: int = 0
 
 
 @dataclass(slots=True)
