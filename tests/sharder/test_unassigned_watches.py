@@ -18,8 +18,9 @@ from kubeshard.core.errors import ApiError, Forbidden, Gone, NotFound, Throttled
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta, PartialObject
 from kubeshard.core.selectors import LabelSelector, Selector
+from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
 from kubeshard.sharder.late_assignment import LateAssignment
-from kubeshard.sharder.moves import Job
+from kubeshard.sharder.moves import Job, MoveResult
 from kubeshard.sharder.namespace_scans import NamespaceScans
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.rings import Rings
@@ -121,6 +122,29 @@ async def test_a_watch_that_fails_is_opened_again_and_asks_for_a_scan(
     assert len(missed) in (range(1, len(opened) + 1) if goes_on else [len(opened)])
     assert set(missed) == {ScanScope.MISPLACED}
     running.cancel()
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+@virtual_time
+async def test_an_object_is_left_to_a_scan_which_reads_the_leases_if_they_may_have_changed(
+    fresh: bool,
+) -> None:
+    small = SmallRing("a", clock=VirtualClock())
+    small.is_fresh = fresh
+    sync, moved, scans = small.sync("secrets"), list[Job](), list[ScanScope]()
+    sync.began[ScanPriority.NORMAL] = 0.0  # no scan of all is due
+    sync.request = lambda scope, now: scans.append(scope)  # type: ignore[method-assign]
+
+    async def carry_out(job: Job) -> MoveResult:
+        moved.append(job)
+        return MoveResult.MOVED
+
+    late = LateAssignment(cast(Any, SimpleNamespace(carry_out=carry_out)), concurrent_moves=1)
+    async with BoundedTaskGroup(1) as tasks:
+        meta = ObjectMeta(name="token", namespace="team")
+        await late.assign(sync, Kind("", "v1", "Secret", "secrets"), meta, tasks)
+    assert len(moved) == fresh
+    assert scans == ([] if fresh else [ScanScope.MISPLACED])
 
 
 class Many:

@@ -320,25 +320,32 @@ def test_a_silent_book_is_stale_after_six_seconds_while_leases_are_held() -> Non
     states = ShardStates()
     assert not states.fresh(0.0)
     states.observe(lease(), now=0.0)
+    states.heard(0.0)
     assert states.fresh(6.0)
     assert not states.fresh(6.001)
     states.confirm(7.0)
     assert states.fresh(13.0)
 
 
-@pytest.mark.parametrize("ended", [False, True])
-def test_what_is_heard_after_a_silence_may_be_as_old_as_it_until_all_leases_are_listed(ended: bool) -> None:
+def test_what_is_heard_after_a_silence_may_be_as_old_as_it_until_all_leases_are_listed() -> None:
     states = ShardStates()
-    states.observe(lease("a"), now=0.0)
-    states.observe(lease("b"), now=0.0)
-    if ended:
-        states.forget(Key("ns", "b"), now=60.0)
-    else:
-        states.observe(lease("b", renewed=1.0), now=60.0)
+    states.observe(lease(), now=0.0)
+    states.heard(0.0)
+    states.heard(60.0)
     assert not states.fresh(60.0)
     assert states.silence(60.0) == 60.0
     states.confirm(61.0)
     assert states.fresh(67.0)
+
+
+@pytest.mark.parametrize("asked", [None, 4.0])
+def test_a_response_about_one_lease_says_nothing_about_the_others(asked: float | None) -> None:
+    states = ShardStates()
+    states.confirm(0.0)
+    states.observe(lease("a"), now=5.0, asked=asked)
+    states.observe(lease("b"), now=5.0, asked=asked)
+    states.forget(Key("ns", "b"), now=5.0, asked=asked)
+    assert not states.fresh(6.1)
 
 
 def test_silence_is_normal_where_no_lease_is_held() -> None:

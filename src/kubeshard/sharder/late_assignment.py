@@ -3,7 +3,8 @@ shard, or somebody has written the name of a shard that does not exist.
 
 One that has just lost its shard waits (`DelayedAssignments`), in case the shard wants it back; any other is assigned as
 soon as the caller's task group has capacity. Controlled objects may be assigned whatever their owners do (`AnyOwner`):
-nobody works on them. If a shard cannot be proven dead, its objects are looked at again a moment later.
+nobody works on them. If a shard cannot be proven dead, its objects are looked at again a moment later. Where the view
+of the Leases may be out of date, a scan deals with the object, since it reads them first.
 """
 
 from __future__ import annotations
@@ -60,6 +61,9 @@ class LateAssignment:
                 await tasks.start(self._mover.check(job) if left else self._carry_out(sync, job))
 
     async def _carry_out(self, sync: ResourceSync, job: Job) -> None:
+        if not sync.ring.fresh:
+            sync.missed()  # a scan reads the Leases first
+            return
         outcome = await self._mover.carry_out(job)
         if outcome is MoveResult.WAITING and job.decision.action is Action.MOVE:
             sync.request(ScanScope.MISPLACED, sync.ring.clock.monotonic() + AGAIN)

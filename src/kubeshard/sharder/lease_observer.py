@@ -161,6 +161,7 @@ class LeaseObserver:
 
     def _heard(self, delta: Delta[Lease]) -> None:
         now = self._clock.monotonic()
+        self.states.heard(now)
         match delta:
             case Updated(new=lease):
                 self._tell(self.states.observe(lease, now))

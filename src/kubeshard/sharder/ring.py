@@ -162,6 +162,11 @@ class Ring:
         return self._inputs.shards.available(self.name, self.clock.monotonic())
 
     @property
+    def fresh(self) -> bool:
+        """Whether the view of its shards' Leases can be up to date."""
+        return self._inputs.shards.fresh(self.clock.monotonic())
+
+    @property
     def listed(self) -> frozenset[GroupResource]:
         """Its resources."""
         return frozenset(entry.resource for entry in self.resources.entries)

@@ -220,7 +220,6 @@ class ShardStates:
         """Feeds a Lease from a watch event, a list or a read. Returns None if it is not new. `asked`: for a
         consistent read, when it was sent.
         """
-        self._hear(now)
         key, version = lease.key, lease.metadata.resource_version
         old = self._records.get(key)
         if old is None and asked is None and precedes(version, self._listed):
@@ -250,7 +249,6 @@ class ShardStates:
         """Records that the Lease was deleted or left the ring-label selector, at `resource_version` if that is known.
         `asked`: for a consistent read that does not contain it, when it was sent.
         """
-        self._hear(now)
         old = self._records.get(key)
         if old is None or old.deleted:
             return None
@@ -280,6 +278,11 @@ class ShardStates:
             for key, record in self._of(ring).items()
             if before[key] != self._admits(ring, key) and (state := record.state(now)).available
         ]
+
+    def heard(self, now: float) -> None:
+        """A watch delivered something. Reads and writes of single Leases tell nothing about the others."""
+        if self._heard is None or now - self._heard <= STALE_AFTER:
+            self._heard = now
 
     def confirm(self, now: float, resource_version: str = "") -> None:
         """A complete list at this version was read from the server and fed to `observe`, and what it lacks to `forget`:
@@ -399,10 +402,6 @@ class ShardStates:
 
     def __len__(self) -> int:
         return len(self._records)
-
-    def _hear(self, now: float) -> None:
-        if self._heard is None or now - self._heard <= STALE_AFTER:
-            self._heard = now
 
     def _put(self, key: Key, old: _Record | None, new: _Record | None, now: float) -> ShardChange:
         self._drop(key)

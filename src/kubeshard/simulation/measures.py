@@ -88,6 +88,7 @@ def _by_its_own_clock(observer: LeaseObserver, lease: Lease, asked: float | None
 
 
 def _heard(observer: LeaseObserver, delta: Delta[Lease]) -> None:
+    observer.states.heard(observer._clock.monotonic())
     if isinstance(delta, Deleted):
         observer.forget(delta.object.key, delta.object.metadata.resource_version if delta.final else "")
     else:
