@@ -1,7 +1,7 @@
 """Applies patches of all kinds to a live object.
 
 JSON Patch and merge patch are implemented by `kubeshard.core.patches`, whose errors are turned into the server's;
-strategic merge patch, for built-in kinds, by `apply.strategic`; and server-side apply by `apply.tracker`.
+strategic merge patch, for built-in kinds, by `apply.strategic`; and server-side apply by `apply.field_manager`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ Three ways to use it:
 - no Python at all: the same page is the protocol, request by request.
 
 Guaranteed: no write of this process takes effect on an object whose label names another shard, as far as the
-API server can check it (`fence`); no write starts after the Lease's deadline, and a process that cannot ensure that
-is killed by the kernel (`shard_lease`); an object is released only when nothing in the process works on it
-(`wrapper`).
+API server can check it (`ShardFence`); no write starts after the Lease's deadline, and a process that cannot ensure
+that is killed by the kernel (`shard_lease`); an object is released only when nothing in the process works on it
+(`handover`).
 
 Not covered: effects outside the API server while the whole virtual machine is paused; other programs that write the
 same objects with another ServiceAccount; aggregated API servers without generic admission.

@@ -6,7 +6,8 @@ anything is written, with a helpful message.
 
 Two processes may use the same shard name: a StatefulSet pod that was force-deleted on an unreachable node and its
 replacement, two Deployments with one name, pods on the host network. Both would find "their" Lease and both would
-work. So a shard records its process in the Lease, as an annotation that Go shards and sharders ignore.
+work. So a shard records its process in the Lease, as an annotation that Go shards and sharders ignore. How long it
+waits for a Lease that names another process is in `shard_lease.takeover_delay`.
 """
 
 from __future__ import annotations

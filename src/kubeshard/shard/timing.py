@@ -5,10 +5,10 @@
 | `request_bound` | 5 s | the maximum duration of a controller's write |
 
 Why a sharder cannot take over while this shard still writes: it waits `2 * lease_duration` after the last renewal it
-saw, and the last write ends `LeaseTiming.last_write` after the last renewal. The process is dead at
-`renew_deadline`, the kernel may deliver what it sent just before for `UNDELIVERED` seconds more, and the server may
-process that for the `?timeout=` of the request: 10 + 4 + 5 = 19 s, compared with 30 s. That tolerates clocks whose
-rates differ by a half, and any difference in absolute time.
+saw, and the last write ends `LeaseTiming.last_write` after the last renewal. The process is dead at `renew_deadline`
+(`runtime.watchdog` ends it even if its event loop is blocked), the kernel may deliver what it sent just before for
+`UNDELIVERED` seconds more, and the server may process that for the `?timeout=` of the request: 10 + 4 + 5 = 19 s,
+compared with 30 s. That tolerates clocks whose rates differ by a half, and any difference in absolute time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How this replica observes shard Leases: informer events, quorum reads, and a probe in case the watch
 is silent or slow.
 
-Guaranteed: the record (`sharding.leases`) is fed with everything this process sees of ring-labelled Leases,
+Guaranteed: the record (`sharding.shard_states`) is fed with everything this process sees of ring-labelled Leases,
 whatever the source; subscribers are notified of each change once, after the record has it. While the probe runs,
 the record is fresh unless the API server cannot be reached: every 5 s (3 s when the watch is silent) all
 ring-labelled Leases are listed, which also bounds the lag of a slow watch. This also detects a restore of

@@ -1,7 +1,8 @@
 """The well-known strings of the wire contract.
 
 Guaranteed: two sharders that agree on a ring's name agree on every string generated here. A ring's name is at most 63
-characters (the CRD ensures that), so the label keys are valid; shard names are validated in `leases`.
+characters (the CRD ensures that), so the label keys are valid; `shard.identity` refuses a shard name
+that is no valid label, and `shard_states` leaves out Leases with one.
 """
 
 from __future__ import annotations

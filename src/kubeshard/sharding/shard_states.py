@@ -14,7 +14,8 @@ counts from its first observation. How certain it is that the shard is alive:
 | yes | to_expired <= 0 | expired | yes |
 | yes | else | ready | yes |
 
-evaluated from top to bottom, boundaries inclusive. `unknown` is never computed; it is the state of an
+evaluated from top to bottom, boundaries inclusive. `sharder.lease_controller` takes over a Lease whose holder is
+uncertain. `unknown` is never computed; it is the state of an
 unrecognised label.
 
 Guaranteed:

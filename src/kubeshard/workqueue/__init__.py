@@ -1,7 +1,7 @@
 """The work queue between triggers and reconciles.
 
-Guaranteed (`core`, `queue`): keys are handed out in order, each to one worker at a time; adds are collapsed while a key
-waits and never lost while it is processed. Around that, each in its own module: priorities and round robin
+Guaranteed (`state_machine`, `queue`): keys are handed out in order, each to one worker at a time; adds are collapsed
+while a key waits and never lost while it is processed. Around that, each in its own module: priorities and round robin
 over tenants (`order`), debouncing (`debounce`), retry limits (`limits`), reasons (`reasons`), metrics
 (`metrics`), and snapshots for debugging (`views`). A custom `Order` can decide which ready key of a priority is next.
 See docs/work-queue.md.
