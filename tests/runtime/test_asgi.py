@@ -686,6 +686,15 @@ async def test_a_client_that_waits_to_be_asked_for_its_body_is_asked_when_the_ap
         writer.close()
 
 
+async def test_a_client_of_http_1_0_which_knows_no_interim_response_gets_only_its_answer() -> None:
+    async with AsgiServer(echo) as server:
+        data = await exchange(
+            server, b"POST / HTTP/1.0\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\nhello"
+        )
+    assert data.startswith(b"HTTP/1.1 200 ")
+    assert data.endswith(b"\r\n\r\nhello")
+
+
 async def test_a_request_is_told_that_its_connection_is_lost_although_another_one_waits_behind_it() -> None:
     told = asyncio.Event()
 

@@ -458,8 +458,10 @@ class HttpConnection(asyncio.Protocol):
             "query_string": url.query or b"",
             "headers": self._headers,
         }
-        keep_alive = version != "1.0" and parser.should_keep_alive()
-        exchange = _Exchange(self, app or self._all.app, scope, keep_alive, self._expects_continue)
+        modern = version != "1.0"  # an older client knows neither kept connections nor interim responses
+        keep_alive = modern and parser.should_keep_alive()
+        expects_continue = modern and self._expects_continue
+        exchange = _Exchange(self, app or self._all.app, scope, keep_alive, expects_continue)
         self._receiving = exchange
         self._exchanges.append(exchange)
         if self._held_body:
