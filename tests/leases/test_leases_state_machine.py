@@ -422,17 +422,38 @@ def test_news_of_the_own_lease_spare_the_next_renewal_its_conflict() -> None:
     assert (action.lease.metadata.resource_version, action.lease.spec.lease_transitions) == ("12", 9)
 
 
-def test_a_chain_of_conflicts_ends_the_right() -> None:
-    m = holding()
-    for version in range(TIMING.max_conflicts):
+def test_a_burst_of_writes_by_others_does_not_end_the_right_before_its_time() -> None:
+    m, now, burst_ends = holding(), 102.0, 105.0
+    attempts = 0
+    while m.deadline == 110.0:
+        action = m.next(now, WALL)
+        if isinstance(action, Wait):
+            now = action.until
+        elif isinstance(action, Get):
+            m.found(lease(rv=f"{int(now * 1000)}"), now)
+        else:
+            assert isinstance(action, Replace)
+            attempts += 1
+            if now < burst_ends:
+                m.rejected(now)
+            else:
+                m.written(stored(action.lease, f"{int(now * 1000) + 1}"), now)
         assert m.holds
-        assert isinstance(m.next(102.0, WALL), Replace)
-        m.rejected(102.0)
-        if m.holds:
-            assert isinstance(m.next(102.0, WALL), Get)
-            m.found(lease(rv=str(20 + version)), 102.0)
-    assert m.state is State.LOST
-    assert m.reason == "5 renewals in a row were overtaken by somebody else's write"
+    assert attempts <= 9  # the first conflict is answered at once, the others after a pause
+
+
+def test_conflicts_without_end_end_the_right_when_its_time_is_up() -> None:
+    m, now = holding(), 102.0
+    while m.holds:
+        action = m.next(now, WALL)
+        if isinstance(action, Wait):
+            now = action.until
+        elif isinstance(action, Get):
+            m.found(lease(rv=f"{int(now * 1000)}"), now)
+        elif isinstance(action, Replace):
+            m.rejected(now)
+    assert (m.state, now) == (State.LOST, 109.0)
+    assert m.reason == "not renewed for 9s: overtaken by somebody else's write"
 
 
 @pytest.mark.parametrize("how", ["renewal", "conflict", "watch"])

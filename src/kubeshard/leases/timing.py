@@ -7,10 +7,9 @@
 | `retry_period` | 2 s | between renewals (± 10 %), and between two reads of another holder's Lease |
 | `jitter` | 1.2 | a candidate waits up to this many retry periods more |
 | `attempt_timeout` | 2.5 s | of one request: a dead connection must not use up the deadline |
-| `failure_pause` | 0.5 s | a holder's pause, up to twice as long, after a request without a response |
+| `failure_pause` | 0.5 s | a holder's pause, up to twice as long, after no response or two conflicts in a row |
 | `stop_margin` | 2 s | before the deadline: start nothing new |
 | `cancel_margin` | 1 s | before the deadline: the right is over, running work is cancelled |
-| `max_conflicts` | 5 | this many consecutive renewals lost to other writers end the right to act |
 
 The *rates* of two clocks may differ by as much as `lease_duration` and `renew_deadline` do; their absolute times do not
 matter.
@@ -28,7 +27,7 @@ RENEW_JITTER = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """All in seconds, except `jitter` and `max_conflicts`. Raises ConfigurationError for values that cannot work."""
+    """All in seconds, except `jitter`. Raises ConfigurationError for values that cannot work."""
 
     what: ClassVar[str] = "lease"
     """The subject of error messages."""
@@ -41,7 +40,6 @@ class Timing:
     failure_pause: float = 0.5
     stop_margin: float = 2.0
     cancel_margin: float = 1.0
-    max_conflicts: int = 5
 
     def __post_init__(self) -> None:
         duration, deadline, period = self.lease_duration, self.renew_deadline, self.retry_period
