@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from msgspec import json
@@ -20,7 +21,7 @@ from kubeshard.core import ConfigMap, Key, KubeObject, ObjectMeta
 from kubeshard.core.errors import ApiError, Gone, NotFound, Unauthorized, Unavailable
 from kubeshard.listwatch.reflector import Interrupted
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.runtime.transport import TransportError
+from kubeshard.runtime.transport import TransportError, TransportTimeout
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ADMINISTRATOR, ApiServer, Identity, InMemoryTransport
@@ -160,6 +161,57 @@ async def test_after_a_restart_of_the_api_server_what_happened_meanwhile_is_told
                 assert informer.last_error is None
                 await write(other, "goes", "again")
                 await until_equal(other, informer, copy, within=1)
+
+
+class WithholdingProxy(InMemoryTransport):
+    """An API server behind a proxy that passes the head of a response on together with the first bytes of its body."""
+
+    watches = other = 0
+
+    async def request(self, request: Any) -> Any:
+        self.other += 1
+        return await super().request(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Any) -> AsyncIterator[Any]:
+        async with super().stream(request) as stream:
+            chunks = stream.chunks()
+            try:
+                async with asyncio.timeout(request.timeout):
+                    first = await anext(chunks, b"")
+            except TimeoutError:
+                raise TransportTimeout("no response") from None
+            self.watches += 1
+
+            async def replayed() -> AsyncIterator[bytes]:
+                yield first
+                async for chunk in chunks:
+                    yield chunk
+
+            with patch.object(stream, "chunks", replayed):
+                yield stream
+
+
+@virtual_time
+async def test_watches_continue_without_lists_behind_a_proxy_that_holds_heads_back_until_the_first_event() -> (
+    None
+):
+    server = ApiServer(world=virtual_world())
+    wire = WithholdingProxy(server)
+    async with (
+        MemoryApi(server).client() as other,
+        Client(ClusterConfig("http://in-memory"), transport=wire, world=server.world) as client,
+    ):
+        await write(other, "a", "before")
+        async with following(client, ConfigMap) as (informer, copy):
+            before = informer.full_reads, wire.other
+            for minute in range(120):  # the events that open a watch come long after it was asked for
+                await asyncio.sleep(60)
+                if minute > 60:
+                    await write(other, "a", str(minute))
+            await until_equal(other, informer, copy, within=61)
+            assert (informer.full_reads, wire.other) == before
+            assert wire.watches > 7200 / 600
 
 
 @virtual_time

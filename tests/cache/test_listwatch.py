@@ -514,6 +514,13 @@ def test_a_watch_that_ends_before_the_time_it_was_opened_for_is_a_reason_to_ask_
         assert asks(machine) == named(request)
 
 
+def test_a_watch_whose_response_a_proxy_held_back_until_its_end_has_not_ended_early() -> None:
+    machine = in_open()
+    machine.opened(240.5, lasts=-0.5)
+    machine.ended(240.5)
+    assert asks(machine) == named(OpenWatch("10"))
+
+
 def rewritten_elsewhere(begin: Callable[[SharedKnowledge], Machine]) -> Machine:
     shared = SharedKnowledge()
     machine = begin(shared)

@@ -163,7 +163,8 @@ class Reads(View):
 
         See `kubeshard.client.watching` for the types of events. `""` starts with the existing objects.
         `send_initial_events` requests these followed by a `Bookmark` with `ends_initial_events`; it raises Invalid if
-        the server does not support it. Opening has the deadline of a list.
+        the server does not support it. Opening has the deadline of a list, or `idle_timeout` if that is longer: a proxy
+        may hold the head of the response back until the first event.
         """
         form = form_of(target)
         seconds = self._connection.rng.uniform(*WATCH_SECONDS) if timeout_seconds is None else timeout_seconds
@@ -179,7 +180,8 @@ class Reads(View):
             }
         )
         headers = {**self._headers(), "Accept": accept(form)}
-        request = HttpRequest("GET", target_path, headers, None, LIST_TIMEOUT, idle_timeout)
+        opening = max(LIST_TIMEOUT, idle_timeout or 0.0)
+        request = HttpRequest("GET", target_path, headers, None, opening, idle_timeout)
         return WatchStream(self._connection, form, request)
 
 

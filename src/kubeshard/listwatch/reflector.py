@@ -305,7 +305,7 @@ class Reflector(Generic[T]):
         lasts = self._rng.uniform(SHORTEST_WATCH, LONGEST_WATCH)
         async with await self._source.watch(request, lasts) as stream:
             now = self._clock.monotonic()
-            machine.opened(now, lasts=lasts)
+            machine.opened(now, lasts=self._asked + lasts - now)  # a proxy may have held the response back
             if isinstance(machine.state, Watching):
                 self.last_heard = self.last_answered = now
                 self._sink.opened()

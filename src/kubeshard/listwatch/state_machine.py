@@ -203,7 +203,7 @@ State = Streaming | Listing | Opening | Probing | Watching | Pausing
 
 
 SHORT_STREAM = 1.0
-"""A watch that ends sooner, and without having moved the position, counts as a failure (seconds)."""
+"""A watch that ends sooner, early, and without having moved the position, counts as a failure (seconds)."""
 
 FAILURES = BackoffPolicy()
 NOT_SERVED = BackoffPolicy(cap=5.0)
@@ -311,7 +311,7 @@ class ListWatch:
         return self._complete(state, resource_version)
 
     def opened(self, now: float, *, lasts: float = SHORTEST_WATCH) -> None:
-        """The watch was accepted. `lasts`: how long the server was asked to keep it open."""
+        """The watch was accepted. `lasts`: for how long the server still has to keep it open."""
         match self.state:
             case Streaming() as state:
                 state.opened_at, state.due = now, now + lasts
@@ -484,7 +484,7 @@ class ListWatch:
 
 
 def _was_short(state: Watching, now: float) -> bool:
-    return not state.heard and now - state.opened_at < SHORT_STREAM
+    return not state.heard and now - state.opened_at < SHORT_STREAM and state.due - now >= EARLY
 
 
 def _turned_away(state: Streaming, error: ApiError) -> bool:
