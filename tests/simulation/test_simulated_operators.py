@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from pathlib import Path
@@ -25,6 +26,7 @@ from kubeshard.simulation.operators.workload import Author
 from kubeshard.simulation.oracles import SimulationResult
 from kubeshard.simulation.running import drawn
 from kubeshard.simulation.script import Operator, Script, TimedFault
+from kubeshard.testing.virtual_time import run_virtual
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 AUTHOR = Author(load_manager, load_name)
@@ -396,6 +398,30 @@ def test_a_reconcile_that_never_waits_ends_the_simulation(
     places = "|".join(str(first + number) for number in range(len(endless.splitlines())))
     with pytest.raises(LeavesSimulation, match=rf"desks.py:({places}) went on .* no virtual time passed"):
         calm(operator(source))
+
+
+def test_a_simulation_that_was_told_to_end_and_goes_on_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[LeavesSimulation] = []
+    watch = sealing._Watch(told.append)
+    monkeypatch.setattr(watch, "every", lambda seconds: None)
+
+    async def scene() -> None:
+        watch.check(0, None)
+        for _ in range(sealing.STUCK_CHECKS):
+            watch.check(0, None)
+        with pytest.raises(sealing._Stuck):
+            watch.check(0, None)
+        for _ in range(sealing.ENDING_CHECKS):
+            await asyncio.sleep(1)
+            watch.check(0, None)
+        await asyncio.sleep(1)
+        with pytest.raises(sealing._Stuck):
+            watch.check(0, None)
+
+    run_virtual(scene())
+    assert len(told) == 1
 
 
 def test_what_is_installed_beside_the_standard_library_or_kubeshard_is_the_authors() -> None:

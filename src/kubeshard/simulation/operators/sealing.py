@@ -37,6 +37,9 @@ STUCK_CHECKS = 50
 is interrupted wherever it is.
 """
 
+ENDING_CHECKS = 10
+"""How many times `STUCK_AFTER` a simulation gets to end after it was told to, although virtual time passes again."""
+
 
 def _folder(module: str) -> str:
     """As the prefix of what is in it."""
@@ -153,6 +156,8 @@ class _Watch:
         self._checks = 0
         """Since the simulation was stuck."""
         self._told = False
+        self._ending = 0
+        """Checks since it was told to end, in which virtual time had passed."""
 
     def every(self, seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, seconds, seconds)
@@ -166,6 +171,11 @@ class _Watch:
             if self._checks:
                 self._checks = 0
                 self.every(STUCK_AFTER)
+            if self._told:
+                # What was interrupted may be what should have ended the rest, or have lost a cancellation.
+                self._ending += 1
+                if self._ending > ENDING_CHECKS:
+                    raise _Stuck
             return
         if not self._checks:
             self.every(STUCK_AFTER / STUCK_CHECKS)
