@@ -25,6 +25,8 @@ OUTSIDE = kube or interop or go
 SLOW    = $(addprefix --ignore=,tests/install tests/interop tests/kube apiserver/tests/kubectl apiserver/tests/peers)
 # Tests of a file run in one process, which creates its fixtures once, and in order, so that slow tests do not come last.
 SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# The same with one process for each of two processors: an API server that is not ours takes as much as its test.
+PAIRS   = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (two to three minutes)
 	$(BIN)/pytest -m "$(QUICK)" --kube=embedded $(SLOW) $(SPREAD) $(ARGS)
@@ -58,6 +60,9 @@ test-image: image kube ## Make the image and run its sharder as a container on a
 
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
 	$(BIN)/pytest -m "$(OUTSIDE)" $(ARGS)
+
+test-kube-apiserver: $(STAMP) kube ## Run the part of test-kube that puts the embedded API server beside a real one, two tests at a time (five minutes)
+	$(BIN)/pytest -m "$(OUTSIDE)" apiserver/tests $(PAIRS) $(ARGS)
 
 test-install: $(STAMP) kube ## Install the sharder by kustomize and Helm, run it as installed, upgrade it and roll back (part of test-kube; IMAGE=build/image: as containers of it, as root)
 	$(if $(IMAGE),KUBESHARD_IMAGE=$(abspath $(IMAGE)) )$(BIN)/pytest -m "$(OUTSIDE)" tests/install tests/manifests tests/kube/test_policies_kube.py -s $(ARGS)
@@ -143,4 +148,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS) lowest) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons test-lowest dist image test-image test-kube test-install kube cluster manifests isolation traces chaos types lint model docs bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons test-lowest dist image test-image test-kube test-kube-apiserver test-install kube cluster manifests isolation traces chaos types lint model docs bench lock install clean
