@@ -33,7 +33,7 @@ def written(kube_api: KubeApi, kubectl_shard: KubectlShard) -> Iterator[KubeApi]
             if ring.metadata.name != RING:  # left by an earlier test
                 await client.delete(ControllerRing, ring.metadata.name)
         async for lease in client.list(Lease, ALL):
-            if RING_LABEL in lease.metadata.labels:  # as well, and says that there is a ring
+            if RING_LABEL in (lease.metadata.labels or ()):  # as well, and says that there is a ring
                 await client.delete(Lease, lease.metadata.name, lease.metadata.namespace)
         await cluster.shard("a")
         await cluster.shard("b")
