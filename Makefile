@@ -25,14 +25,14 @@ OUTSIDE = kube or interop or go
 SLOW    = $(addprefix --ignore=,tests/install tests/interop tests/kube apiserver/tests/kubectl apiserver/tests/peers)
 # Tests of a file run in one process, which creates its fixtures once, and in order, so that slow tests do not come last.
 SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-# The same with one process for each of two processors: an API server that is not ours takes as much as its test.
+# The same for tests that start programs, which take as much as the test.
 PAIRS   = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (two to three minutes)
 	$(BIN)/pytest -m "$(QUICK)" --kube=embedded $(SLOW) $(SPREAD) $(ARGS)
 
 test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server, and long scenes on virtual time (a quarter of an hour)
-	$(BIN)/pytest -m "$(SYSTEM)" --kube=embedded $(ARGS)
+	$(BIN)/pytest -m "$(SYSTEM)" --kube=embedded $(PAIRS) $(ARGS)
 
 test-all: export HYPOTHESIS_PROFILE = ci
 test-all: test test-system ## Run everything that needs neither Go nor a real kube-apiserver, with many random examples
