@@ -26,7 +26,7 @@ from kubeshard.testing.control_plane import ControlPlane
 # A slow machine is not a bug in the code under test. During development, every run uses the same few examples; before a
 # change lands, many new ones.
 settings.register_profile("development", deadline=None, max_examples=20, derandomize=True)
-settings.register_profile("ci", deadline=None, max_examples=300, print_blob=True)
+settings.register_profile("ci", deadline=None, max_examples=100, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "development"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
