@@ -25,7 +25,7 @@ OUTSIDE = kube or interop or go
 SLOW    = $(addprefix --ignore=,tests/install tests/interop tests/kube apiserver/tests/kubectl apiserver/tests/peers)
 # Tests of a file run in one process, which creates its fixtures once, and in order, so that slow tests do not come last.
 SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-# The same for tests that start programs, which take as much as the test.
+# Tests that start programs: two at a time, since their programs need the processors too.
 PAIRS   = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (two to three minutes)

@@ -102,7 +102,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.collect()
         gc.freeze()
-        gc.set_threshold(100_000)
+        gc.set_threshold(10_000)
         gc.enable()
 
 
