@@ -9,7 +9,8 @@ import dataclasses
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from kubeshard.core.kinds import GroupResource
 from kubeshard.core.times import micro_time
 from kubeshard.inspection.clocks import skew
 from kubeshard.inspection.cluster import reader_grants
-from kubeshard.inspection.diagnosis import Diagnosis
+from kubeshard.inspection.diagnosis import Diagnosis, Unchecked
 from kubeshard.inspection.doctor import examine, split_image
 from kubeshard.manager.roles import roles
 from kubeshard.runtime.certificate_authority import new_authority, new_server_leaf
@@ -364,15 +365,7 @@ async def test_the_rights_that_the_page_names_are_enough_on_a_real_server(
 async def is_examined_with_the_rights_of_the_page(here: Installation) -> None:
     """Where all is well, and where the webhook is not called."""
     grants = (*reader_grants(each.KIND.group_resource for each in (Secret, ConfigMap)), *BESIDES)
-    for manifest in roles(grants, "examiner", account=("team", "examiner")):
-        await here.client.apply_manifest(manifest)
-    user = {"Impersonate-User": "system:serviceaccount:team:examiner"}
-    async with Client(dataclasses.replace(here.config, impersonate=user), world=here.client.world) as client:
-
-        async def is_authorized() -> bool:
-            return await client.can_i("list", "discovery.k8s.io", "endpointslices", namespace=SYSTEM)
-
-        await until(is_authorized)
+    async with examiner(here, grants) as client:
         await here.renew()
         found = await examine(client, standard())
         assert [
@@ -383,6 +376,34 @@ async def is_examined_with_the_rights_of_the_page(here: Installation) -> None:
         found = await examine(client, standard())
         assert f"webhook of ring {RING}" in {each.part for each in found.findings}
         assert found.unchecked == []
+
+
+async def test_objects_that_the_user_may_not_list_are_unknown_and_not_the_rings_fault(
+    here: Installation,
+) -> None:
+    grants = (*reader_grants([Secret.KIND.group_resource]), *BESIDES)
+    async with examiner(here, grants) as client:
+        await here.renew()
+        found = await examine(client, standard())
+    assert (found.findings, found.exit_code) == ([], 0)
+    assert found.unchecked == [
+        Unchecked(f"ring {RING}", "not counted: you may not list configmaps: ask for the right to list it")
+    ]
+
+
+@asynccontextmanager
+async def examiner(here: Installation, grants: Iterable[Grant]) -> AsyncIterator[Client]:
+    """The client of a user who may do no more than this."""
+    for manifest in roles(grants, "examiner", account=("team", "examiner")):
+        await here.client.apply_manifest(manifest)
+    user = {"Impersonate-User": "system:serviceaccount:team:examiner"}
+    async with Client(dataclasses.replace(here.config, impersonate=user), world=here.client.world) as client:
+
+        async def is_authorized() -> bool:
+            return await client.can_i("list", "discovery.k8s.io", "endpointslices", namespace=SYSTEM)
+
+        await until(is_authorized)
+        yield client
 
 
 async def test_a_real_server_shows_the_same(kube_control_plane: ControlPlane) -> None:

@@ -330,6 +330,9 @@ class _Doctor:
             for trouble in (await status_of(self._client, cluster, name, led=True)).troubles:
                 if trouble.command == EXAMINE:
                     continue  # that is under way
+                if trouble.severity == "unknown":
+                    self.unchecked.append(Unchecked(part, f"{trouble.problem}: {trouble.remedy}"))
+                    continue
                 yield Finding(part, trouble.severity, f"ring {name}: {trouble.problem}", trouble.command)
 
         await self._part(f"ring {name}", state)

@@ -187,13 +187,13 @@ _REMEDIES = {
 
 class Trouble(msgspec.Struct, frozen=True):
     """A problem, what to do about it, and the command to begin with. An `error` keeps objects from being assigned or
-    moved; of a `warning` somebody should know.
+    moved; of a `warning` somebody should know; `unknown` is what the user may not read, or what did not answer.
     """
 
     problem: str
     remedy: str
     command: str
-    severity: Severity = "warning"
+    severity: Severity | Literal["unknown"] = "warning"
 
 
 def troubles(
@@ -305,7 +305,7 @@ def _specification(ring: SeenRing, counted: Sequence[Counts]) -> Iterator[Troubl
             yield Trouble(counts.error, _INSTALL, edit, "error")
         elif counts.error:
             may = f"kubectl auth can-i list {counts.resource} --all-namespaces"
-            yield Trouble(f"not counted: {counts.error}", "ask for the right to list it", may)
+            yield Trouble(f"not counted: {counts.error}", "ask for the right to list it", may, "unknown")
 
 
 def _shard_troubles(ring: SeenRing) -> Iterator[Trouble]:
@@ -335,6 +335,7 @@ def _webhook(ring: SeenRing) -> Iterator[Trouble]:
             "you may not get mutatingwebhookconfigurations, so it is not known whether the ring has its webhook",
             "ask for the right to get them",
             "kubectl auth can-i get mutatingwebhookconfigurations",
+            "unknown",
         )
     if not webhook.known or ring.resource.status is None:
         return
