@@ -37,9 +37,8 @@ def command(beginning: str) -> list[str]:
     return shlex.split(found)
 
 
-@pytest.mark.parametrize(
-    "less", [("--minutes", "1"), pytest.param((), marks=pytest.mark.system)], ids=["short", "whole"]
-)
+@pytest.mark.system
+@pytest.mark.parametrize("less", [("--minutes", "1"), ()], ids=["short", "whole"])
 def test_the_first_operator_is_simulated_by_the_pages_command(less: tuple[str, ...]) -> None:
     result = kubeshard(*command("simulate run examples/first_operator.py:manager"), "--seeds", "1", *less)
     assert result.exit_code == 0, result.output

@@ -184,6 +184,7 @@ def test_the_charts_of_a_comparison_are_beside_it(page: Path) -> None:
     assert {path.suffix for path in beside.iterdir()} == {".csv", ".svg", ".png"}
 
 
+@pytest.mark.system
 def test_the_command_compares_several_runs(tmp_path: Path) -> None:
     runs = [str(make_run(tmp_path / name, duration=10.0)) for name in ("a", "b")]
     output = tmp_path / "new" / "page.html"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from scenes import CHILDREN, PATCH_THINGS, READ_THINGS, SHARDERS, Keeping, begin, create_things, grant_rights
 from test_regression_reference_role import grant
-from tiers import further
 
 from kubeshard.core import MergePatch, ObjectMeta
 from kubeshard.core.conditions import Condition
@@ -86,7 +85,8 @@ async def test_a_right_that_the_sharder_can_do_without_is_mentioned_but_not_miss
         assert "verbs: [get, watch]" in found["Permitted"].message
 
 
-@pytest.mark.parametrize("verb", ["patch", *further("list")])
+@pytest.mark.system
+@pytest.mark.parametrize("verb", ["patch", "list"])
 def test_a_right_that_came_is_seen_within_fifteen_seconds(verb: str) -> None:
     @virtual_time
     async def scene() -> None:
@@ -126,7 +126,8 @@ async def test_in_namespaces_that_a_ring_names_rights_in_these_are_enough() -> N
         assert set(await conditions(world)) == {"Ready"}
 
 
-@pytest.mark.parametrize("quiet", [120.0, *further(600.0)])
+@pytest.mark.system
+@pytest.mark.parametrize("quiet", [120.0, 600.0])
 @virtual_time
 async def test_a_webhook_that_is_not_called_is_a_condition_within_a_minute_until_it_is_called_again(
     quiet: float,

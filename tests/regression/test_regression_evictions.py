@@ -166,6 +166,7 @@ async def test_without_a_timeout_no_shard_is_evicted(minutes: int) -> None:
         assert not at.said("ShardEvicted")
 
 
+@pytest.mark.system
 @virtual_time
 async def test_a_shard_that_is_asked_again_has_the_whole_timeout_again() -> None:
     async with scene() as at:

@@ -93,6 +93,7 @@ def owned(world: SimulatedCluster, namespace: str, *shards: str) -> bool:
     return set(world.owners(namespace=namespace).values()) <= set(shards)
 
 
+@pytest.mark.system
 @virtual_time
 async def test_rights_in_the_named_namespaces_are_enough_and_nothing_is_read_elsewhere() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:

@@ -155,9 +155,8 @@ def test_after_an_outage_every_shard_has_its_objects_again_and_none_has_moved(
     scene()
 
 
-@pytest.mark.parametrize(
-    ("takeover", "within"), [(Takeover.WITH_PROOF, 5.0), *further((Takeover.AFTER_RECORD, 36.0))]
-)
+@pytest.mark.system
+@pytest.mark.parametrize(("takeover", "within"), [(Takeover.WITH_PROOF, 5.0), (Takeover.AFTER_RECORD, 36.0)])
 def test_a_shard_that_is_restarted_after_its_lease_was_taken_over_is_back_at_once(
     takeover: Takeover, within: float
 ) -> None:

@@ -177,6 +177,7 @@ async def test_objects_wait_no_longer_than_the_ring_says() -> None:
         assert lease.metadata.annotation(CONFIRMED_ANNOTATION).endswith("/waited")
 
 
+@pytest.mark.system
 @virtual_time
 async def test_who_deletes_the_lease_of_a_dead_shard_or_makes_another_one_the_leader_confirms_nothing() -> (
     None
@@ -309,6 +310,7 @@ async def test_only_what_is_dead_and_not_confirmed_can_be_confirmed() -> None:
             await at.release("s0")
 
 
+@pytest.mark.system
 @virtual_time
 async def test_an_annotation_that_is_no_duration_is_told_and_objects_wait_without_a_limit() -> None:
     async with scene("soon") as at:

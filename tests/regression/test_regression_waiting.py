@@ -127,6 +127,7 @@ async def test_objects_that_cannot_be_patched_for_a_while_however_many_they_are(
         await world.until(lambda: moved(world), within=BOUND + WORKING)
 
 
+@pytest.mark.system
 @virtual_time
 async def test_objects_that_cannot_be_listed_for_a_while() -> None:
     async with SimulatedCluster(seed=2) as world:

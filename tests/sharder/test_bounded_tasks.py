@@ -237,6 +237,7 @@ async def test_when_one_succeeds_all_are_tried_again_at_once_and_those_that_were
     w.running.cancel()
 
 
+@pytest.mark.system
 @virtual_time
 async def test_retries_that_fail_are_a_hundred_per_second_at_most_over_all_syncs() -> None:
     w = Refusals()

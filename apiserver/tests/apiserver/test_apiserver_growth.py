@@ -85,7 +85,13 @@ async def calls_of(verb):
     return count
 
 
-@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind in ("pods", "deployments") else pytest.param(kind, marks=pytest.mark.system)
+        for kind in BODIES
+    ],
+)
 def test_a_request_makes_as_many_calls_with_ten_times_as_many_objects(kind):
     run_virtual(calls_of_each_verb(kind, 1))  # fills the caches of types and patterns
     few, many = (run_virtual(calls_of_each_verb(kind, stored)) for stored in (20, 200))
