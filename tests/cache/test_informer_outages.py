@@ -21,7 +21,7 @@ from kubeshard.core import ConfigMap, Key, KubeObject, ObjectMeta
 from kubeshard.core.errors import ApiError, Gone, NotFound, Unauthorized, Unavailable
 from kubeshard.listwatch.reflector import Interrupted
 from kubeshard.runtime.clock import SystemClock
-from kubeshard.runtime.transport import TransportError, TransportTimeout
+from kubeshard.runtime.transport import TransportClosed, TransportError, TransportTimeout
 from kubeshard.testing.virtual_time import virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ADMINISTRATOR, ApiServer, Identity, InMemoryTransport
@@ -283,3 +283,15 @@ def test_a_history_that_the_server_has_dropped_alarms_nobody(
     caplog.set_level("INFO")
     InformerNotices("Gadget", SystemClock()).interrupted(Interrupted(error, 1.0), "", quiet=False)
     assert [each.levelname for each in caplog.records] == [level]
+
+
+def test_that_the_client_was_closed_alarms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """A process that has lost its Lease closes it, and then ends."""
+    caplog.set_level("INFO")
+    closed, refused = Unavailable("closed"), Unavailable("refused")
+    closed.__cause__ = TransportClosed("the client is closed", sent=False)
+    refused.__cause__ = TransportError("connection refused", sent=False)
+    notices = InformerNotices("Gadget", SystemClock())
+    for error in (closed, refused):
+        notices.interrupted(Interrupted(error, 1.0), "", quiet=False)
+    assert [each.__dict__["fields"]["error"] for each in caplog.records] == [refused]

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from kubeshard.runtime.curl_transfers import Sockets
 from kubeshard.runtime.http import LOOKUP_LIFETIME, HttpTransport
-from kubeshard.runtime.transport import HttpRequest, TransportError, TransportTimeout
+from kubeshard.runtime.transport import HttpRequest, TransportClosed, TransportError, TransportTimeout
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ async def test_abort_resets_connections_even_while_the_loop_is_blocked(server, t
     sock.close()
     with pytest.raises(TransportError):
         await waiting
-    with pytest.raises(TransportError, match="closed"):
+    with pytest.raises(TransportClosed, match="closed"):
         await transport.request(get())
 
 
@@ -232,7 +232,7 @@ async def test_after_an_abort_a_request_that_was_about_to_leave_is_not_sent(serv
     waiting = asyncio.create_task(transport.request(get("/late")))
     await asyncio.sleep(0)  # libcurl has the request, and writes it in its next turn
     transport.abort()
-    with pytest.raises(TransportError, match="closed"):
+    with pytest.raises(TransportClosed, match="closed"):
         await waiting
     await until(server.connections[0].is_closing)
     assert len(server.requests) == 1
@@ -241,7 +241,7 @@ async def test_after_an_abort_a_request_that_was_about_to_leave_is_not_sent(serv
 async def test_after_an_abort_no_request_begins(server, transport):
     with ThreadPoolExecutor(1) as pool:
         pool.submit(transport.abort).result(timeout=5)  # before the loop has noticed it
-    with pytest.raises(TransportError, match="closed"):
+    with pytest.raises(TransportClosed, match="closed"):
         await transport.request(get())
     assert not server.requests
 

@@ -3,6 +3,7 @@
 | what | logged |
 |---|---|
 | a list or watch failed | a warning, unless for the same reason as before and without having worked since |
+| ... because the client was closed: the process is about to end | for debugging |
 | an object does not fit its class, or its transform failed | an error, every PATIENCE_FOR_LOGS seconds at most |
 | an index function raised | the same |
 | a handler raised | the same, for each handler |
@@ -20,6 +21,7 @@ from kubeshard.listwatch.reflector import Interrupted, ListWatchStats
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
+from kubeshard.runtime.transport import TransportClosed
 
 PATIENCE_FOR_LOGS = 10.0
 """Seconds between two lines about the same problem."""
@@ -96,7 +98,8 @@ class InformerNotices:
     ) -> None:
         error, seconds = interruption
         log = self._log.bind(**({"namespace": part} if part else {}))
-        tell = log.debug if quiet else log.warning
+        ended = isinstance(error.__cause__, TransportClosed)  # the process is about to
+        tell = log.debug if quiet or ended else log.warning
         if isinstance(error, NotFound):
             tell = log.debug if optional else tell
             tell("The API server does not serve this kind", error=error, again_in=seconds)

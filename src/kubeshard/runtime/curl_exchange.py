@@ -15,7 +15,13 @@ from functools import lru_cache
 import pycurl
 
 from kubeshard.runtime.curl_transfers import Transfers
-from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError, TransportTimeout
+from kubeshard.runtime.transport import (
+    HttpRequest,
+    HttpResponse,
+    TransportClosed,
+    TransportError,
+    TransportTimeout,
+)
 
 _BUFFERED = 256 * 1024
 """Bytes of a stream that are buffered for a slow reader before back-pressure on the server."""
@@ -84,6 +90,8 @@ class Sending:
             return self.error("the server closed the kept connection")
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return self.timeout()
+        if code == pycurl.E_ABORTED_BY_CALLBACK:
+            return TransportClosed(f"{self._where()}: {words}", sent=self._sent)
         if code == pycurl.E_PEER_FAILED_VERIFICATION:
             words = (
                 f"certificate verify failed: {words.removeprefix('SSL certificate OpenSSL verify result: ')}"

@@ -29,7 +29,7 @@ from kubeshard.runtime.blocking_calls import Call
 from kubeshard.runtime.curl_exchange import Exchange, Stream
 from kubeshard.runtime.curl_transfers import IDLE_CONNECTIONS, Sockets, Transfers
 from kubeshard.runtime.tls import Tls
-from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportClosed
 
 IDLE_LIFETIME = 30
 """Seconds an idle connection is kept: less than the idle timeout of API servers (90 s) and usual load
@@ -132,7 +132,7 @@ class HttpTransport:
 
     def _open(self) -> Transfers:
         if self._closed:
-            raise TransportError("the client is closed", sent=False)
+            raise TransportClosed("the client is closed", sent=False)
         self._loop = asyncio.get_running_loop()
         self._transfers = Transfers()
         return self._transfers

@@ -28,6 +28,10 @@ class TransportError(Exception):
         self.sent = sent
 
 
+class TransportClosed(TransportError):
+    """The transport was closed, before the request or during it."""
+
+
 class TransportTimeout(TransportError):
     """No complete response within the request's deadline. The connection is closed and never reused."""
 
