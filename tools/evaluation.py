@@ -77,7 +77,7 @@ PARTS = (
     Part("basic", 1.0, "3m", _SETUPS),
     Part("scale-out", 2.0, "2m", _SCALE_OUT),
     Part("chaos", 0.5, "4m", _EXTERNAL),
-    Part("rolling-update", 0.5, "4m", _EXTERNAL),
+    Part("rolling-update", 0.25, "4m", _EXTERNAL),
 )
 
 
