@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
+import weakref
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
-from tiers import further
 
 import kubeshard
 from kubeshard.cache.own_writes import OwnWrites
@@ -339,7 +340,9 @@ def test_an_operator_that_is_not_repeatable_is_told_with_the_first_event_that_di
     "value",
     [
         "uuid.uuid4()",
-        *further("random.random()", "__import__('secrets').token_hex(8)", "os.urandom(4).hex()"),
+        pytest.param("random.random()", marks=pytest.mark.system),
+        pytest.param("__import__('secrets').token_hex(8)", marks=pytest.mark.system),
+        pytest.param("os.urandom(4).hex()", marks=pytest.mark.system),
     ],
 )
 def test_random_numbers_of_python_are_repeatable(value: str) -> None:
@@ -430,6 +433,28 @@ def test_a_simulation_that_was_told_to_end_and_goes_on_is_interrupted(
 
     run_virtual(scene())
     assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("__del__", "desks.py"), ("_remove", inspect.getfile(weakref.WeakSet))]
+)
+def test_nothing_is_interrupted_where_the_interpreter_ignores_exceptions(
+    name: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In finalizers and in callbacks of weak references; what is endless itself is interrupted in the end."""
+    watch = sealing._Watch(lambda _: None)
+    monkeypatch.setattr(watch, "every", lambda seconds: None)
+    running: dict[str, Any] = {}
+    exec(compile(f"def {name}(check): check(0, __import__('sys')._getframe())", file, "exec"), running)
+
+    async def scene() -> None:
+        watch.check(0, None)
+        for _ in range(2 * sealing.STUCK_CHECKS):
+            running[name](watch.check)
+        with pytest.raises(sealing._Stuck):
+            running[name](watch.check)
+
+    run_virtual(scene())
 
 
 def test_what_is_installed_beside_the_standard_library_or_kubeshard_is_the_authors() -> None:

@@ -9,6 +9,7 @@ clock, files, or the order of a set; a run with these differs from its repetitio
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import random
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +63,8 @@ _NOT_TO_BE_INTERRUPTED = (
     threading.__file__,
 )
 """What holds locks, or state that must be whole after an exception."""
+
+_WEAK_REFERENCES = frozenset({weakref.__file__, inspect.getfile(weakref.WeakSet)})
 
 _CONNECTS = "opens a connection: only the API server is simulated; put a fake in its place"
 
@@ -174,7 +178,7 @@ class _Watch:
             if self._told:
                 # What was interrupted may be what should have ended the rest, or have lost a cancellation.
                 self._ending += 1
-                if self._ending > ENDING_CHECKS:
+                if self._ending > ENDING_CHECKS and not _is_lost(frame):
                     raise _Stuck
             return
         if not self._checks:
@@ -191,7 +195,7 @@ class _Watch:
                     " and no virtual time passed: a loop that does not wait, or an endless computation"
                 )
             )
-        if authors or too_long:
+        if (authors or too_long) and (self._checks > 2 * STUCK_CHECKS or not _is_lost(frame)):
             raise _Stuck
 
 
@@ -212,6 +216,15 @@ def _interruptible(frame: FrameType | None) -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+def _is_lost(frame: FrameType | None) -> bool:
+    """Whether the interpreter would ignore an exception: in finalizers, and in callbacks of weak references."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_code.co_filename in _WEAK_REFERENCES:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _runnable(loop: VirtualTimeLoop) -> FrameType | None:
