@@ -22,9 +22,10 @@ from installation import RING, SYSTEM, Installation, installation, real_installa
 from kubeshard.cli.kubectl.doctor import standard
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Lease, LeaseSpec, MergePatch, ObjectMeta, Secret
-from kubeshard.core.errors import Forbidden
+from kubeshard.core.errors import Forbidden, Unavailable
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import form_of
 from kubeshard.core.times import micro_time
 from kubeshard.inspection.clocks import skew
 from kubeshard.inspection.cluster import reader_grants
@@ -389,6 +390,24 @@ async def test_objects_that_the_user_may_not_list_are_unknown_and_not_the_rings_
     assert found.unchecked == [
         Unchecked(f"ring {RING}", "not counted: you may not list configmaps: ask for the right to list it")
     ]
+
+
+async def test_a_kind_that_the_api_server_cannot_list_is_a_warning_whose_command_shows_why(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists = Client.list
+
+    def failing(self: Client, target: Any, *where: Any, **how: Any) -> Any:
+        if form_of(target).kind == ConfigMap.KIND:
+            raise Unavailable("the conversion webhook does not answer")
+        return lists(self, target, *where, **how)
+
+    await here.renew()
+    monkeypatch.setattr(Client, "list", failing)
+    found = await diagnosed(here)
+    (finding,) = found.findings
+    assert (finding.severity, finding.command) == ("warning", "kubectl get configmaps --all-namespaces")
+    assert "the conversion webhook does not answer" in finding.problem
 
 
 @asynccontextmanager

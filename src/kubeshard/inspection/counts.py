@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from kubeshard.client.client import Client
-from kubeshard.core.errors import ApiError
+from kubeshard.core.errors import ApiError, Forbidden
 from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import ObjectMeta, metadata_only
@@ -61,6 +61,8 @@ class Counts:
     """Objects that the ring does not shard: in another namespace, or without a controller."""
     error: str = ""
     """Why the objects, or some of them, could not be read."""
+    forbidden: bool = False
+    """Whether that is because the user may not list them."""
 
     @property
     def total(self) -> int:
@@ -116,6 +118,7 @@ async def _count(client: Client, ring: SeenRing, entry: RingEntry, kind: Kind, l
             counts.add(decision, obj.metadata, ring.view)
     except ApiError as error:
         counts.error = server_error(entry.resource, error)
+        counts.forbidden = isinstance(error, Forbidden)
     return counts
 
 

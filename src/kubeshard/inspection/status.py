@@ -187,7 +187,7 @@ _REMEDIES = {
 
 class Trouble(msgspec.Struct, frozen=True):
     """A problem, what to do about it, and the command to begin with. An `error` keeps objects from being assigned or
-    moved; of a `warning` somebody should know; `unknown` is what the user may not read, or what did not answer.
+    moved; of a `warning` somebody should know; `unknown` is what the user may not read.
     """
 
     problem: str
@@ -303,9 +303,12 @@ def _specification(ring: SeenRing, counted: Sequence[Counts]) -> Iterator[Troubl
     for counts in counted:
         if counts.error and counts.resource in ring.unresolved:
             yield Trouble(counts.error, _INSTALL, edit, "error")
-        elif counts.error:
+        elif counts.forbidden:
             may = f"kubectl auth can-i list {counts.resource} --all-namespaces"
             yield Trouble(f"not counted: {counts.error}", "ask for the right to list it", may, "unknown")
+        elif counts.error:
+            lists = f"kubectl get {counts.resource} --all-namespaces"
+            yield Trouble(f"not counted: {counts.error}", "see why the API server cannot list it", lists)
 
 
 def _shard_troubles(ring: SeenRing) -> Iterator[Trouble]:
