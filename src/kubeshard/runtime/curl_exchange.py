@@ -91,7 +91,7 @@ class Sending:
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return self.timeout()
         if code == pycurl.E_ABORTED_BY_CALLBACK:
-            return TransportClosed(f"{self._where()}: {words}", sent=self._sent)
+            return self.error(words, TransportClosed)
         if code == pycurl.E_PEER_FAILED_VERIFICATION:
             words = (
                 f"certificate verify failed: {words.removeprefix('SSL certificate OpenSSL verify result: ')}"
@@ -100,11 +100,11 @@ class Sending:
             words = "the URL of the proxy cannot be used"  # libcurl's message would include its password
         return self.error(words or "the connection broke")
 
-    def error(self, words: str) -> TransportError:
-        return TransportError(f"{self._where()}: {words}", sent=self._sent)
+    def error(self, words: str, kind: type[TransportError] = TransportError) -> TransportError:
+        return kind(f"{self._where()}: {words}", sent=self._sent)
 
-    def timeout(self) -> TransportTimeout:
-        return TransportTimeout(f"{self._where()}: no answer in time", sent=self._sent)
+    def timeout(self) -> TransportError:
+        return self.error("no answer in time", TransportTimeout)
 
     def _where(self) -> str:
         return f"{self._request.method} {self._request.target.partition('?')[0]}"
