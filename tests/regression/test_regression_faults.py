@@ -1,12 +1,19 @@
 """Each kind of fault of a simulation can be asked for by itself, happens then, and violates nothing."""
 
+import asyncio
 import re
 from pathlib import Path
 
 import pytest
 
-from kubeshard.simulation.faults.injection import AIMED, KINDS, summary
-from kubeshard.simulation.running import explore
+from kubeshard.sharder.schedule import SETTLE
+from kubeshard.sharding.names import SYNC_PERIOD
+from kubeshard.simulation.cluster import SimulatedCluster, simulate
+from kubeshard.simulation.faults.injection import AIMED, KINDS, Conditions, Injection, summary
+from kubeshard.simulation.oracles import SimulationResult
+from kubeshard.simulation.running import explore, things
+from kubeshard.simulation.script import Script, stream
+from kubeshard.simulation.workload import SETTLED_WITHIN
 
 pytestmark = pytest.mark.regression
 
@@ -24,6 +31,28 @@ def test_a_fault_that_was_asked_for_happens_and_violates_nothing(kind: str) -> N
         if effects := result.counts[f"effects: {kind}"]:
             break
     assert effects
+
+
+def test_without_a_webhook_a_child_that_was_moved_while_it_had_another_owner_has_time_until_the_next_full_scan() -> None:
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world:
+            conditions, result = Conditions(world, seed=1), SimulationResult()
+            script = Script(seed=1, minutes=1, objects=12, sharder="in-manager")
+            workload = things(world, result, script, "")
+            await workload.begin()
+            on = Injection(workload, conditions, stream("3"), stretch=100)
+            fault = asyncio.create_task(KINDS["reparented"](on))
+            assert await on.until(lambda: on.effects == 1, 5)
+            workload.start("s3")  # after which all objects are scanned several times
+            await asyncio.sleep(sum(SETTLE))
+            conditions.over.set()
+            began = world.loop.time()
+            await fault
+            assert SETTLED_WITHIN < world.loop.time() - began < SYNC_PERIOD
+            await workload.end()
+            assert result.breaks == []
+
+    simulate(scene)
 
 
 def test_the_page_lists_the_faults_by_family() -> None:

@@ -17,7 +17,7 @@ from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding.api import GROUP, ControllerRing
-from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, drain_label, shard_label
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, SYNC_PERIOD, drain_label, shard_label
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, definition
 from kubeshard.simulation.faults.injection import Injection, Rule, fault
 from kubeshard.simulation.faults.rollouts import scale
@@ -278,9 +278,13 @@ async def undecodable(on: Injection) -> None:
 
 @fault
 async def reparented(on: Injection) -> None:
-    """A child gets another owner, and its own back."""
+    """A child gets another owner, and its own back. If a scan moved it meanwhile, another one has to bring it back."""
     first, second = on.rng.sample(range(on.workload.count), 2)
     child = f"c-t{first}"
+
+    def elsewhere() -> bool:
+        shard = on.world.owners("", "configmaps").get(child)
+        return shard is not None and shard != on.world.owners().get(f"t{first}", shard)
 
     async def belongs_to(name: str) -> None:
         owner = on.world.objects("sim.example", "things").get(Key("team", name))
@@ -295,6 +299,11 @@ async def reparented(on: Injection) -> None:
     await belongs_to(f"t{second}")
     await on.lasts(1, 30)
     await belongs_to(f"t{first}")
+    # Nobody watches for that, so it may take until the next full scan, when all other faults are over as well.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SYNC_PERIOD):
+            while elsewhere():
+                await asyncio.sleep(1)
 
 
 def _finalizers(*keys: str) -> MergePatch:
