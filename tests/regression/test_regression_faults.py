@@ -33,7 +33,9 @@ def test_a_fault_that_was_asked_for_happens_and_violates_nothing(kind: str) -> N
     assert effects
 
 
-def test_without_a_webhook_a_child_that_was_moved_while_it_had_another_owner_has_time_until_the_next_full_scan() -> None:
+def test_without_a_webhook_a_child_that_was_moved_while_it_had_another_owner_has_time_until_the_next_full_scan() -> (
+    None
+):
     async def scene() -> None:
         async with SimulatedCluster(seed=1) as world:
             conditions, result = Conditions(world, seed=1), SimulationResult()

@@ -68,8 +68,18 @@ def child(at: float, number: int, main_owner: str, **other: Any) -> Changed:
     return changed(at, number, "a", "a", **{**fields, **other})
 
 
+def leases(at: float, *names: str) -> tuple[Entry, ...]:
+    """All of them are renewed by their shards."""
+    held: list[Entry] = []
+    for name in names:
+        number = len(held) + int(1000 * at)
+        held += [sent(at, number, f"{name}~1", kind="lease"), LeaseChanged(at, number, name, name, "1")]
+    return tuple(held)
+
+
 CREATED = changed(1.0, 0, "", "a", existed=False)
 MOVED = (sent(9.0, 90, "x0~1", sharder=True), changed(9.0, 90, "a", "b"))
+MOVED_LATE = (sent(120.0, 90, "x0~1", sharder=True), changed(120.0, 90, "a", "b"))
 
 RIGHT: dict[str, Sequence[Entry]] = {
     "a shard writes its own object": (CREATED, sent(2.0, 1, "a~1"), changed(2.1, 1, "a", "a")),
@@ -143,6 +153,16 @@ RIGHT: dict[str, Sequence[Entry]] = {
         LeaseChanged(4.0, 3, "a", "a", "1"),
     ),
     "all have owners in the end": (CREATED, Calm(10.0), Finished(30.0)),
+    "most shards fail, and an object of theirs waits": (
+        *leases(1.0, "a", "b", "c", "d", "e"),
+        CREATED,
+        Died(10.0, "a~1", "killed"),
+        Calm(11.0),
+        *leases(20.0, "d", "e"),
+        *leases(80.0, "d", "e"),
+        *MOVED_LATE,
+        Finished(150.0),
+    ),
 }
 
 WRONG: dict[str, tuple[str, Sequence[Entry]]] = {
@@ -211,6 +231,36 @@ WRONG: dict[str, tuple[str, Sequence[Entry]]] = {
     "an object is nobody's in the end": (
         "ownership",
         (CREATED, changed(2.0, 0, "a", ""), Calm(10.0), Finished(75.0)),
+    ),
+    "most shards fail, and an object of theirs waits for too long": (
+        "ownership",
+        (
+            *leases(1.0, "a", "b", "c", "d", "e"),
+            CREATED,
+            Died(10.0, "a~1", "killed"),
+            Calm(11.0),
+            *leases(20.0, "d", "e"),
+            *leases(157.0, "d", "e"),
+            Finished(160.0),
+        ),
+    ),
+    "few shards fail, and an object of theirs waits as if most did": (
+        "ownership",
+        (
+            *leases(1.0, "a", "b", "c", "d", "e"),
+            CREATED,
+            Died(10.0, "a~1", "killed"),
+            Calm(11.0),
+            *leases(12.0, "c", "d", "e"),
+            *leases(20.0, "c", "d", "e"),
+            *leases(32.0, "c", "d", "e"),
+            *leases(44.0, "c", "d", "e"),
+            *leases(56.0, "c", "d", "e"),
+            *leases(68.0, "c", "d", "e"),
+            *leases(80.0, "c", "d", "e"),
+            *MOVED_LATE,
+            Finished(150.0),
+        ),
     ),
     "an object is a dead shard's in the end": (
         "ownership",

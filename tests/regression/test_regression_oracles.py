@@ -22,6 +22,9 @@ from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, Touch
 from kubeshard.simulation.faults.injection import Conditions, Rule
 from kubeshard.simulation.oracles import Oracles, SimulationResult
 from kubeshard.simulation.processes import Process
+from kubeshard.simulation.running import things
+from kubeshard.simulation.script import Script
+from kubeshard.simulation.workload import Things
 from kubeshard.testing.virtual_time import virtual_time
 
 pytestmark = pytest.mark.regression
@@ -176,6 +179,49 @@ async def test_a_lease_is_taken_by_the_clock_of_the_sharder_which_may_be_fast() 
         await at.world.until(lambda: at.holder("s0") == SHARDER_IDENTITY, within=40)
         assert 28 < at.world.loop.time() - renewed < 29
         assert not at.result.breaks
+
+
+@pytest.mark.parametrize(("age", "noticed"), [(2.0, False), (5.0, True)], ids=["new", "old"])
+@virtual_time
+async def test_what_a_user_has_taken_from_its_shard_may_be_given_away_at_once_only_if_it_is_new(
+    age: float, noticed: bool
+) -> None:
+    async with scene() as at, at.world.admin() as client:
+        at.shard("s0~1")
+        await at.world.until(lambda: at.holder("s0") == "s0", within=30)
+        label = shard_label(at.world.ring)
+        await asyncio.sleep(1 - at.world.loop.time() % 1)
+        await client.create(Thing(metadata=ObjectMeta(name="t0", namespace="team", labels={label: "s0"})))
+        await asyncio.sleep(age)
+        await client.patch(Thing, "t0", "team", MergePatch({"metadata": {"labels": {label: None}}}))
+        given = MergePatch({"metadata": {"labels": {label: "s1"}}})
+        await Process(at.world, "x9").client().patch(Thing, "t0", "team", given)
+        assert at.result.broken == ({"hasty": 1} if noticed else {})
+        assert at.result.counts["new objects that were given away at once"] == (not noticed)
+
+
+@pytest.mark.parametrize(
+    ("ended", "sharder", "least", "most"),
+    [(2, "x0", 20, 60), (3, "x0", 60, 145), (3, "", 145, 146)],
+    ids=["few", "most", "most, and there is no sharder"],
+)
+@virtual_time
+async def test_objects_of_shards_that_fail_together_may_wait_longer_but_not_forever(
+    ended: int, sharder: str, least: float, most: float
+) -> None:
+    async with SimulatedCluster(seed=1) as world:
+        result, script = SimulationResult(), Script(seed=1, minutes=1, objects=12)
+        workload = things(world, result, script, "")
+        assert isinstance(workload, Things)
+        workload.names = [f"s{number}" for number in range(5)]
+        await workload.begin()
+        for name in workload.names[:ended] + ([] if sharder else [*workload.sharders]):
+            for process in workload.live(f"{name}~"):
+                process.kill()
+        workload.sharders = [sharder] if sharder else []
+        await workload.end()
+        assert least < result.owned_after < most
+        assert result.broken == ({} if sharder else {"not owned": 1, "not settled": 1})
 
 
 @virtual_time

@@ -21,7 +21,7 @@ REMEMBERED = 1000
 ASSIGNMENT_DELAY = 1.0
 """Seconds without a shard before an object gets another one."""
 NEW = 3.0
-"""Younger objects (seconds) never had a shard. Creation times are rounded down to seconds."""
+"""Younger objects (seconds) count as ones that have had no shard. Creation times are rounded down to seconds."""
 MANY = 5000
 """Objects of a resource whose assignment is delayed at the same time."""
 
@@ -185,8 +185,8 @@ class DelayedAssignments(Generic[J]):
     the second case the shard takes it back (`kubeshard.shard.label_restorer`), which takes it a fraction of a second.
     So an object that is not new is assigned only after a pause.
 
-    Not guaranteed: the pause for objects beyond `MANY`, which the caller assigns at once, and, if this machine's clock
-    is behind the API server's, for objects that are hardly older than the difference.
+    Not guaranteed: the pause for objects beyond `MANY`, which the caller assigns at once; for new ones that lose their
+    first shard; and, if this machine's clock is behind the API server's, for those hardly older than the difference.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -3,7 +3,8 @@
 - stale write: a write by a shard took effect on a main object, or on a child of one, that another shard owned.
 - overlap: two live processes worked on one object, of one UID, at the same time.
 - identity: a process acquired the Lease of a live one of the same name, whose right to act was not over.
-- ownership: a minute after the last fault, an object has no owner, or one that does not live.
+- ownership: a minute after the last fault, an object has no owner, or one that does not live. If most shards, and at
+  least three, fail to renew their Leases in that minute, a sharder leaves them for a while: LEFT_FOR seconds more.
 
 The exceptions are the same: a minute after a restore of etcd, and after a user changed the object's shard label; and
 reconciles that began before a restore which gave the object to another shard, until they end.
@@ -33,6 +34,10 @@ from kubeshard.simulation.history import (
 GRACE = 60.0
 TAIL = 9.0
 RIGHT_LASTS = 10.0
+LEASE_LASTS = 15.0 / 1.05
+"""In seconds, by a clock that is 5 % fast."""
+LEFT_FOR = 45.0 + 40.0
+"""What is waited for shards that fail together, and until the last of them is given up."""
 
 
 class Finding(NamedTuple):
@@ -60,11 +65,17 @@ class _Checker:
         self._owners: dict[str, tuple[str, bool]] = {}
         self._rights: dict[str, tuple[str, float]] = {}
         """For each shard, the process that acquired its Lease last, and until when it may act."""
+        self._renewed: dict[str, float] = {}
+        """For each shard that holds its Lease, when it renewed it last."""
         self._due: float | None = None
         """When every object must have an owner; None while there are faults, and afterwards."""
+        self._more_time = LEFT_FOR
+        """By how much that may still be put off."""
 
     def run(self, history: Iterable[Entry]) -> list[Finding]:
         for entry in history:
+            if self._due is not None and self._most_fail(min(entry.at, self._due)):
+                self._due, self._more_time = self._due + self._more_time, 0.0
             if self._due is not None and entry.at > self._due:
                 self._ownership(self._due)
             match entry:
@@ -149,6 +160,10 @@ class _Checker:
 
     def _lease(self, entry: LeaseChanged) -> None:
         sent = self._sent.get(entry.request)
+        if entry.holder != entry.name:
+            self._renewed.pop(entry.name, None)
+        elif sent is not None and not sent.sharder:
+            self._renewed[entry.name] = entry.at
         if sent is None or entry.holder != entry.name or sent.sharder:
             if sent is None or entry.holder == "":
                 self._rights.pop(entry.name, None)  # a user deleted it, or it was released
@@ -158,6 +173,10 @@ class _Checker:
             left = until - entry.at
             self._found(entry.at, "identity", f"{sent.process} and {before}, which may act for {left:.1f} s")
         self._rights[entry.name] = sent.process, sent.at + RIGHT_LASTS
+
+    def _most_fail(self, at: float) -> bool:
+        failing = sum(at - renewed > LEASE_LASTS for renewed in self._renewed.values())
+        return failing >= 3 and 2 * failing > len(self._renewed)
 
     def _ownership(self, at: float) -> None:
         self._due = None

@@ -18,7 +18,8 @@
   it was where they go: nothing that is written to one object depends on another one. So are those that were sent before
   the process held its Lease, if the ring, as it had read it, did not list children: it reclaims none.
 - dead target: no sharder, and no webhook, gives an object to a shard that has not held a Lease for a while.
-- hasty: no sharder gives away at once what a user has taken from its shard: the shard takes it back.
+- hasty: no sharder gives away at once what a user has taken from its shard: the shard takes it back. Objects that are
+  new by the sharder's clock are excused: nothing shows that they have had a shard.
 - not restored: a shard label that a user drops is still there after an update that a webhook has seen, while the ring
   exists.
 - live Lease: no sharder takes over a Lease that was renewed a moment ago, unless its process has ended as the kubelet
@@ -96,6 +97,8 @@ MAX_READ_AGE = 1.0
 """How many seconds before it moves a child a sharder reads where the main object is, at most."""
 HASTE = 0.9
 """How many seconds after a user took an object from its shard another one may not get it yet."""
+NEW = 3.0
+"""How many seconds an object is new. Creation times are rounded down to seconds."""
 
 
 @dataclass
@@ -277,6 +280,17 @@ class Oracles(Judge):
         if self._now - self._renewed.get(before, self._now) < RIGHT and not self._since_restore:
             self.broken("not restored", f"{name} of {before} is {self._owner(main) or None}'s after a PUT")
 
+    def most_fail(self) -> bool:
+        """Whether most shards, and at least three, do not renew their Leases: sharders leave them for a while."""
+        leases = self._world.objects("coordination.k8s.io", "leases").items()
+        held = {
+            key.name
+            for key, lease in leases
+            if key.namespace == "ops" and lease["spec"].get("holderIdentity") == key.name
+        }
+        failing = sum(self._now - self._renewed.get(name, -math.inf) > STALE / FASTEST for name in held)
+        return failing >= 3 and 2 * failing > len(held)
+
     @property
     def _since_restore(self) -> bool:
         return self._now - self._restored < AMNESTY
@@ -403,7 +417,10 @@ class Oracles(Judge):
             return
         if resource == THINGS and not before:
             shard, dropped = self._dropped.get(name, ("", -HASTE))
-            if after != shard and self._now - dropped < HASTE and self._acting(shard):
+            hasty = after != shard and self._now - dropped < HASTE and self._acting(shard)
+            if hasty and sender is not None and _age(event.old, sender[0]) < NEW:
+                self._result.counts["new objects that were given away at once"] += 1
+            elif hasty:
                 self.broken("hasty", f"{who} gives {name}, which a user took from {shard}, to {after}")
             return
         worker, _ = self._worked.get(name, ("", 0.0))
@@ -563,6 +580,12 @@ class Oracles(Judge):
         labels = {**obj["metadata"]["labels"]}
         labels.pop(self._drain, None)
         return labels, obj["metadata"].get("annotations"), obj.get("data"), obj.get("spec")
+
+
+def _age(obj: Any, process: Process) -> float:
+    """The age in seconds by the clock of the process."""
+    created = parse_time(obj["metadata"]["creationTimestamp"])
+    return math.inf if created is None else process.clock.wall() - created
 
 
 def is_sharders(process: Process, request: HttpRequest) -> bool:

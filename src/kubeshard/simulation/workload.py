@@ -29,6 +29,8 @@ from kubeshard.simulation.script import Script, stream
 
 OWNED_WITHIN = 60.0
 SETTLED_WITHIN = 120.0
+LEFT_FOR = 45.0 + 40.0
+"""For how many seconds more shards that fail together may be waited for, until the last of them is given up."""
 DRAIN_TIMEOUT = 60.0
 SHARDERS = {"service": ["x0", "x1"], "in-manager": [], "both": ["x0"]}
 """Where the sharders are: in processes of these names, or in the shards."""
@@ -239,9 +241,11 @@ class Things(Workload):
         return found
 
     async def end(self) -> None:
-        began = self.world.loop.time()
+        began, more = self.world.loop.time(), 0.0
         while self.unowned() or self.world.draining() or (self.sharders and not self.living("x")):
-            if self.world.loop.time() - began > OWNED_WITHIN:
+            if self.oracles.most_fail():
+                more = LEFT_FOR
+            if self.world.loop.time() - began > OWNED_WITHIN + more:
                 found = [f"{name} is {owner or 'nobody'}'s" for name, owner in self.unowned().items()]
                 found += [f"{name} is being drained" for name in sorted(self.world.draining())]
                 self.oracles.broken("not owned", "; ".join(found))
@@ -249,7 +253,7 @@ class Things(Workload):
             await asyncio.sleep(0.5)
         self.result.owned_after = self.world.loop.time() - began
         while self.unsettled():
-            if self.world.loop.time() - began > SETTLED_WITHIN:
+            if self.world.loop.time() - began > SETTLED_WITHIN + more:
                 self.oracles.broken("not settled", "; ".join(self.unsettled()[:5]))
                 break
             await asyncio.sleep(1)

@@ -200,7 +200,7 @@ class _Silenced(StreamAround):
         self._children = "/configmaps?" in request.target
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        conditions = self._conditions
+        conditions, heard = self._conditions, self._opened
         for what, applies in tuple(conditions.ending.items()):
             if applies(self._process, self._request):
                 conditions.counts[f"happened: {what}"] += 1
@@ -218,8 +218,10 @@ class _Silenced(StreamAround):
                 await late.wait()
             if self._opened <= conditions.dropped.get(self._process.name, -1.0):
                 conditions.counts["happened: half-open"] += 1
-                await asyncio.sleep(self._request.idle_timeout or math.inf)
+                patience = self._request.idle_timeout or math.inf
+                await asyncio.sleep(max(0.0, heard + patience - conditions.now))
                 raise TransportTimeout("no byte for too long")
+            heard = conditions.now
             if not conditions.edits:
                 yield chunk
                 continue
@@ -345,13 +347,14 @@ class Injection:
             if self.conditions.quiet.get(what) == (applies, silence):
                 del self.conditions.quiet[what]
 
-    async def until(self, condition: Callable[[], bool], within: float) -> bool:
-        """Waits until the condition holds, at most so many seconds, or until all faults are over. Returns whether it
-        does.
+    async def until(self, condition: Callable[[], bool], within: float, *, outlasting: bool = False) -> bool:
+        """Waits until the condition holds, at most so many seconds, or until all faults are over, unless it is
+        `outlasting` them. Returns whether it does.
         """
         deadline = self.world.loop.time() + within
         while not condition():
-            if self.conditions.over.is_set() or self.world.loop.time() >= deadline:
+            over = self.conditions.over.is_set() and not outlasting
+            if over or self.world.loop.time() >= deadline:
                 return False
             await asyncio.sleep(0.1)
         return True

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeshard.runtime.transport import (
-    HttpRequest,
-)
+from kubeshard.listwatch.reflector import READ_DEADLINE
+from kubeshard.runtime.transport import HttpRequest
 from kubeshard.simulation.faults.injection import Injection, fault
 from kubeshard.simulation.oracles import is_sharders
 from kubeshard.simulation.processes import Process
@@ -44,11 +43,15 @@ async def cut_one_way(on: Injection) -> None:
 
 @fault
 async def half_open(on: Injection) -> None:
-    """The watches of a process are dead without an error: a balancer forgot its connections. New ones work."""
+    """The watches of a process are dead without an error: a balancer forgot its connections. New ones work. It is over
+    when the process must have noticed.
+    """
     if process := on.one(on.rng.choice("sx")):
         async with on.happening("half-open"):
-            on.conditions.dropped[process.name] = on.conditions.now
+            on.conditions.dropped[process.name] = began = on.conditions.now
             await on.lasts(30, 90)
+            noticed = began + READ_DEADLINE - on.conditions.now
+            await on.until(lambda: bool(process.dead), noticed, outlasting=True)
 
 
 async def _befalls(on: Injection, chance: float, *what: str) -> None:

@@ -300,10 +300,7 @@ async def reparented(on: Injection) -> None:
     await on.lasts(1, 30)
     await belongs_to(f"t{first}")
     # Nobody watches for that, so it may take until the next full scan, when all other faults are over as well.
-    with suppress(TimeoutError):
-        async with asyncio.timeout(SYNC_PERIOD):
-            while elsewhere():
-                await asyncio.sleep(1)
+    await on.until(lambda: not elsewhere(), SYNC_PERIOD, outlasting=True)
 
 
 def _finalizers(*keys: str) -> MergePatch:
