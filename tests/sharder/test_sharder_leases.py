@@ -498,6 +498,24 @@ async def test_the_probe_keeps_the_view_fresh_and_outlives_failures() -> None:
     probe.cancel()
 
 
+@virtual_time
+async def test_lists_of_leases_that_take_long_are_not_repeated_at_once() -> None:
+    world = World()
+    world.shard()
+    answer = world.api.request
+
+    async def slow(request: HttpRequest) -> HttpResponse:
+        await asyncio.sleep(4.0)
+        return await answer(request)
+
+    world.api.request = slow  # type: ignore[method-assign]
+    probe = asyncio.create_task(world.observer.run())
+    await asyncio.sleep(50.0)
+    assert len(world.api.requests) == 10
+    assert world.observer.states.silence(world.clock.monotonic()) == 5.0
+    probe.cancel()
+
+
 @pytest.mark.regression
 @virtual_time
 async def test_an_outage_of_the_lists_of_leases_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -338,6 +338,17 @@ def test_what_is_heard_after_a_silence_may_be_as_old_as_it_until_all_leases_are_
     assert states.fresh(67.0)
 
 
+def test_a_list_that_took_long_shows_the_leases_as_they_were_when_it_was_asked_for() -> None:
+    states = ShardStates()
+    states.observe(lease(), now=20.0)
+    states.confirm(10.0)
+    assert not states.fresh(20.0)
+    states.confirm(19.0)
+    assert states.fresh(25.0)
+    states.confirm(18.0)  # another one, which was slower
+    assert states.fresh(25.0)
+
+
 @pytest.mark.parametrize("asked", [None, 4.0])
 def test_a_response_about_one_lease_says_nothing_about_the_others(asked: float | None) -> None:
     states = ShardStates()

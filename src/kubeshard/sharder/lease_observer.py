@@ -14,6 +14,7 @@ RBAC: list, watch on leases.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -36,7 +37,7 @@ from kubeshard.sharding.shard_states import MAX_SHARDS, Shard, ShardChange, Shar
 PROBE_INTERVAL = 5.0
 PROBE_INTERVAL_SILENT = 3.0
 PAUSE = 1.0
-"""Seconds before the next probe after one that failed."""
+"""Seconds before the next probe, at least: a list that took long or failed is not repeated at once."""
 _SHORTEST_WAIT = 0.01
 """A shorter wait may not advance the clock at all, and would be repeated in a loop."""
 
@@ -115,7 +116,7 @@ class LeaseObserver:
             self.observe(lease, asked)
         for key in sorted(self.states.keys() - listed):
             self.forget(key, stream.resource_version, asked)
-        self.states.confirm(self._clock.monotonic(), stream.resource_version)
+        self.states.confirm(asked, stream.resource_version)
 
     async def read_shard(self, ring: str, shard: str, client: Client) -> list[Lease]:
         """All Leases of one shard, read from the server with `client`. Raises ApiError."""
@@ -140,11 +141,12 @@ class LeaseObserver:
         await supervised(self._probe, "probe of shard Leases", crashed=self._crashed, clock=self._clock)
 
     async def _probe(self) -> None:
-        probed = self._clock.monotonic()
+        probed, ended = self._clock.monotonic(), -math.inf
         notices = Notices()
         while True:
             now = self._clock.monotonic()
-            wait = min(probed + PROBE_INTERVAL - now, PROBE_INTERVAL_SILENT - self.states.silence(now))
+            due = min(probed + PROBE_INTERVAL - now, PROBE_INTERVAL_SILENT - self.states.silence(now))
+            wait = max(due, ended + PAUSE - now)
             if wait > 0:
                 await asyncio.sleep(max(wait, _SHORTEST_WAIT))
                 continue
@@ -154,10 +156,10 @@ class LeaseObserver:
             except ApiError as error:
                 log = _log.warning if notices.due("listing", type(error)) else _log.debug
                 log("Cannot list shard Leases", error=error)
-                await asyncio.sleep(PAUSE)
             else:
                 if notices.resolved("listing"):
                     _log.info("Shard Leases can be listed again")
+            ended = self._clock.monotonic()
 
     def _heard(self, delta: Delta[Lease]) -> None:
         now = self._clock.monotonic()

@@ -285,11 +285,12 @@ class ShardStates:
         if self._heard is None or now - self._heard <= STALE_AFTER:
             self._heard = now
 
-    def confirm(self, now: float, resource_version: str = "") -> None:
-        """A complete list at this version was read from the server and fed to `observe`, and what it lacks to `forget`:
-        the states were up to date at `now`.
+    def confirm(self, asked: float, resource_version: str = "") -> None:
+        """A complete list at this version was read from the server and fed to `observe`, and what it lacks to `forget`.
+        It was `asked` for then, so it is at least that recent: it may have taken long to arrive.
         """
-        self._heard, self._listed = now, resource_version
+        self._heard = asked if self._heard is None else max(asked, self._heard)
+        self._listed = resource_version
 
     # Results
 
