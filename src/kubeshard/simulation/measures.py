@@ -65,6 +65,10 @@ async def _false(*_: object) -> bool:
     return False
 
 
+def _heard_now(states: shard_states.ShardStates, now: float) -> None:
+    states._heard = now
+
+
 async def _proven(*_: object) -> Callable[[], bool]:
     return lambda: True
 
@@ -285,6 +289,21 @@ MEASURES = (
         ("webhook", "recreate"),
         ((unassigned.UnassignedWatches, "keep_watching", _never),),
         minutes=3.0,
+    ),
+    Measure(
+        "news after a silence",
+        "after a silence only a list of all Leases says which shards are there",
+        "dead target",
+        ("leases_unreadable", "flapping"),
+        ((shard_states.ShardStates, "heard", _heard_now),),
+    ),
+    Measure(
+        "owner read before a child",
+        "a child leaves a live shard only if a read shows its owner where it goes",
+        "parted",
+        ("scale_to_zero",),
+        ((moves.Mover, "_follows", _at_once),),
+        sharder="both",
     ),
     Measure(
         "circuit breaker",
