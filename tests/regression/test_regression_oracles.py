@@ -200,6 +200,21 @@ async def test_what_a_user_has_taken_from_its_shard_may_be_given_away_at_once_on
         assert at.result.counts["new objects that were given away at once"] == (not noticed)
 
 
+@pytest.mark.parametrize(("held", "noticed"), [(5.0, False), (7.0, True)])
+@virtual_time
+async def test_a_webhook_need_not_know_a_shard_that_got_its_lease_a_moment_ago(
+    held: float, noticed: bool
+) -> None:
+    async with scene() as at, at.world.admin() as client:
+        label = shard_label(at.world.ring)
+        await client.create(Thing(metadata=ObjectMeta(name="t0", namespace="team", labels={label: "s1"})))
+        at.shard("s0~1")
+        await at.world.until(lambda: at.holder("s0") == "s0", within=30)
+        await asyncio.sleep(held)
+        at.oracles.replaced("t0", "s0", seen=True)
+        assert at.result.broken == ({"not restored": 1} if noticed else {})
+
+
 @pytest.mark.parametrize(
     ("ended", "sharder", "least", "most"),
     [(2, "x0", 20, 60), (3, "x0", 60, 145), (3, "", 145, 146)],

@@ -21,7 +21,7 @@
 - hasty: no sharder gives away at once what a user has taken from its shard: the shard takes it back. Objects that are
   new by the sharder's clock are excused: nothing shows that they have had a shard.
 - not restored: a shard label that a user drops is still there after an update that a webhook has seen, while the ring
-  exists.
+  exists, if the shard has held its Lease for a moment.
 - live Lease: no sharder takes over a Lease that was renewed a moment ago, unless its process has ended as the kubelet
   says, or deletes one that is held.
 - hung: no process whose main loop is blocked renews its Lease. It may acquire it, and repeat that until it hears that
@@ -93,6 +93,8 @@ EARLIEST = 2 * STALE / FASTEST
 """How many seconds after its last renewal a sharder may take a Lease."""
 BLOCKED = 3.0
 """How many seconds after its main loop was blocked a process may still renew its Lease."""
+FRESH = 6.0
+"""How old a sharder's view of the Leases may be, in seconds."""
 MAX_READ_AGE = 1.0
 """How many seconds before it moves a child a sharder reads where the main object is, at most."""
 HASTE = 0.9
@@ -277,6 +279,8 @@ class Oracles(Judge):
         rings = self._world.objects("sharding.timebertt.dev", "controllerrings")
         if Key("", self._world.ring) not in rings:
             return  # its webhooks know that
+        if self._now - self._acquired.get(process, -math.inf) < FRESH:
+            return  # they may not have heard that it has its Lease
         if self._now - self._renewed.get(before, self._now) < RIGHT and not self._since_restore:
             self.broken("not restored", f"{name} of {before} is {self._owner(main) or None}'s after a PUT")
 
