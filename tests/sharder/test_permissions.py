@@ -9,7 +9,7 @@ from typing import Any
 from small_ring import SmallRing
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.sharder.permissions import ASKED_EVERY, Permissions
+from kubeshard.sharder.permissions import ASKED_AGAIN, ASKED_EVERY, Permissions
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharding.api import RingResource
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -41,3 +41,25 @@ async def test_many_rings_with_a_resource_ask_one_question_for_each_verb_and_eac
     await asyncio.sleep(ASKED_EVERY)
     await permissions.check(syncs[0])
     assert len(asked) == 6, "a later question is asked again"
+
+
+@virtual_time
+async def test_what_is_refused_again_is_asked_about_again_though_an_api_server_said_that_it_is_allowed() -> (
+    None
+):
+    behind = True
+
+    async def can_i(*_: str) -> bool:
+        return behind
+
+    clock = VirtualClock()
+    ring = SmallRing("a", clock=clock).add("ring", RingResource(resource="secrets"))
+    client: Any = SimpleNamespace(can_i=can_i)
+    permissions = Permissions(client, clock)
+    sync = ResourceSync(RingSync(ring), ring.resources.entry(SECRETS), 300.0)
+    await permissions.refused(sync, "list")
+    assert sync.ring.report.missing_verbs == {}
+    behind = False
+    await asyncio.sleep(ASKED_AGAIN)
+    await permissions.refused(sync, "list")
+    assert sync.ring.report.missing_verbs == {SECRETS: {"list": ()}}

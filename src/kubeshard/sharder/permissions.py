@@ -1,7 +1,8 @@
 """Distinguishes missing permissions from other rejections, and reports them.
 
 A 403 is caused by RBAC or by a policy on one object. The answer is the same for all rings with a resource, so one
-question serves all that ask within a few seconds. RBAC: none beyond what every authenticated user has.
+question serves all that ask within a few seconds. It may come from an API server that has not heard of a change yet
+that another one enforces, so what is refused again is asked about again. RBAC: none beyond what every authenticated user has.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ASKED_EVERY = 60.0
 SHARED_FOR = 5.0
 """Seconds for which an answer also serves other rings."""
 ASKED_AGAIN = 10.0
-"""Seconds between questions about a right that is missing."""
+"""Seconds between questions about a right that is missing, or without which a request was refused."""
 
 
 _Question = tuple[GroupResource, str, str | AllNamespaces]
@@ -32,8 +33,9 @@ _Question = tuple[GroupResource, str, str | AllNamespaces]
 
 
 class Permissions:
-    """Checks permissions with the server, at most once a minute per verb and sync, and records them in the report. A
-    right that is missing is asked for every `ASKED_AGAIN` seconds: once it is there, all objects are scanned.
+    """Checks permissions with the server, at most every `ASKED_EVERY` seconds per verb and sync, or `ASKED_AGAIN` if a
+    request is refused, and records them in the report. A right that is missing is asked for until it is there; then
+    all objects are scanned.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:
@@ -48,12 +50,15 @@ class Permissions:
     async def check(self, sync: ResourceSync) -> None:
         """Checks all verbs that the sharder needs, except the one that just worked."""
         for verb in ("get", "patch", "watch"):
-            await self.refused(sync, verb)
+            await self._ask(sync, verb, ASKED_EVERY)
 
     async def refused(self, sync: ResourceSync, verb: str) -> None:
-        """A request was or might have been forbidden: checks whether the verb is."""
+        """A request was forbidden: checks whether the verb is."""
+        await self._ask(sync, verb, ASKED_AGAIN)
+
+    async def _ask(self, sync: ResourceSync, verb: str, every: float) -> None:
         now, resource = self._clock.monotonic(), sync.entry.resource
-        if now - sync.asked.get(verb, float("-inf")) < ASKED_EVERY:
+        if now - sync.asked.get(verb, float("-inf")) < every:
             return
         sync.asked[verb] = now
         try:
