@@ -2,7 +2,8 @@
 
 A 403 is caused by RBAC or by a policy on one object. The answer is the same for all rings with a resource, so one
 question serves all that ask within a few seconds. It may come from an API server that has not heard of a change yet
-that another one enforces, so what is refused again is asked about again. RBAC: none beyond what every authenticated user has.
+that another one enforces, so what is refused again is asked about again. RBAC: none beyond what every authenticated
+user has.
 """
 
 from __future__ import annotations
