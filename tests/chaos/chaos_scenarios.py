@@ -98,7 +98,7 @@ SCENARIOS = (
     Scenario(
         "C1-pods",
         "SIGKILL of a shard whose pod is reported ended",
-        (Step("kill", "follower"), Step("report", "follower"), _OWNED),
+        (Step("until busy", "follower"), Step("kill", "follower"), Step("report", "follower"), _OWNED),
         0,
         5,
         setup=Setup(pods=True),
