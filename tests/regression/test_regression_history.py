@@ -244,6 +244,31 @@ WRONG: dict[str, tuple[str, Sequence[Entry]]] = {
             Finished(160.0),
         ),
     ),
+    "most shards fail, and an object waits that is nobody's": (
+        "ownership",
+        (
+            *leases(1.0, "a", "b", "c", "d", "e"),
+            CREATED,
+            changed(2.0, 0, "a", ""),
+            Calm(11.0),
+            *leases(20.0, "d", "e"),
+            *leases(80.0, "d", "e"),
+            changed(120.0, 0, "", "b"),
+            Finished(150.0),
+        ),
+    ),
+    "three shards of seven fail, and an object of theirs waits as if most did": (
+        "ownership",
+        (
+            *leases(1.0, "a", "b", "c", "d", "e", "f", "g"),
+            CREATED,
+            Died(10.0, "a~1", "killed"),
+            Calm(11.0),
+            *(each for at in range(12, 81, 8) for each in leases(at, "d", "e", "f", "g")),
+            *MOVED_LATE,
+            Finished(150.0),
+        ),
+    ),
     "few shards fail, and an object of theirs waits as if most did": (
         "ownership",
         (

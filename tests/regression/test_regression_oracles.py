@@ -216,19 +216,19 @@ async def test_a_webhook_need_not_know_a_shard_that_got_its_lease_a_moment_ago(
 
 
 @pytest.mark.parametrize(
-    ("ended", "sharder", "least", "most"),
-    [(2, "x0", 20, 60), (3, "x0", 60, 145), (3, "", 145, 146)],
-    ids=["few", "most", "most, and there is no sharder"],
+    ("shards", "ended", "sharder", "least", "most"),
+    [(5, 2, "x0", 20, 60), (7, 3, "x0", 20, 60), (5, 3, "x0", 60, 145), (5, 3, "", 145, 146)],
+    ids=["few", "three of many", "most", "most, and there is no sharder"],
 )
 @virtual_time
 async def test_objects_of_shards_that_fail_together_may_wait_longer_but_not_forever(
-    ended: int, sharder: str, least: float, most: float
+    shards: int, ended: int, sharder: str, least: float, most: float
 ) -> None:
     async with SimulatedCluster(seed=1) as world:
         result, script = SimulationResult(), Script(seed=1, minutes=1, objects=12)
         workload = things(world, result, script, "")
         assert isinstance(workload, Things)
-        workload.names = [f"s{number}" for number in range(5)]
+        workload.names = [f"s{number}" for number in range(shards)]
         await workload.begin()
         for name in workload.names[:ended] + ([] if sharder else [*workload.sharders]):
             for process in workload.live(f"{name}~"):

@@ -323,7 +323,7 @@ def test_a_silent_book_is_stale_after_six_seconds_while_leases_are_held() -> Non
     states.heard(0.0)
     assert states.fresh(6.0)
     assert not states.fresh(6.001)
-    states.confirm(7.0)
+    states.confirm(7.0, 7.0)
     assert states.fresh(13.0)
 
 
@@ -334,25 +334,36 @@ def test_what_is_heard_after_a_silence_may_be_as_old_as_it_until_all_leases_are_
     states.heard(60.0)
     assert not states.fresh(60.0)
     assert states.silence(60.0) == 60.0
-    states.confirm(61.0)
+    states.confirm(61.0, 61.0)
     assert states.fresh(67.0)
 
 
 def test_a_list_that_took_long_shows_the_leases_as_they_were_when_it_was_asked_for() -> None:
     states = ShardStates()
     states.observe(lease(), now=20.0)
-    states.confirm(10.0)
+    states.confirm(10.0, 20.0)
     assert not states.fresh(20.0)
-    states.confirm(19.0)
+    states.confirm(19.0, 21.0)
     assert states.fresh(25.0)
-    states.confirm(18.0)  # another one, which was slower
+    states.confirm(18.0, 22.0)  # another one, which was slower
     assert states.fresh(25.0)
+
+
+def test_a_list_that_took_long_ends_a_silence_so_that_what_is_heard_after_it_counts() -> None:
+    states = ShardStates()
+    states.observe(lease(), now=0.0)
+    states.heard(0.0)
+    states.heard(20.0)
+    states.confirm(21.0, 29.0)
+    assert not states.fresh(29.0)
+    states.heard(30.0)
+    assert states.fresh(36.0)
 
 
 @pytest.mark.parametrize("asked", [None, 4.0])
 def test_a_response_about_one_lease_says_nothing_about_the_others(asked: float | None) -> None:
     states = ShardStates()
-    states.confirm(0.0)
+    states.confirm(0.0, 0.0)
     states.observe(lease("a"), now=5.0, asked=asked)
     states.observe(lease("b"), now=5.0, asked=asked)
     states.forget(Key("ns", "b"), now=5.0, asked=asked)
@@ -361,7 +372,7 @@ def test_a_response_about_one_lease_says_nothing_about_the_others(asked: float |
 
 def test_silence_is_normal_where_no_lease_is_held() -> None:
     states = ShardStates()
-    states.confirm(0.0)
+    states.confirm(0.0, 0.0)
     states.observe(lease(holder=None), now=0.0)
     assert states.fresh(1000.0)
 
@@ -381,7 +392,7 @@ def test_a_lease_that_a_complete_list_lacked_is_not_there_again_because_of_a_lat
     states.observe(at_version(101), now=0.0)
     states.forget(A, now=10.0, resource_version="102")
     states.forget_tombstone(A, now=40.0)
-    states.confirm(40.0, "200")
+    states.confirm(40.0, 40.0, "200")
     assert states.observe(at_version(101), now=41.0) is None
     assert states.forget(A, now=41.0, resource_version="102") is None
     assert states.available("ring", 41.0) == ()
@@ -391,9 +402,9 @@ def test_a_lease_that_a_complete_list_lacked_is_not_there_again_because_of_a_lat
 
 def test_after_a_restore_a_complete_list_shows_leases_at_versions_that_were_there_before() -> None:
     states = ShardStates()
-    states.confirm(0.0, "200")
+    states.confirm(0.0, 0.0, "200")
     assert states.observe(at_version(150), now=10.0, asked=9.0) is not None
-    states.confirm(10.0, "150")
+    states.confirm(10.0, 10.0, "150")
     states.observe(at_version(151, name="b"), now=11.0)
     assert states.available("ring", 11.0) == ("a", "b")
 

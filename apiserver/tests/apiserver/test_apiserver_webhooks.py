@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from kubeshard.cache import Added
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.core import ConfigMap, ObjectMeta
-from kubeshard.core.errors import ApiError
+from kubeshard.core.errors import ApiError, NotFound
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.runtime.http import HttpTransport
@@ -28,7 +29,7 @@ from kubeshard.sharding.keys import main_key
 from kubeshard.webhook import AdmissionApp
 from kubeshard_apiserver import ApiServer, Front, InMemoryTransport
 from kubeshard_apiserver.admission.caller import AppCaller, HttpCaller
-from kubeshard_apiserver.steps import WebhookCall
+from kubeshard_apiserver.steps import WebhookCall, WebhookReply
 
 LABEL = "shard.alpha.sharding.timebertt.dev/maps"
 RING = ControllerRing(
@@ -114,3 +115,53 @@ async def test_who_makes_no_calls_is_refused_by_a_webhook_that_must_be_asked():
             await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
         await register(client, failurePolicy="Ignore")
         await client.create(ConfigMap(metadata=ObjectMeta(name="a", namespace="default")))
+
+
+@pytest.mark.parametrize("verb", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_a_request_that_waits_for_a_webhook_while_its_kind_is_deleted_finds_no_such_resource(
+    verb: str,
+) -> None:
+    things = "/apis/sim.example/v1/namespaces/default/things"
+    definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.sim.example"
+    waiting = False
+
+    class Meanwhile:
+        async def call(self, call: WebhookCall) -> WebhookReply:
+            if waiting:
+                await client.raw("DELETE", definition)
+            return WebhookReply(problem="nobody is there")
+
+    async with client_of(ApiServer(), Meanwhile()) as client:
+        await client.apply(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": "things.sim.example"},
+                "spec": {
+                    "group": "sim.example",
+                    "scope": "Namespaced",
+                    "names": {"plural": "things", "singular": "thing", "kind": "Thing"},
+                    "versions": [
+                        {
+                            "name": "v1",
+                            "served": True,
+                            "storage": True,
+                            "schema": {"openAPIV3Schema": {"type": "object"}},
+                        }
+                    ],
+                },
+            }
+        )
+        body = {"apiVersion": "sim.example/v1", "kind": "Thing", "metadata": {"name": "a"}}
+        if verb != "POST":
+            await client.raw("POST", things, json.dumps(body).encode())
+        rule = {"apiGroups": ["sim.example"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}
+        await register(client, rules=[rule], objectSelector={}, failurePolicy="Ignore")
+        waiting = True
+        with pytest.raises(NotFound, match="the server could not find the requested resource"):
+            await client.raw(
+                verb,
+                things if verb == "POST" else f"{things}/a",
+                b"" if verb == "DELETE" else json.dumps(body).encode(),
+                content_type="application/merge-patch+json" if verb == "PATCH" else "application/json",
+            )

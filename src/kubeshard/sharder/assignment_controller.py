@@ -381,5 +381,4 @@ class Assignments(Reconciler[ControllerRing]):
             await self._observer.relist()
         except Exception as error:  # the observer meets it too, and logs it once
             _log.debug("Cannot list shard Leases", error=error)
-            return False
-        return True
+        return self._observer.states.fresh(self._clock.monotonic())

@@ -3,8 +3,9 @@ is silent or slow.
 
 Guaranteed: the record (`sharding.shard_states`) is fed with everything this process sees of ring-labelled Leases,
 whatever the source; subscribers are notified of each change once, after the record has it. While the probe runs,
-the record is fresh unless the API server cannot be reached: every 5 s (3 s when the watch is silent) all
-ring-labelled Leases are listed, which also bounds the lag of a slow watch. This also detects a restore of
+all ring-labelled Leases are listed every 5 s (3 s when the watch is silent), which also bounds the lag of a slow watch.
+So the record is fresh unless the API server cannot be reached, or takes longer than that for a list while the watch is
+silent: nothing is decided then. This also detects a restore of
 etcd: each of these lists is a consistent read, and shows Leases at earlier versions than were known when it was
 sent. Runs in every replica.
 
@@ -116,7 +117,7 @@ class LeaseObserver:
             self.observe(lease, asked)
         for key in sorted(self.states.keys() - listed):
             self.forget(key, stream.resource_version, asked)
-        self.states.confirm(asked, stream.resource_version)
+        self.states.confirm(asked, self._clock.monotonic(), stream.resource_version)
 
     async def read_shard(self, ring: str, shard: str, client: Client) -> list[Lease]:
         """All Leases of one shard, read from the server with `client`. Raises ApiError."""

@@ -35,8 +35,8 @@ _Question = tuple[GroupResource, str, str | AllNamespaces]
 
 class Permissions:
     """Checks permissions with the server, at most every `ASKED_EVERY` seconds per verb and sync, or `ASKED_AGAIN` if a
-    request is refused, and records them in the report. A right that is missing is asked for until it is there; then
-    all objects are scanned.
+    list or a watch is refused, and records them in the report. A right that is missing is asked for until it is there;
+    then all objects are scanned.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:

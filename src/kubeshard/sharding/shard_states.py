@@ -209,6 +209,8 @@ class ShardStates:
         """Where shards of a ring have to be, if it says so."""
         self._prune_at = float("-inf")
         self._heard: float | None = None
+        self._arrived = float("-inf")
+        """When the last complete list had arrived."""
         self._listed = ""
         """The version of the last complete list."""
         self.rewinds = 0
@@ -282,15 +284,15 @@ class ShardStates:
 
     def heard(self, now: float) -> None:
         """A watch delivered something. Reads and writes of single Leases tell nothing about the others."""
-        if self._heard is None or now - self._heard <= STALE_AFTER:
+        if self._heard is None or now - max(self._heard, self._arrived) <= STALE_AFTER:
             self._heard = now
 
-    def confirm(self, asked: float, resource_version: str = "") -> None:
+    def confirm(self, asked: float, arrived: float, resource_version: str = "") -> None:
         """A complete list at this version was read from the server and fed to `observe`, and what it lacks to `forget`.
-        It was `asked` for then, so it is at least that recent: it may have taken long to arrive.
+        It is at least as recent as when it was asked for; it ends a silence when it arrives.
         """
         self._heard = asked if self._heard is None else max(asked, self._heard)
-        self._listed = resource_version
+        self._arrived, self._listed = arrived, resource_version
 
     # Results
 

@@ -4,7 +4,8 @@
 - overlap: two live processes worked on one object, of one UID, at the same time.
 - identity: a process acquired the Lease of a live one of the same name, whose right to act was not over.
 - ownership: a minute after the last fault, an object has no owner, or one that does not live. If most shards, and at
-  least three, fail to renew their Leases in that minute, a sharder leaves them for a while: LEFT_FOR seconds more.
+  least three, failed to renew their Leases at some time in that minute, those of them that are not back may have it for
+  LEFT_FOR seconds more: a sharder leaves them for a while.
 
 The exceptions are the same: a minute after a restore of etcd, and after a user changed the object's shard label; and
 reconciles that began before a restore which gave the object to another shard, until they end.
@@ -38,6 +39,8 @@ LEASE_LASTS = 15.0 / 1.05
 """In seconds, by a clock that is 5 % fast."""
 LEFT_FOR = 45.0 + 40.0
 """What is waited for shards that fail together, and until the last of them is given up."""
+MOVED_WITHIN = 15.0
+"""How many seconds the objects of a shard may need then."""
 
 
 class Finding(NamedTuple):
@@ -67,17 +70,22 @@ class _Checker:
         """For each shard, the process that acquired its Lease last, and until when it may act."""
         self._renewed: dict[str, float] = {}
         """For each shard that holds its Lease, when it renewed it last."""
+        self._last: float | None = None
+        """When those must have one, too, that shards may keep for a while."""
         self._due: float | None = None
         """When every object must have an owner; None while there are faults, and afterwards."""
-        self._more_time = LEFT_FOR
-        """By how much that may still be put off."""
+        self._left: dict[str, float] = {}
+        """The shards that failed at a time when most did, and have not been back since, and when they failed last."""
 
     def run(self, history: Iterable[Entry]) -> list[Finding]:
         for entry in history:
-            if self._due is not None and self._most_fail(min(entry.at, self._due)):
-                self._due, self._more_time = self._due + self._more_time, 0.0
-            if self._due is not None and entry.at > self._due:
-                self._ownership(self._due)
+            if self._due is not None:
+                self._note_failing(min(entry.at, self._due))
+                if entry.at > self._due:
+                    self._ownership(self._due)
+            if self._last is not None and entry.at > self._last:
+                self._left.clear()
+                self._ownership(self._last)
             match entry:
                 case Sent():
                     self._sent[entry.request] = entry
@@ -109,7 +117,8 @@ class _Checker:
                     }
                 case Calm():
                     self._due = entry.at + GRACE
-                case Finished() if self._due is not None:
+                case Finished() if self._due is not None or self._last is not None:
+                    self._left.clear()
                     self._ownership(entry.at)
                 case _:
                     pass
@@ -174,15 +183,20 @@ class _Checker:
             self._found(entry.at, "identity", f"{sent.process} and {before}, which may act for {left:.1f} s")
         self._rights[entry.name] = sent.process, sent.at + RIGHT_LASTS
 
-    def _most_fail(self, at: float) -> bool:
-        failing = sum(at - renewed > LEASE_LASTS for renewed in self._renewed.values())
-        return failing >= 3 and 2 * failing > len(self._renewed)
+    def _note_failing(self, at: float) -> None:
+        failing = {name for name, renewed in self._renewed.items() if at - renewed > LEASE_LASTS}
+        together = len(failing) >= 3 and 2 * len(failing) > len(self._renewed)
+        self._left |= {name: at for name in failing if together or name in self._left}
+        for name, failed in tuple(self._left.items()):
+            if at - failed > MOVED_WITHIN or (name in self._renewed and name not in failing):
+                del self._left[name]
 
     def _ownership(self, at: float) -> None:
+        self._last = at + LEFT_FOR if self._left else None
         self._due = None
-        shards = {_shard(process) for process in self._alive}
+        shards = {_shard(process) for process in self._alive} | {*self._left}
         for name, (owner, draining) in sorted(self._owners.items()):
-            if owner not in shards or draining:
+            if owner not in shards or (draining and owner not in self._left):
                 state = "being drained from " if draining else ""
                 self._found(at, "ownership", f"{name}: {state}{owner or 'nobody'}")
 

@@ -199,6 +199,7 @@ class Oracles(Judge):
         self._without_children: set[str] = set()
         """Processes that read a ring which did not list children, and no other one before they held their Lease."""
         self._renewed: dict[str, float] = {}
+        self._left: dict[str, float] = {}
         """When the holder of each Lease wrote it last."""
         self._free: dict[str, float] = {}
         """Since when the shard of each name has held no Lease."""
@@ -284,16 +285,25 @@ class Oracles(Judge):
         if self._now - self._renewed.get(before, self._now) < RIGHT and not self._since_restore:
             self.broken("not restored", f"{name} of {before} is {self._owner(main) or None}'s after a PUT")
 
-    def most_fail(self) -> bool:
-        """Whether most shards, and at least three, do not renew their Leases: sharders leave them for a while."""
+    def left(self) -> set[str]:
+        """The shards that failed at a time when most did, and at least three, and have not been back since: sharders
+        leave their Leases for a while, and then need a moment to move their objects.
+        """
         leases = self._world.objects("coordination.k8s.io", "leases").items()
-        held = {
-            key.name
+        ages = {
+            key.name: self._now - self._renewed.get(key.name, -math.inf)
             for key, lease in leases
             if key.namespace == "ops" and lease["spec"].get("holderIdentity") == key.name
         }
-        failing = sum(self._now - self._renewed.get(name, -math.inf) > STALE / FASTEST for name in held)
-        return failing >= 3 and 2 * failing > len(held)
+        failing = {name for name, age in ages.items() if age > STALE / FASTEST}
+        together = len(failing) >= 3 and 2 * len(failing) > len(ages)
+        self._left |= {name: self._now for name in failing if together or name in self._left}
+        self._left = {
+            name: at
+            for name, at in self._left.items()
+            if self._now - at < SEEN and (name in failing or name not in ages)
+        }
+        return {*self._left}
 
     @property
     def _since_restore(self) -> bool:

@@ -167,12 +167,17 @@ class Front:
         target = Target(resource, path.namespace, path.name, path.subresource)
         format_ = self._format(target, request)
         context = HandlerContext(self.server, self.gate, target, request, user)
-        if special := _handler_of(target):
-            return object_reply(resource, await self._perform(special(context)), format_)
-        if attributes.verb == "watch":
-            return await self._watch(target, request, format_)
-        handle = self._of_object if path.name and attributes.verb != "create" else self._of_collection
-        return await handle(context, format_)
+        try:
+            if special := _handler_of(target):
+                return object_reply(resource, await self._perform(special(context)), format_)
+            if attributes.verb == "watch":
+                return await self._watch(target, request, format_)
+            handle = self._of_object if path.name and attributes.verb != "create" else self._of_collection
+            return await handle(context, format_)
+        except KeyError:
+            if self.server.registry.find(path.group, path.version, path.plural) is not None:
+                raise
+            return page_not_found()  # its definition was deleted while the request waited for a webhook
 
     def _format(self, target: Target, request: Request) -> Format:
         format_ = self._preferred(request)
