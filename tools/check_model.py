@@ -46,6 +46,10 @@ OUTSIDE = {
     "deletion by version": "collecting a Lease is one step: it is the Lease that was read",
     "moves by version": "every write to an object ends the moves that were decided before it",
     "watch on unassigned objects": "liveness is not in the model",
+    "news after a silence": "a sharder may know of any earlier state of a Lease: the model has no clock",
+    "stale view distrusted": "the same, and giving an object to a dead shard is no violation in the model",
+    "pause before another shard": "users who change shard labels are not in the model",
+    "owner read before a child": "in the model, the read of an owner and the move of its child are one step",
 }
 """The measures of `kubeshard.simulation.measures` that the model does not have, and why."""
 
