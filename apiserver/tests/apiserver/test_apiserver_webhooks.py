@@ -152,9 +152,9 @@ async def test_a_request_that_waits_for_a_webhook_while_its_kind_is_deleted_is_a
                 },
             }
         )
-        body = {"apiVersion": "sim.example/v1", "kind": "Thing", "metadata": {"name": "a"}}
+        body: Any = {"apiVersion": "sim.example/v1", "kind": "Thing", "metadata": {"name": "a"}}
         if verb != "POST":
-            await client.raw("POST", things, json.dumps(body).encode())
+            body = json.loads((await client.raw("POST", things, json.dumps(body).encode())).body)
         rule = {"apiGroups": ["sim.example"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}
         await register(client, rules=[rule], objectSelector={}, failurePolicy="Ignore")
         waiting = True
