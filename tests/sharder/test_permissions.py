@@ -44,9 +44,7 @@ async def test_many_rings_with_a_resource_ask_one_question_for_each_verb_and_eac
 
 
 @virtual_time
-async def test_what_is_refused_again_is_asked_about_again_though_an_api_server_said_that_it_is_allowed() -> (
-    None
-):
+async def test_what_is_refused_again_is_asked_about_again_whatever_the_answer_was() -> None:
     behind, asked = True, 0
 
     async def can_i(*_: str) -> bool:

@@ -5,9 +5,8 @@ Guaranteed: the record (`sharding.shard_states`) is fed with everything this pro
 whatever the source; subscribers are notified of each change once, after the record has it. While the probe runs,
 all ring-labelled Leases are listed every 5 s (3 s when the watch is silent), which also bounds the lag of a slow watch.
 So the record is fresh unless the API server cannot be reached, or takes longer than that for a list while the watch is
-silent: nothing is decided then. This also detects a restore of
-etcd: each of these lists is a consistent read, and shows Leases at earlier versions than were known when it was
-sent. Runs in every replica.
+silent: nothing is decided then. This also detects a restore of etcd: each of these lists is a consistent read, and
+shows Leases at earlier versions than were known when it was sent. Runs in every replica.
 
 RBAC: list, watch on leases.
 """

@@ -199,8 +199,9 @@ class Oracles(Judge):
         self._without_children: set[str] = set()
         """Processes that read a ring which did not list children, and no other one before they held their Lease."""
         self._renewed: dict[str, float] = {}
-        self._left: dict[str, float] = {}
         """When the holder of each Lease wrote it last."""
+        self._left: dict[str, float] = {}
+        """When the shards were seen to fail last that `left` is about."""
         self._free: dict[str, float] = {}
         """Since when the shard of each name has held no Lease."""
         self._restored = -AMNESTY
@@ -356,8 +357,8 @@ class Oracles(Judge):
         main, child = self._main(thing), store.get(CHILDREN, Key("team", name))
         if main is None or child is None or self._owner_uid(child) != main["metadata"]["uid"]:
             return
-        shard, created = name_of(process.name), parse_time(main["metadata"]["creationTimestamp"])
-        if created is None or process.clock.wall() - created < YOUNG + UNDER_WAY:
+        shard = name_of(process.name)
+        if _age(main, process) < YOUNG + UNDER_WAY:
             return
         # A shard that made the child itself may not have got the answer.
         if self._owner(main) == shard != child["data"].get("by") and not self._excused(thing):

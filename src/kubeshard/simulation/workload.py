@@ -267,11 +267,10 @@ class Things(Workload):
             more = LEFT_FOR if left else 0.0
             await asyncio.sleep(0.5)
         self.result.owned_after = self.world.loop.time() - began
-        while True:
-            due = {name for name, until in self.next_scan.items() if until < self.world.loop.time()}
-            if not (found := self.unsettled(but=self.next_scan.keys() - due)) and not self.unsettled():
-                break
-            if found and self.world.loop.time() - began > SETTLED_WITHIN + more:
+        while self.unsettled():
+            now = self.world.loop.time()
+            may_wait = {name for name, until in self.next_scan.items() if until >= now}
+            if now - began > SETTLED_WITHIN + more and (found := self.unsettled(but=may_wait)):
                 self.oracles.broken("not settled", "; ".join(found[:5]))
                 break
             await asyncio.sleep(1)
