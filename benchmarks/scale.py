@@ -10,8 +10,9 @@ one of them has died, with --objects objects for each shard, each of which contr
 | scan | a sharder's full scan of --objects that are where they should be: CPU seconds and memory, really measured. \
 The pages are generated; the time that this takes is subtracted |
 
-The costs of the simulation: --latency of each answer of the API server, and how many it gives per second (--rate); what
-a process does for each request that it sends (--request-cpu) and for each event that it reads (--event-cpu).
+The costs of the simulation: --latency of each answer of the API server, and how many writes it answers per second
+(--rate), or three times as many reads; what a process does for each request that it sends (--request-cpu) and for each
+event that it reads (--event-cpu).
 """
 
 from __future__ import annotations
@@ -51,11 +52,10 @@ from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.keys import main_key
 from kubeshard.sharding.names import RING_LABEL, shard_label
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
-from kubeshard.simulation.costs import Charged, Costs, SlowFront
+from kubeshard.simulation.costs import Charged, Costs, SlowFront, costly_cluster
 from kubeshard.simulation.processes import Network, Process
 from kubeshard.testing.virtual_time import run_virtual
 from kubeshard.testing.virtual_world import SeededRng
-from kubeshard_apiserver.controllers.controllers import Controllers
 
 WEBSITES = GroupResource("webhosting.timebertt.dev", "websites")
 PER_INSTANCE = 0.4
@@ -99,12 +99,7 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet(costs: Costs, instances: int, websites: Websites, plan: LoadPlan) -> AsyncIterator[Fleet]:
-    async with (
-        SimulatedCluster(latency=(0.0, 0.0), ring=RING) as world,
-        Controllers(world.server, caller=world.caller),
-    ):
-        world.fronts = {"sim": SlowFront(world.front, costs)}
-        charged = Charged(world, costs)
+    async with costly_cluster(costs, RING) as (world, charged):
         async with world.admin() as client:
             for manifest in (*websites.installation(ring=True), *websites.foundation(plan)):
                 await client.apply(manifest)

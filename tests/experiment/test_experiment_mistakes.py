@@ -58,6 +58,12 @@ OWN = ("--operator", "mine.py:one", "--template", "template.yaml")
         ((*OWN, "--setup", "external"), "--ring names your operator's ring"),
         ((*OWN, "--controller", "other"), "--controller: choose one of maps"),
         ((*OWN, "--workers", "3"), "are those of your module"),
+        (("--costs", "rate=5"), "--costs needs --on simulation"),
+        (("--on", "simulation", "--costs", "rate=0"), "--costs rate=0: write it like request=0.8ms"),
+        (("--on", "simulation", "--costs", "request=3"), "--costs request=3: write it like request=0.8ms"),
+        (("--on", "simulation", "--costs", "memory=1"), "--costs memory=1: write it like request=0.8ms"),
+        (("--on", "simulation", "--program", "go", "--pin"), "leave out --program, --pin"),
+        (("--on", "simulation", *OWN), "leave out --operator"),
         ((*OWN, "--ready", "spec.x=1"), "write a condition's type, or status.FIELD=VALUE"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 INVALID = 3
 """The exit code of a run that is not valid."""
 INTERRUPTED = 130
+_COSTS = {"request": 0.0008, "event": 0.0002, "rate": math.inf}
+_SIMULATED_LATENCY = 0.01
 LOCAL_SCALE = 0.1
 _LAST = 60.0
 """Seconds at the end of the load, when there are the most objects, of which the answer tells the rate."""
@@ -110,6 +113,8 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
         "kubeshard experiment basic --setup in-manager",
         "# in a cluster where the operator and a sharder are installed",
         "kubeshard experiment basic --on cluster --context test",
+        "# what twenty instances would carry",
+        "kubeshard experiment scale-out --on simulation --instances 20 --workers 1 --scale 8 --duration 2m",
         "kubeshard experiment --list",
     ),
 )
@@ -133,11 +138,11 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
 @click.option(
     "--on",
     "server",
-    type=click.Choice(("embedded", "real", "cluster")),
+    type=click.Choice(("embedded", "real", "cluster", "simulation")),
     default="embedded",
     show_default=True,
-    help="kubeshard's own API server, or etcd and kube-apiserver, both started for this run; or a cluster in which "
-    "operator and sharder are installed.",
+    help="kubeshard's own API server, or etcd and kube-apiserver, both started for this run; a cluster in which "
+    "operator and sharder are installed; or virtual time, where more instances run than this machine holds.",
 )
 @load_options
 @click.option(
@@ -184,7 +189,16 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     "--latency",
     metavar="DURATION",
     type=DurationType(),
-    help="Delay each answer of the embedded API server, as if it were on another machine, such as 10ms.",
+    help="Delay each answer of the embedded API server, as if it were on another machine, such as 10ms (default: not "
+    "at all; in a simulation 10ms).",
+)
+@click.option(
+    "--costs",
+    metavar="NAME=VALUE,...",
+    default="",
+    help="What work costs in a simulation: a program's CPU time for each request that it sends (default: "
+    "request=0.8ms) and each event that it reads (event=0.2ms), and how many writes, or three times as many reads, "
+    "per second the API server answers (rate=333; default: any number).",
 )
 @click.option(
     "--operator",
@@ -242,6 +256,7 @@ def experiment(
     go_sharder: Path | None,
     parallel: int,
     latency: float | None,
+    costs: str,
     own: str | None,
     template: Path | None,
     manifests: tuple[Path, ...],
@@ -262,6 +277,10 @@ def experiment(
     With --on cluster nothing is started: the load goes to a cluster in which operator and sharder are installed, and
     what it creates is removed at the end. --program and --workers then only say, for the report, what is installed.
 
+    With --on simulation all programs are simulated in this one, on virtual time: the production classes, but an API
+    server in memory and costs that are given. So a machine of any size answers what 50 instances would do, in more time
+    than they would need. `kubeshard simulate` looks for faults instead.
+
     Exit code: 0 if all service levels were kept, 1 if one was missed or the run broke off, 3 if the run is not valid:
     because the machine, the API server or this tool was the limit, so that its figures say nothing about controllers.
     """
@@ -277,6 +296,18 @@ def experiment(
             )
     elif kubeconfig or context:
         raise ConfigurationError("--kubeconfig and --context need --on cluster")
+    if server == "simulation":
+        not_simulated: Mapping[str, object] = {
+            "--program": program == "go", "--operator-program": operator_program == "go",
+            "--sharder-program": sharder_program == "go", "--operator": own, "--pin": pin,
+        }  # fmt: skip
+        if given := [name for name, value in not_simulated.items() if value]:
+            raise ConfigurationError(
+                f"--on simulation runs kubeshard's webhosting operator: leave out {', '.join(given)}"
+            )
+    elif costs:
+        raise ConfigurationError("--costs needs --on simulation")
+    charged = _parse_costs(costs)
     try:
         from kubeshard.experiment.running import NotAtWork, ServerLost, Settings
         from kubeshard.experiment.servers import ServerFailed
@@ -293,7 +324,7 @@ def experiment(
     from kubeshard.experiment.cluster import LeftBehind, check_scenario
     from kubeshard.runtime.loop import loop_factory
 
-    if server == "embedded" and find_spec("kubeshard_apiserver") is None:
+    if server in ("embedded", "simulation") and find_spec("kubeshard_apiserver") is None:
         raise ConfigurationError(f"the embedded API server is not installed: {how_to_install('experiment')}")
     wanted = scaled(SCENARIOS[scenario], scale, duration)
     if server == "cluster":
@@ -316,12 +347,19 @@ def experiment(
             own or "",
         )
         setup.check()
-        if latency and server != "embedded":
+        if latency and server == "real":
             raise ConfigurationError("--latency is the embedded API server's: leave out --on, or --latency")
+        if server == "simulation" and latency is None:
+            latency = _SIMULATED_LATENCY
         pinning = layout(sorted(os.sched_getaffinity(0))) if pin else {}
         settings = Settings(wanted, setup, server, scale, seed, parallel, pinning, latency or 0.0)
-        conducted = _conducted_here(settings, _new_folder(output, scenario, setup_kind), subject)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        folder = _new_folder(output, scenario, setup_kind)
+        if server == "simulation":
+            conducted = _conducted_on_virtual_time(settings, charged, folder, subject)
+        else:
+            conducted = _conducted_here(settings, folder, subject)
+    factory = _virtual_loop if server == "simulation" else loop_factory()
+    with asyncio.Runner(loop_factory=factory) as runner:
         try:
             run, interrupted = runner.run(conducted)
         except (NotAtWork, ServerLost, ServerFailed, LeftBehind) as error:
@@ -418,6 +456,46 @@ async def _conducted_here(
     )
     screen.say(f"{conducted.run.title}; the run is recorded in {folder}")
     return await _conducted(conducted, folder)
+
+
+def _parse_costs(text: str) -> dict[str, float]:
+    """Raises ConfigurationError."""
+    costs = dict(_COSTS)
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        try:
+            number = float(value) if name == "rate" else float(Duration.parse(value))
+            if name not in costs or not number >= 0 or (name == "rate" and not number):
+                raise ValueError(part)
+        except ValueError:
+            raise ConfigurationError(
+                f"--costs {part}: write it like request=0.8ms,event=0.2ms,rate=500"
+            ) from None
+        costs[name] = number
+    return costs
+
+
+def _virtual_loop() -> asyncio.AbstractEventLoop:
+    from kubeshard.testing.virtual_time import VirtualTimeLoop
+
+    return VirtualTimeLoop(math.inf)
+
+
+async def _conducted_on_virtual_time(
+    settings: Settings, costs: Mapping[str, float], folder: Path, subject: Callable[[str], Subject]
+) -> tuple[RunRecord, bool]:
+    from kubeshard.examples.webhosting.api import RING
+    from kubeshard.experiment.simulated import OnVirtualTime
+    from kubeshard.simulation.costs import Costs, costly_cluster
+
+    given = Costs(
+        latency=settings.latency, rate=costs["rate"], request_cpu=costs["request"], event_cpu=costs["event"]
+    )
+    async with costly_cluster(given, RING) as (cluster, charged):
+        screen = _screen()
+        conducted = OnVirtualTime(settings, folder, _rngs(settings), screen, subject, cluster, charged)
+        screen.say(f"{conducted.run.title}; the run is recorded in {folder}")
+        return await _conducted(conducted, folder)
 
 
 async def _conducted_on_cluster(

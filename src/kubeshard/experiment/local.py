@@ -6,8 +6,8 @@ Guaranteed: everything that was started is stopped.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -83,8 +83,7 @@ class OnThisMachine(Experiment):
         self._wire_problem = ""
 
     async def conduct(self) -> None:
-        processes = Processes(self._logs, self._environment, self._clock, self._note, self._settings.pinning)
-        self._processes = processes
+        processes = self._processes = self._make_processes()
         try:
             async with self._serving as server, self._screen.showing(self.progress):
                 try:
@@ -98,19 +97,41 @@ class OnThisMachine(Experiment):
             self._end()
 
     async def _on(self, server: RunningServer) -> None:
+        self._server = server
+        self._scrapes = Scrapes(self._folder)
+        try:
+            async with self._connected(server), self._background(self._watch_server(), self._tick()):
+                await self._prepared_and_loaded(server)
+        finally:
+            self._scrapes.close()
+
+    # What is different in a simulation
+
+    def _make_processes(self) -> Processes:
+        return Processes(self._logs, self._environment, self._clock, self._note, self._settings.pinning)
+
+    def _make_programs(self, server: RunningServer, user: str) -> Programs:
+        setup = self._settings.setup
+        return Programs(setup, server.kubeconfig, self._logs, LEASE_SECONDS, self._clock, user)
+
+    @asynccontextmanager
+    async def _connected(self, server: RunningServer) -> AsyncIterator[None]:
+        """Sets the client, and what reads the programs' metrics."""
         config = await load_config(kubeconfig=server.kubeconfig)
         token = config.auth.token if isinstance(config.auth, BearerToken) else ""
-        async with Client(config, world=self._world) as client:
-            self._client = client.with_user_agent("experiment")
-            self._server = server
-            self._scraper = Scraper(self._world, token)
-            self._scrapes = Scrapes(self._folder)
-            try:
-                async with self._background(self._watch_server(), self._tick()):
-                    await self._prepared_and_loaded(server)
-            finally:
-                await self._scraper.close()
-                self._scrapes.close()
+        self._scraper = Scraper(self._world, token)
+        try:
+            async with Client(config, world=self._world) as client:
+                self._client = client.with_user_agent("experiment")
+                yield
+        finally:
+            await self._scraper.close()
+
+    async def _metrics_of(self, launch: Launch) -> str | None:
+        """What a program exposes; None if it does not answer."""
+        return await self._scraper.read(launch.metrics)
+
+    # The run
 
     async def _prepared_and_loaded(self, server: RunningServer) -> None:
         setup = self._settings.setup
@@ -124,8 +145,7 @@ class OnThisMachine(Experiment):
             pass
         me = (await self._client.create(SelfSubjectReview())).status.user_info
         user = (me and me.username) or ""
-        programs = Programs(setup, server.kubeconfig, self._logs, LEASE_SECONDS, self._clock, user)
-        self._programs = programs
+        programs = self._programs = self._make_programs(server, user)
         self._disturbances = Disturbances(
             self._settings.scenario, self._processes, programs, self._rng(1), self._at_work
         )
@@ -190,7 +210,7 @@ class OnThisMachine(Experiment):
             await self._scrape_server()
 
     async def _scrape_one(self, launch: Launch) -> None:
-        text = await self._scraper.read(launch.metrics)
+        text = await self._metrics_of(launch)
         if text is None:
             return
         self._scrapes.add(self._clock.wall(), launch.name, launch.role, text)
@@ -239,7 +259,7 @@ class OnThisMachine(Experiment):
             await asyncio.sleep(TICK)
 
     async def _answering(self, launches: Sequence[Launch]) -> set[str]:
-        return {launch.name for launch in launches if await self._scraper.read(launch.metrics) is not None}
+        return {launch.name for launch in launches if await self._metrics_of(launch) is not None}
 
     async def _has_webhook(self) -> bool:
         kind = await self._client.discovery.kind(
@@ -276,6 +296,7 @@ class Disturbances:
         return {
             "none": None,
             "kill": self._kill,
+            "crash": self._crash,
             "roll": self._roll,
             "outage": self._outage,
             "flap": self._flap,
@@ -283,10 +304,16 @@ class Disturbances:
 
     async def _kill(self) -> None:
         """As when a pod of a Deployment is deleted: it is asked to end, and another one starts at once."""
-        instances = self._processes.launches("operator")
-        victim = one_of(self._rng, instances)
+        victim = one_of(self._rng, self._processes.launches("operator"))
         other = self._programs.operator()
         self._processes.stop(victim.name, "killed", f"{other.name} takes its place")
+        self._processes.start(other)
+
+    async def _crash(self) -> None:
+        """As when a node is lost: it ends at once, without a word, and another one starts."""
+        victim = one_of(self._rng, self._processes.launches("operator"))
+        other = self._programs.operator()
+        self._processes.crash(victim.name, f"{other.name} takes its place")
         self._processes.start(other)
 
     async def _roll(self) -> None:

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import psutil
@@ -38,8 +38,31 @@ LONGEST = 300.0
 FORGIVEN_AFTER = 600.0
 
 
+class Started(Protocol):
+    """A program that was started: a `Child`, or what stands for one in a simulation."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, negative if a signal ended it."""
+        ...
+
+    @property
+    def running(self) -> bool: ...
+
+    def signal(self, number: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def tail(self, lines: int = 20) -> str:
+        """The last lines that it printed."""
+        ...
+
+
 class _Running:
-    def __init__(self, launch: Launch, child: Child, since: float) -> None:
+    def __init__(self, launch: Launch, child: Started, since: float) -> None:
         self.launch = launch
         self.child = child
         self.since = since
@@ -83,7 +106,7 @@ class Processes:
         self._pin(os.getpid(), "tool")
         self._watched.append(Watched("experiment", "tool", os.getpid()))
 
-    def start(self, launch: Launch, kind: str = "started") -> Child:
+    def start(self, launch: Launch, kind: str = "started") -> Started:
         child = self._child(launch)
         self._running[launch.name] = _Running(launch, child, self._clock.monotonic())
         self._happened(kind, launch.name, "")
@@ -105,6 +128,13 @@ class Processes:
             running.stop_by = self._clock.monotonic() + GRACE
             self._happened(kind, name, detail)
             running.child.signal(signal.SIGTERM)
+
+    def crash(self, name: str, detail: str = "") -> None:
+        """Ends it without a word; it is not started again."""
+        running = self._running[name]
+        running.stop_by = self._clock.monotonic()
+        self._happened("killed", name, detail)
+        running.child.signal(signal.SIGKILL)
 
     def runs(self, name: str) -> bool:
         running = self._running.get(name)
@@ -178,7 +208,7 @@ class Processes:
             return ""
         return (self._wire.tail(1) or f"exit code {self._wire.exit_code}").strip()
 
-    def _child(self, launch: Launch) -> Child:
+    def _child(self, launch: Launch) -> Started:
         child = Child(
             launch.name,
             launch.command,

@@ -1,7 +1,7 @@
 """The scenarios: which load, on how many objects, and what goes wrong meanwhile. Data only.
 
 The rates of `basic`, `scale-out`, `chaos` and `rolling-update`, and those of `base`, are those of the two evaluations
-that the Go project published; the other four are situations that operators fear.
+that the Go project published; the others are situations that operators fear.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-Disturbance = Literal["none", "kill", "roll", "outage", "flap"]
+Disturbance = Literal["none", "kill", "crash", "roll", "outage", "flap"]
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +87,13 @@ _ALL = (
         create=5,
         change_every=120,
         disturbance="kill",
+    ),
+    Scenario(
+        name="crash",
+        summary="the load of chaos; every 5 min an instance ends without a word (SIGKILL) and is replaced",
+        create=5,
+        change_every=120,
+        disturbance="crash",
     ),
     Scenario(
         name="rolling-update",

@@ -37,10 +37,15 @@ Kind = Literal["singleton", "in-manager", "external"]
 KINDS: tuple[Kind, ...] = ("singleton", "in-manager", "external")
 
 GO_WEBHOOK_PORT = 9443
-_SHARDERS = 2
+SHARDERS = 2
 _OWN_NAMESPACE = "default"
 """Where the Leases of an author's operator are."""
-_MODES: Mapping[Kind, str] = {"singleton": "off", "in-manager": "both", "external": "shard"}
+MODES: Mapping[Kind, Literal["off", "both", "shard"]] = {
+    "singleton": "off",
+    "in-manager": "both",
+    "external": "shard",
+}
+"""What an operator is in each set-up."""
 
 
 class Setup(NamedTuple):
@@ -121,7 +126,7 @@ class Programs:
         environment = {"WEBSITE_CONCURRENT_SYNCS": str(setup.workers)}
         if setup.operator is None:
             command = [*_WEBHOSTING, "operator", "--config", config, "--shard-name", name]
-            command += ["--sharding", _MODES[setup.kind]]
+            command += ["--sharding", MODES[setup.kind]]
         elif setup.kind == "singleton":
             command = [str(setup.operator), "--config", config]
         else:
@@ -141,7 +146,7 @@ class Programs:
         if self.setup.kind != "external":
             return []
         program = self.setup.sharder
-        return [self._sharder(f"sharder-{number + 1}") for number in range(1 if program else _SHARDERS)]
+        return [self._sharder(f"sharder-{number + 1}") for number in range(1 if program else SHARDERS)]
 
     def _sharder(self, name: str) -> Launch:
         program, port = self.setup.sharder, free_port()

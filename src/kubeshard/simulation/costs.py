@@ -3,9 +3,10 @@
 Without this, only messages take time. With it, the production classes can be loaded until something is the limit: the
 workers, the processor of a process, or the API server.
 
-Guaranteed: the server answers at most `rate` requests per second, in the order in which they arrive, each `latency`
-seconds after it was sent; a watch shows a change half of the latency and `watch_delay` after it was stored. A process
-does one thing at a time: each request and each event that it reads keeps it busy for a while.
+Guaranteed: the server answers at most `rate` writes per second, or three times as many reads, in the order in which
+they arrive, each `latency` seconds after it was sent; a watch shows a change half of the latency and `watch_delay`
+after it was stored. A process does one thing at a time: each request and each event that it reads keeps it busy for a
+while.
 
 Not guaranteed: anything about what a process does between its requests, so `request_cpu` stands for all of it. Threads
 of a process share its processor; processes do not share one.
@@ -16,10 +17,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
+from kubeshard.simulation.cluster import SimulatedCluster
 from kubeshard.simulation.processes import Environment, Network, Process, StreamAround
+from kubeshard_apiserver.controllers.controllers import Controllers
 from kubeshard_apiserver.front.gate import UNKNOWN, Peer
 from kubeshard_apiserver.front.handlers import Replier
 from kubeshard_apiserver.front.latency import delayed
@@ -28,13 +32,17 @@ from kubeshard_apiserver.front.replies import Reply
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """In seconds; `rate` in requests per second."""
+    """In seconds; `rate` in writes per second."""
 
     latency: float = 0.0
     rate: float = float("inf")
     watch_delay: float = 0.0
     request_cpu: float = 0.0
     event_cpu: float = 0.0
+
+
+READ = 1 / 3
+"""What a read costs the API server, in writes: its admission, validation and field management are what is expensive."""
 
 
 class _Turns:
@@ -60,7 +68,7 @@ class SlowFront:
 
     async def reply(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply:
         await asyncio.sleep(self._costs.latency / 2)
-        await self._turns.take(1 / self._costs.rate)
+        await self._turns.take((READ if request.method == "GET" else 1.0) / self._costs.rate)
         reply = await self._front.reply(request, peer)
         await asyncio.sleep(self._costs.latency / 2)
         if reply.stream is None:
@@ -102,6 +110,17 @@ class Charged:
         events = chunk.count(b"\n")
         self.events[process.name] += events
         await self.works(process, events * self._costs.event_cpu)
+
+
+@asynccontextmanager
+async def costly_cluster(costs: Costs, ring: str) -> AsyncIterator[tuple[SimulatedCluster, Charged]]:
+    """An empty cluster with these costs, and with the controllers of Deployments, of namespaces and of garbage."""
+    async with (
+        SimulatedCluster(latency=(0.0, 0.0), ring=ring) as cluster,
+        Controllers(cluster.server, caller=cluster.caller),
+    ):
+        cluster.fronts = {"sim": SlowFront(cluster.front, costs)}
+        yield cluster, Charged(cluster, costs)
 
 
 class _Read(StreamAround):

@@ -103,6 +103,7 @@ SERVERS = {
     "embedded": "the embedded API server",
     "real": "a real API server",
     "cluster": "the API server of a cluster",
+    "simulation": "a simulated API server, on virtual time",
 }
 
 

@@ -1,0 +1,165 @@
+"""Experiments on virtual time: what they record, and that they know what a real one would show."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kubeshard.cli.program import cli
+from kubeshard.examples.webhosting.api import RING
+from kubeshard.experiment import levels
+from kubeshard.experiment.progress import Lines
+from kubeshard.experiment.quantiles import of_samples
+from kubeshard.experiment.recording import Event, Gauge, Generation, Request, RunRecord, Usage, read, read_run
+from kubeshard.experiment.running import Settings
+from kubeshard.experiment.scenarios import SCENARIOS, scaled
+from kubeshard.experiment.scrapes import read_scrapes
+from kubeshard.experiment.setups import KINDS, Kind, Setup
+from kubeshard.experiment.simulated import OnVirtualTime
+from kubeshard.experiment.websites import Websites
+from kubeshard.simulation.cluster import SimulatedCluster
+from kubeshard.simulation.costs import Costs, costly_cluster
+from kubeshard.testing.virtual_time import run_virtual
+from kubeshard.testing.virtual_world import SeededRng
+
+
+def simulated(
+    folder: Path,
+    scenario: str = "basic",
+    *,
+    kind: Kind = "external",
+    scale: float = 0.1,
+    seconds: float = 20.0,
+    latency: float = 0.01,
+    meanwhile: Callable[[SimulatedCluster], None] = lambda cluster: None,
+) -> RunRecord:
+    """Runs a scenario; `meanwhile` is called before it begins."""
+    instances = 1 if kind == "singleton" else 2
+    settings = Settings(
+        scaled(SCENARIOS[scenario], scale, seconds),
+        Setup(kind, instances, 5),
+        "simulation",
+        scale,
+        1,
+        100,
+        {},
+        latency,
+    )
+
+    async def run() -> None:
+        async with costly_cluster(Costs(latency=latency, request_cpu=0.001, event_cpu=0.0002), RING) as (
+            cluster,
+            charged,
+        ):
+            experiment = OnVirtualTime(
+                settings,
+                folder,
+                lambda part: SeededRng(part),
+                Lines(lambda line: None),
+                lambda run: Websites(run, scenario),
+                cluster,
+                charged,
+            )
+            meanwhile(cluster)
+            await experiment.conduct()
+
+    run_virtual(run())
+    levels.judge(folder)
+    return read_run(folder)
+
+
+def waits(folder: Path) -> list[float]:
+    return [each.ready - each.due for each in read(folder, Generation) if not math.isnan(each.ready)]
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == "external" else pytest.mark.system) for kind in KINDS]
+)
+def test_a_simulated_run_leaves_what_any_other_does(kind: Kind, tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run", kind=kind)
+
+    assert (run.server, run.finished, run.invalid) == ("simulation", True, [])
+    assert all(level.kept for level in run.levels), run.levels
+    assert {"queue p99", "reconcile p99", "API server: writes p99"} <= {level.name for level in run.levels}
+    sent = list(read(tmp_path / "run", Request))
+    assert len(sent) >= 20
+    assert {each.outcome for each in sent} == {"ok"}
+    generations = list(read(tmp_path / "run", Generation))
+    assert generations
+    assert not any(math.isnan(each.ready) for each in generations if not each.gone)
+    roles = {"operator", "sharder"} if kind == "external" else {"operator"}
+    assert {each.role for each in read_scrapes(tmp_path / "run")} == {*roles, "server"}
+    used = list(read(tmp_path / "run", Usage))
+    assert {each.role for each in used} == roles
+    assert max(each.cpu for each in used) > 0.1
+    owned = [each for each in read(tmp_path / "run", Gauge) if each.name == "objects-of-shard" and each.value]
+    assert bool(owned) or kind == "singleton"
+    metrics = "".join(each.text for each in read_scrapes(tmp_path / "run") if each.role == "operator")
+    assert "process_cpu_seconds" not in metrics, "that would be this process"
+
+
+@pytest.mark.system
+def test_the_same_settings_give_the_same_recording(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        simulated(tmp_path / name, "crash", seconds=25)
+
+    for file in ("events.csv", "generations.csv", "requests.csv", "gauges.csv", "processes.csv"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+
+
+@pytest.mark.system
+def test_after_a_crash_users_wait_for_the_end_of_the_lease_and_after_a_deletion_hardly_at_all(
+    tmp_path: Path,
+) -> None:
+    simulated(tmp_path / "crash", "crash", seconds=120, scale=0.1)
+    simulated(tmp_path / "deletion", "chaos", seconds=120, scale=0.1)
+
+    assert 15 < max(waits(tmp_path / "crash")) < 35
+    assert max(waits(tmp_path / "deletion")) < 5
+    for folder in (tmp_path / "crash", tmp_path / "deletion"):
+        assert sum(each.kind == "killed" for each in read(folder, Event)) >= 2
+
+
+@pytest.mark.system
+def test_users_wait_in_proportion_to_what_requests_take(tmp_path: Path) -> None:
+    for name, latency in (("near", 0.01), ("far", 0.1)):
+        simulated(tmp_path / name, latency=latency)
+
+    near, far = (of_samples(0.5, waits(tmp_path / name)) for name in ("near", "far"))
+    assert 6 < far / near < 11
+
+
+def test_an_instance_that_ends_by_itself_is_started_again_and_the_run_is_not_valid(tmp_path: Path) -> None:
+    def kill_later(cluster: SimulatedCluster) -> None:
+        asyncio.get_running_loop().call_later(12, lambda: cluster.processes["operator-2"].kill())
+
+    run = simulated(tmp_path / "run", meanwhile=kill_later)
+
+    kinds = [each.kind for each in read(tmp_path / "run", Event) if each.subject == "operator-2"]
+    assert kinds == ["started", "ready", "ended", "restarted"]
+    assert ["operator-2" in sentence for sentence in run.invalid] == [True]
+
+
+@pytest.mark.system
+def test_the_command_simulates_and_makes_the_page(tmp_path: Path) -> None:
+    options = [
+        "experiment",
+        "basic",
+        "--on",
+        "simulation",
+        "--duration",
+        "15s",
+        "--costs",
+        "request=1ms,rate=500",
+    ]
+    result = CliRunner().invoke(cli, [*options, "-o", str(tmp_path / "run")])
+
+    assert result.exit_code == 0, result.output
+    assert "memory and network were not simulated" in result.output
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "a simulated API server, on virtual time" in page
