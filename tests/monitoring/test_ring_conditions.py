@@ -109,6 +109,23 @@ def test_a_right_that_came_is_seen_within_fifteen_seconds(verb: str) -> None:
 
 @pytest.mark.system
 @virtual_time
+async def test_a_right_to_move_objects_that_is_gone_is_told_as_soon_as_a_move_is_refused() -> None:
+    async with SimulatedCluster(1, users=SHARDERS) as world:
+        await begin(world)
+        await asyncio.sleep(400)
+        world.caller.reachable = False
+        await grant_rights(world, ("sim.example", "things", "get list watch"), CHILDREN)
+        await world.make_things(1, prefix="new")
+        await asyncio.sleep(3)
+        assert "[patch]" in (await conditions(world))["Permitted"].message
+        await grant_rights(world, READ_THINGS, PATCH_THINGS, CHILDREN)
+        await asyncio.sleep(15)
+        assert "Permitted" not in await conditions(world)
+        assert world.all_owned("s0", "s1")
+
+
+@pytest.mark.system
+@virtual_time
 async def test_in_namespaces_that_a_ring_names_rights_in_these_are_enough() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:
         await world.install()

@@ -57,7 +57,7 @@ from kubeshard.sharder.config import SharderControllerConfig
 from kubeshard.sharder.dead_shards import DeadShardProofs
 from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.lease_observer import LeaseObserver
-from kubeshard.sharder.moves import Mover
+from kubeshard.sharder.moves import Job, Mover
 from kubeshard.sharder.namespace_scans import NamespaceScans
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.resource_kinds import ResourceKinds
@@ -119,6 +119,11 @@ def assignments(
     """
     clock, rng, at_once = client.world.clock, client.world.rng, config.concurrent_moves
     permissions, retries = Permissions(client, clock), Retries(clock, rng)
+
+    def forbidden(job: Job) -> None:
+        if (sync := job.sync.resources.get(job.entry.resource)) is not None:
+            permissions.one_refused(sync)
+
     proofs = DeadShardProofs(leases or client, observer, clock, rings.has_ended)
     mover = Mover(
         client,
@@ -126,6 +131,7 @@ def assignments(
         dead=proofs.proven,
         retry=retries.add,
         late=WebhookProbe(client).late if webhook else None,
+        forbidden=forbidden,
         clock=clock,
         rng=rng,
     )

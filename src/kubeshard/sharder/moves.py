@@ -34,6 +34,7 @@ from kubeshard.client.retry import RetryPolicy
 from kubeshard.core.errors import (
     ApiError,
     Conflict,
+    Forbidden,
     NotFound,
     NotOurs,
     PatchTestFailed,
@@ -118,7 +119,7 @@ class MoveResult(Enum):
 class Mover:
     """Carries out jobs and reports the results to their rings. `dead` returns a proof, started after the given
     monotonic time, that the objects of a ring's shard may be taken, or None. `retry` gets rejected jobs. `late` is
-    called after an unassigned object got its first shard.
+    called after an unassigned object got its first shard, `forbidden` after the server has refused what a job needs.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class Mover:
         dead: Callable[[str, str, float], Awaitable[Still | None]],
         retry: Callable[[Job, Exception], None],
         late: Callable[[Job], None] | None = None,
+        forbidden: Callable[[Job], None] | None = None,
         clock: Clock,
         rng: Rng,
     ) -> None:
@@ -138,6 +140,7 @@ class Mover:
         self._owners = OwnerReads(client, kinds)
         self._retry = retry
         self._late = late
+        self._forbidden = forbidden
         self._clock = clock
         self._rng = rng
         self._locks = ObjectLocks()
@@ -179,6 +182,8 @@ class Mover:
             tell(f'error {verb} {job.entry.resource} "{job.key}"', error=error, **fields)
         job.sync.ring.metrics.failed(job.entry.resource, type(error).__name__)
         job.sync.refused(job.entry.resource, job.decision)
+        if self._forbidden is not None and isinstance(error, Forbidden):
+            self._forbidden(job)
         self._retry(job, error)
         return MoveResult.FAILED
 

@@ -35,7 +35,7 @@ _Question = tuple[GroupResource, str, str | AllNamespaces]
 
 class Permissions:
     """Checks permissions with the server, at most every `ASKED_EVERY` seconds per verb and sync, or `ASKED_AGAIN` if a
-    list or a watch is refused, and records them in the report. A right that is missing is asked for until it is there;
+    request is refused, and records them in the report. A right that is missing is asked for until it is there;
     then all objects are scanned.
     """
 
@@ -57,10 +57,22 @@ class Permissions:
         """A request was forbidden: checks whether the verb is."""
         await self._ask(sync, verb, ASKED_AGAIN)
 
+    def one_refused(self, sync: ResourceSync) -> None:
+        """An object could not be read or written: checks meanwhile whether that is so for all of them."""
+        if any(self._due(sync, verb, ASKED_AGAIN) for verb in ("get", "patch")):
+            sync.start(partial(self._ask_about_one, sync), "rights to one object")
+
+    async def _ask_about_one(self, sync: ResourceSync) -> None:
+        for verb in ("get", "patch"):
+            await self._ask(sync, verb, ASKED_AGAIN)
+
+    def _due(self, sync: ResourceSync, verb: str, every: float) -> bool:
+        return self._clock.monotonic() - sync.asked.get(verb, float("-inf")) >= every
+
     async def _ask(self, sync: ResourceSync, verb: str, every: float) -> None:
-        now, resource = self._clock.monotonic(), sync.entry.resource
-        if now - sync.asked.get(verb, float("-inf")) < every:
+        if not self._due(sync, verb, every):
             return
+        now, resource = self._clock.monotonic(), sync.entry.resource
         sync.asked[verb] = now
         try:
             missing = await self._missing(sync, verb)
