@@ -1,7 +1,8 @@
 """How well a simulation predicts this machine: runs that were measured, beside the same runs on virtual time.
 
     kubeshard experiment crash --scale 0.5 --duration 150s --latency 10ms -o measured/crash
-    kubeshard experiment crash --scale 0.5 --duration 150s --on simulation -o simulated/crash
+    kubeshard experiment crash --scale 0.5 --duration 150s --on simulation --latency 11ms --costs rate=333 \\
+        -o simulated/crash
     python benchmarks/calibration.py measured simulated
 
 Each folder has runs by name; those that both have are compared. Percentiles are of samples. Those of the queue are not
@@ -25,7 +26,7 @@ from kubeshard.experiment.recording import RUN, Event, Gauge, Generation, RunRec
 from kubeshard.experiment.scrapes import read_scrapes
 
 RECONCILE = "controller_runtime_reconcile_time_seconds"
-ENDS = ("killed", "rolled")
+ENDS = ("killed", "crashed", "rolled")
 LAST_QUARTER = 0.75
 ALIKE = 0.2
 SHORTEST = 0.005
@@ -53,7 +54,7 @@ def figures(folder: Path) -> Iterator[tuple[str, str, float]]:
         return
     yield "moves", "", max(each.value for each in gauges if each.name == "moves")
     left = [_left(each, gauges) for each in ends]
-    yield "an instance left, mean", "s", sum(left) / len(left)
+    yield "an instance left, mean", "s", math.fsum(left) / len(left)
     for number, (end, following) in enumerate(
         zip(ends, [*(each.time for each in ends[1:]), math.inf], strict=True)
     ):
@@ -92,7 +93,8 @@ def _left(end: Event, gauges: list[Gauge]) -> float:
 
 
 def _longest(generations: list[Generation], begin: float, end: float) -> float:
-    return max(each.ready - each.due for each in generations if each.ready >= begin and each.due < end)
+    waits = (each.ready - each.due for each in generations if each.ready >= begin and each.due < end)
+    return max(waits, default=math.nan)
 
 
 def main() -> None:
@@ -106,8 +108,9 @@ def main() -> None:
     for name in names:
         if not (given.simulated / name / RUN).exists():
             continue
-        pairs = zip(figures(given.measured / name), figures(given.simulated / name), strict=True)
-        for number, ((what, unit, measured), (_, _, simulated)) in enumerate(pairs):
+        other = {what: value for what, _, value in figures(given.simulated / name)}
+        for number, (what, unit, measured) in enumerate(figures(given.measured / name)):
+            simulated = other.get(what, math.nan)
             if unit == "s" and max(measured, simulated) < SHORTEST:
                 continue
             difference = simulated / measured - 1 if measured else math.nan

@@ -139,14 +139,16 @@ def test_a_tool_that_is_killed_leaves_its_measurements_and_no_process(start: Sta
     assert sum(1 for _ in read(tool.folder, Request)) >= 3
 
 
-def test_the_first_interrupt_ends_the_load_and_the_run_is_recorded(start: Start) -> None:
-    tool = start("basic", "--duration", "10m", "--setup", "singleton")
+@pytest.mark.parametrize("where", ["embedded", "simulation"])
+def test_the_first_interrupt_ends_the_load_and_the_run_is_recorded(start: Start, where: str) -> None:
+    tool = start("basic", "--duration", "10m", "--setup", "singleton", "--on", where)
     tool.wait_for_load()
     tool.child.signal(signal.SIGINT)
     assert tool.ended() == 130
     run = read_run(tool.folder)
     assert not run.finished
     assert run.levels
+    assert "stopping the load" in tool.child.log.read_text()
     assert "recorded in" in tool.child.tail()
 
 

@@ -36,6 +36,7 @@ def simulated(
     scale: float = 0.1,
     seconds: float = 20.0,
     latency: float = 0.01,
+    rate: float = math.inf,
     meanwhile: Callable[[SimulatedCluster], None] = lambda cluster: None,
 ) -> RunRecord:
     """Runs a scenario; `meanwhile` is called before it begins."""
@@ -52,7 +53,9 @@ def simulated(
     )
 
     async def run() -> None:
-        async with costly_cluster(Costs(latency=latency, request_cpu=0.001, event_cpu=0.0002), RING) as (
+        async with costly_cluster(
+            Costs(latency=latency, rate=rate, request_cpu=0.001, event_cpu=0.0002), RING
+        ) as (
             cluster,
             charged,
         ):
@@ -85,7 +88,8 @@ def test_a_simulated_run_leaves_what_any_other_does(kind: Kind, tmp_path: Path) 
 
     assert (run.server, run.finished, run.invalid) == ("simulation", True, [])
     assert all(level.kept for level in run.levels), run.levels
-    assert {"queue p99", "reconcile p99", "API server: writes p99"} <= {level.name for level in run.levels}
+    judged = {level.name for level in run.levels}
+    assert judged == {"queue p99", "reconcile p99", "API server: writes p99 of the load"}
     sent = list(read(tmp_path / "run", Request))
     assert len(sent) >= 20
     assert {each.outcome for each in sent} == {"ok"}
@@ -93,7 +97,7 @@ def test_a_simulated_run_leaves_what_any_other_does(kind: Kind, tmp_path: Path) 
     assert generations
     assert not any(math.isnan(each.ready) for each in generations if not each.gone)
     roles = {"operator", "sharder"} if kind == "external" else {"operator"}
-    assert {each.role for each in read_scrapes(tmp_path / "run")} == {*roles, "server"}
+    assert {each.role for each in read_scrapes(tmp_path / "run")} == roles
     used = list(read(tmp_path / "run", Usage))
     assert {each.role for each in used} == roles
     assert max(each.cpu for each in used) > 0.1
@@ -108,7 +112,9 @@ def test_the_same_settings_give_the_same_recording(tmp_path: Path) -> None:
     for name in ("one", "two"):
         simulated(tmp_path / name, "crash", seconds=25)
 
-    for file in ("events.csv", "generations.csv", "requests.csv", "gauges.csv", "processes.csv"):
+    files = {path.name for path in (tmp_path / "one").iterdir() if path.is_file()}
+    assert {"run.json", "generations.csv", "scrapes.txt"} <= files
+    for file in files:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
 
@@ -122,7 +128,7 @@ def test_after_a_crash_users_wait_for_the_end_of_the_lease_and_after_a_deletion_
     assert 15 < max(waits(tmp_path / "crash")) < 35
     assert max(waits(tmp_path / "deletion")) < 5
     for folder in (tmp_path / "crash", tmp_path / "deletion"):
-        assert sum(each.kind == "killed" for each in read(folder, Event)) >= 2
+        assert sum(each.kind in ("killed", "crashed") for each in read(folder, Event)) >= 2
 
 
 @pytest.mark.system
@@ -132,6 +138,15 @@ def test_users_wait_in_proportion_to_what_requests_take(tmp_path: Path) -> None:
 
     near, far = (of_samples(0.5, waits(tmp_path / name)) for name in ("near", "far"))
     assert 6 < far / near < 11
+
+
+@pytest.mark.system
+def test_a_server_that_answers_too_few_requests_is_the_limit_and_the_levels_say_so(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run", rate=8.0)
+
+    missed = {level.name for level in run.levels if not level.kept}
+    assert "API server: writes p99 of the load" in missed
+    assert any("small read" in sentence for sentence in run.invalid)
 
 
 def test_an_instance_that_ends_by_itself_is_started_again_and_the_run_is_not_valid(tmp_path: Path) -> None:
@@ -146,20 +161,28 @@ def test_an_instance_that_ends_by_itself_is_started_again_and_the_run_is_not_val
 
 
 @pytest.mark.system
-def test_the_command_simulates_and_makes_the_page(tmp_path: Path) -> None:
-    options = [
-        "experiment",
-        "basic",
-        "--on",
-        "simulation",
-        "--duration",
-        "15s",
-        "--costs",
-        "request=1ms,rate=500",
-    ]
-    result = CliRunner().invoke(cli, [*options, "-o", str(tmp_path / "run")])
+def test_the_command_simulates_and_the_page_says_what_it_depends_on(tmp_path: Path) -> None:
+    def pages(folder: str, costs: str) -> tuple[RunRecord, str]:
+        options = ["experiment", "basic", "--on", "simulation", "--duration", "15s", "--costs", costs]
+        result = CliRunner().invoke(cli, [*options, "-o", str(tmp_path / folder)])
+        assert result.exit_code == 0, result.output
+        return read_run(tmp_path / folder), (tmp_path / folder / "report.html").read_text()
 
-    assert result.exit_code == 0, result.output
-    assert "memory and network were not simulated" in result.output
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert "a simulated API server, on virtual time" in page
+    cheap, page = pages("cheap", "request=1ms,rate=500")
+    dear, _ = pages("dear", "request=20ms,rate=500")
+
+    assert cheap.costs == "request=1ms,event=0.2ms,rate=500"
+    assert cheap.id != dear.id
+    assert of_samples(0.5, waits(tmp_path / "dear")) > 1.5 * of_samples(0.5, waits(tmp_path / "cheap"))
+    assert (
+        "a simulated API server, on virtual time, where an answer takes 10 ms and work costs request=1ms"
+        in page
+    )
+    assert "Resident memory" not in page
+    assert "Bytes over TCP" not in page
+    both = CliRunner().invoke(
+        cli, ["report", str(tmp_path / "cheap"), str(tmp_path / "dear"), "-o", str(tmp_path / "both.html")]
+    )
+    assert both.exit_code == 0, both.output
+    page = (tmp_path / "both.html").read_text()
+    assert page.count("work costs request=") == 2, "runs with other costs are not compared"

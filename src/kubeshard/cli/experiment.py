@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import signal
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
@@ -39,7 +40,10 @@ INVALID = 3
 """The exit code of a run that is not valid."""
 INTERRUPTED = 130
 _COSTS = {"request": 0.0008, "event": 0.0002, "rate": math.inf}
-_SIMULATED_LATENCY = 0.01
+"""Defaults of `--costs`."""
+_EXAMPLES = {"request": "request=0.8ms", "event": "event=0.2ms", "rate": "rate=333"}
+_LIMITS = {"request": (0.0, 1.0), "event": (0.0, 1.0), "rate": (1.0, 1e6)}
+_SIMULATED_LATENCY, _MAX_SIMULATED_LATENCY = 0.01, 2.0
 LOCAL_SCALE = 0.1
 _LAST = 60.0
 """Seconds at the end of the load, when there are the most objects, of which the answer tells the rate."""
@@ -113,8 +117,8 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
         "kubeshard experiment basic --setup in-manager",
         "# in a cluster where the operator and a sharder are installed",
         "kubeshard experiment basic --on cluster --context test",
-        "# what twenty instances would carry",
-        "kubeshard experiment scale-out --on simulation --instances 20 --workers 1 --scale 8 --duration 2m",
+        "# what ten instances would carry",
+        "kubeshard experiment scale-out --on simulation --instances 10 --workers 1 --scale 4 --duration 1m",
         "kubeshard experiment --list",
     ),
 )
@@ -142,7 +146,8 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     default="embedded",
     show_default=True,
     help="kubeshard's own API server, or etcd and kube-apiserver, both started for this run; a cluster in which "
-    "operator and sharder are installed; or virtual time, where more instances run than this machine holds.",
+    "operator and sharder are installed; or a simulation on virtual time, with more instances than this machine could "
+    "run.",
 )
 @load_options
 @click.option(
@@ -198,7 +203,7 @@ def _list_scenarios(context: click.Context, _: click.Parameter, wanted: bool) ->
     default="",
     help="What work costs in a simulation: a program's CPU time for each request that it sends (default: "
     "request=0.8ms) and each event that it reads (event=0.2ms), and how many writes, or three times as many reads, "
-    "per second the API server answers (rate=333; default: any number).",
+    "per second the API server answers (such as rate=333; default: unlimited).",
 )
 @click.option(
     "--operator",
@@ -278,8 +283,8 @@ def experiment(
     what it creates is removed at the end. --program and --workers then only say, for the report, what is installed.
 
     With --on simulation all programs are simulated in this one, on virtual time: the production classes, but an API
-    server in memory and costs that are given. So a machine of any size answers what 50 instances would do, in more time
-    than they would need. `kubeshard simulate` looks for faults instead.
+    server in memory, and work costs what you say. So any machine can show what 50 instances would do; it takes longer
+    than they would. To look for faults, use `kubeshard simulate`.
 
     Exit code: 0 if all service levels were kept, 1 if one was missed or the run broke off, 3 if the run is not valid:
     because the machine, the API server or this tool was the limit, so that its figures say nothing about controllers.
@@ -299,12 +304,17 @@ def experiment(
     if server == "simulation":
         not_simulated: Mapping[str, object] = {
             "--program": program == "go", "--operator-program": operator_program == "go",
-            "--sharder-program": sharder_program == "go", "--operator": own, "--pin": pin,
+            "--sharder-program": sharder_program == "go", "--operator": own, "--template": template,
+            "--apply": manifests, "--ring": ring, "--controller": controller, "--pin": pin,
         }  # fmt: skip
         if given := [name for name, value in not_simulated.items() if value]:
             raise ConfigurationError(
                 f"--on simulation runs kubeshard's webhosting operator: leave out {', '.join(given)}"
             )
+        if latency is None:
+            latency = _SIMULATED_LATENCY
+        if latency > _MAX_SIMULATED_LATENCY:
+            raise ConfigurationError(f"--latency: {_MAX_SIMULATED_LATENCY:g}s at most in a simulation")
     elif costs:
         raise ConfigurationError("--costs needs --on simulation")
     charged = _parse_costs(costs)
@@ -349,10 +359,9 @@ def experiment(
         setup.check()
         if latency and server == "real":
             raise ConfigurationError("--latency is the embedded API server's: leave out --on, or --latency")
-        if server == "simulation" and latency is None:
-            latency = _SIMULATED_LATENCY
         pinning = layout(sorted(os.sched_getaffinity(0))) if pin else {}
-        settings = Settings(wanted, setup, server, scale, seed, parallel, pinning, latency or 0.0)
+        named = _named_costs(charged) if server == "simulation" else ""
+        settings = Settings(wanted, setup, server, scale, seed, parallel, pinning, latency or 0.0, named)
         folder = _new_folder(output, scenario, setup_kind)
         if server == "simulation":
             conducted = _conducted_on_virtual_time(settings, charged, folder, subject)
@@ -458,21 +467,35 @@ async def _conducted_here(
     return await _conducted(conducted, folder)
 
 
-def _parse_costs(text: str) -> dict[str, float]:
+def _parse_costs(text: str) -> Mapping[str, float]:
     """Raises ConfigurationError."""
-    costs = dict(_COSTS)
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, value = part.partition("=")
+    costs, given = dict(_COSTS), set[str]()
+    for part in text.split(",") if text else ():
+        name, _, value = (word.strip() for word in part.partition("="))
+        example = f"write {_EXAMPLES.get(name, ','.join(_EXAMPLES.values()))}"
+        if name not in costs:
+            raise ConfigurationError(f"--costs: {name!r} is none of {', '.join(costs)}: {example}")
+        if name in given:
+            raise ConfigurationError(f"--costs: {name} is there twice")
         try:
             number = float(value) if name == "rate" else float(Duration.parse(value))
-            if name not in costs or not number >= 0 or (name == "rate" and not number):
-                raise ValueError(part)
         except ValueError:
-            raise ConfigurationError(
-                f"--costs {part}: write it like request=0.8ms,event=0.2ms,rate=500"
-            ) from None
+            raise ConfigurationError(f"--costs: {name} cannot be {value!r}: {example}") from None
+        low, high = _LIMITS[name]
+        if not low <= number <= high:
+            raise ConfigurationError(f"--costs: {name} cannot be {value}: {example}")
         costs[name] = number
+        given.add(name)
     return costs
+
+
+def _named_costs(costs: Mapping[str, float]) -> str:
+    """As `--costs` takes them."""
+    return ",".join(
+        f"{name}={number:g}" if name == "rate" else f"{name}={number * 1000:g}ms"
+        for name, number in costs.items()
+        if number != math.inf
+    )
 
 
 def _virtual_loop() -> asyncio.AbstractEventLoop:
@@ -491,7 +514,9 @@ async def _conducted_on_virtual_time(
     given = Costs(
         latency=settings.latency, rate=costs["rate"], request_cpu=costs["request"], event_cpu=costs["event"]
     )
-    async with costly_cluster(given, RING) as (cluster, charged):
+    # Runs with other settings are other runs, with another id.
+    seed = zlib.crc32(repr(settings).encode())
+    async with costly_cluster(given, RING, seed) as (cluster, charged):
         screen = _screen()
         conducted = OnVirtualTime(settings, folder, _rngs(settings), screen, subject, cluster, charged)
         screen.say(f"{conducted.run.title}; the run is recorded in {folder}")

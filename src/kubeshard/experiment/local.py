@@ -105,7 +105,7 @@ class OnThisMachine(Experiment):
         finally:
             self._scrapes.close()
 
-    # What is different in a simulation
+    # What a derived class may replace
 
     def _make_processes(self) -> Processes:
         return Processes(self._logs, self._environment, self._clock, self._note, self._settings.pinning)
@@ -310,7 +310,7 @@ class Disturbances:
         self._processes.start(other)
 
     async def _crash(self) -> None:
-        """As when a node is lost: it ends at once, without a word, and another one starts."""
+        """As when a node is lost: it is killed, and another one starts."""
         victim = one_of(self._rng, self._processes.launches("operator"))
         other = self._programs.operator()
         self._processes.crash(victim.name, f"{other.name} takes its place")

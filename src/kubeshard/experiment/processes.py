@@ -130,10 +130,10 @@ class Processes:
             running.child.signal(signal.SIGTERM)
 
     def crash(self, name: str, detail: str = "") -> None:
-        """Ends it without a word; it is not started again."""
+        """Kills it; it is not started again."""
         running = self._running[name]
-        running.stop_by = self._clock.monotonic()
-        self._happened("killed", name, detail)
+        running.stop_by = self._clock.monotonic()  # so it is to end
+        self._happened("crashed", name, detail)
         running.child.signal(signal.SIGKILL)
 
     def runs(self, name: str) -> bool:

@@ -86,7 +86,9 @@ class Event(NamedTuple):
 
     time: float
     kind: str
-    """started, ready, killed, stopped, ended, restarted, rolled, joined, left, load-began, load-ended, server-lost."""
+    """started, ready, killed, crashed, stopped, ended, restarted, rolled, joined, left, load-began, load-ended,
+    server-lost.
+    """
     subject: str
     """A process or an instance; empty for the load itself."""
     detail: str
@@ -154,7 +156,9 @@ class RunRecord(msgspec.Struct, kw_only=True):
     duration: float
     """Seconds of load that were asked for."""
     latency: float = 0.0
-    """Seconds by which the embedded API server delayed each answer."""
+    """Seconds by which the embedded API server delayed each answer, or the simulated one."""
+    costs: str = ""
+    """What work cost in a simulation, as it was given."""
     began: float = math.nan
     """When the load began. NaN as long as it has not."""
     ended: float = math.nan

@@ -63,7 +63,9 @@ class Settings(NamedTuple):
     parallel: int
     pinning: Mapping[str, Sequence[int]]
     latency: float = 0.0
-    """Seconds that the embedded server adds to each answer."""
+    """Seconds that the embedded server adds to each answer, or the simulated one."""
+    costs: str = ""
+    """What work costs in a simulation."""
 
 
 class NotAtWork(KubeshardError):
@@ -110,6 +112,7 @@ class Experiment:
             seed=settings.seed,
             duration=settings.scenario.duration,
             latency=settings.latency,
+            costs=settings.costs,
             machine=dict(machine()),
         )
         self._recorder.save(self.run)
@@ -140,6 +143,9 @@ class Experiment:
 
     def stop(self) -> None:
         """Ends the load, and then the run."""
+        self._screen.say(
+            "stopping the load; what was measured is judged next (Ctrl-C once more ends it at once)"
+        )
         self._doing = "stopping"
         self._stopping.set()
 

@@ -90,7 +90,7 @@ _ALL = (
     ),
     Scenario(
         name="crash",
-        summary="the load of chaos; every 5 min an instance ends without a word (SIGKILL) and is replaced",
+        summary="the load of chaos; every 5 min an instance is killed and replaced",
         create=5,
         change_every=120,
         disturbance="crash",

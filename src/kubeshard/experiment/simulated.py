@@ -2,9 +2,10 @@
 
 The programs' classes are the production ones, and the load, what is recorded and how it is judged are those of any
 other experiment. What is not real: processes are tasks of this one, the API server is in memory, and what work costs is
-given (`kubeshard.simulation.costs`). So CPU seconds are those that were charged, and nobody uses memory or the network.
+given (`kubeshard.simulation.costs`). So CPU seconds are those that were charged; memory, network and the metrics of the
+API server are not recorded.
 
-Guaranteed: on the same Python, the same settings give the same recording, but for the versions in it.
+Guaranteed: on the same machine, the same settings give the same recording.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client import generate_latest
 
+from kubeshard.core.errors import KubeshardError
 from kubeshard.examples.webhosting.api import NAMESPACE
 from kubeshard.examples.webhosting.config import OperatorConfig, OperatorSettings
 from kubeshard.examples.webhosting.operator import build_operator
@@ -44,11 +46,12 @@ from kubeshard.simulation.processes import Process
 
 START = 0.4
 """Seconds that a program needs until its first line runs."""
-_OF_THIS_PROCESS = re.compile(r"^(?:# (?:HELP|TYPE) )?process_.*\n", re.M)
+_OF_THIS_PROCESS = re.compile(r"^(?:# (?:HELP|TYPE) )?(?:process_|\w+_created\b).*\n", re.M)
+_ELECTION = LeaderElectionConfig(lease_duration=Duration(LEASE_SECONDS))
 
 
 class OnVirtualTime(OnThisMachine):
-    """Run it with `kubeshard.testing.virtual_time.run_virtual`, in a `costly_cluster`."""
+    """Run it on a `VirtualTimeLoop`, in a `costly_cluster`."""
 
     def __init__(
         self,
@@ -87,6 +90,9 @@ class OnVirtualTime(OnThisMachine):
     async def _metrics_of(self, launch: Launch) -> str | None:
         return self._simulated.metrics(launch.name)
 
+    async def _scrape_server(self) -> None:
+        """Its histograms know nothing of what its work is said to cost."""
+
     def _noted(self) -> Iterator[str]:
         yield from super()._noted()
         yield "simulated: CPU is what was charged for requests and events; memory and network were not simulated"
@@ -114,7 +120,7 @@ def _logged(folder: Path) -> Iterator[None]:
 
 
 class SimulatedPrograms(Programs):
-    """Launches that `SimulatedProcesses` knows how to start."""
+    """Launches that `SimulatedProcesses` knows how to start: they have neither files nor ports."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -178,11 +184,11 @@ class SimulatedProcesses(Processes):
         child = self._children[launch.name] = SimulatedChild(lambda: start(process, launch.name))
         return child
 
-    def _start_sharder(self, process: str, _: str) -> Process:
+    def _start_sharder(self, name: str, shard: str) -> Process:
         config = SharderConfig(leader_election=_ELECTION)
         if self.user:
             config = msgspec.structs.replace(config, sharders=(self.user,))
-        return self._cluster.sharder(process, config)
+        return self._cluster.sharder(name, config)
 
     def _start_operator(self, name: str, shard: str) -> Process:
         process, setup, off = Process(self._cluster, name), self._setup, Endpoint(bind_address="0")
@@ -203,9 +209,6 @@ class SimulatedProcesses(Processes):
         return process.start(build_operator(settings, process.client(), process.inside))
 
 
-_ELECTION = LeaderElectionConfig(lease_duration=Duration(LEASE_SECONDS))
-
-
 class SimulatedChild:
     """Stands for a `Child`. `process` is None until its first line runs."""
 
@@ -214,17 +217,22 @@ class SimulatedChild:
     def __init__(self, start: Callable[[], Process]) -> None:
         self.process: Process | None = None
         self._ended: int | None = None
+        self._problem = ""
         self._start = start
         self._starting = asyncio.get_running_loop().call_later(START, self._begin)
 
     def _begin(self) -> None:
-        self.process = self._start()
+        try:
+            self.process = self._start()
+        except KubeshardError as error:
+            self._ended, self._problem = 1, str(error)
 
     @property
     def exit_code(self) -> int | None:
-        if self.process is not None and self.process.dead and self._ended is None:
-            self._ended = 0 if self.process.dead == "stopped" else -9 if "kill" in self.process.dead else 1
-        return self._ended
+        if self._ended is not None or self.process is None or not self.process.dead:
+            return self._ended
+        dead = self.process.dead
+        return 0 if dead == "stopped" else -signal.SIGKILL if dead.startswith(("killed", "watchdog")) else 1
 
     @property
     def running(self) -> bool:
@@ -245,4 +253,4 @@ class SimulatedChild:
         self.signal(signal.SIGKILL)
 
     def tail(self, lines: int = 20) -> str:
-        return "" if self.process is None else self.process.dead
+        return self._problem or (self.process.dead if self.process else "")

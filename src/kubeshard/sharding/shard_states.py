@@ -392,7 +392,9 @@ class ShardStates:
 
     def fresh(self, now: float) -> bool:
         """Whether the states may be used for decisions: they were fed, and there were events of held Leases in the last
-        6 s. After a longer silence only a complete list counts: the first events to arrive may be as old as it.
+        6 s. After a longer silence only a complete list counts: the first events to arrive may be as old as it. Not
+        guaranteed: that a watch which delivers something is not late. How late it may be is up to who feeds the
+        states: the observer's complete lists, some seconds apart, make up for what a late watch has not told yet.
         """
         if self._heard is None:
             return False

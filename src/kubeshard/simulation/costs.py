@@ -4,9 +4,9 @@ Without this, only messages take time. With it, the production classes can be lo
 workers, the processor of a process, or the API server.
 
 Guaranteed: the server answers at most `rate` writes per second, or three times as many reads, in the order in which
-they arrive, each `latency` seconds after it was sent; a watch shows a change half of the latency and `watch_delay`
-after it was stored. A process does one thing at a time: each request and each event that it reads keeps it busy for a
-while.
+they arrive, each `latency` seconds after it was sent and the time that it takes; a watch shows a change half of the
+latency and `watch_delay` after it was stored. A process does one thing at a time: each request and each event that it
+reads keeps it busy for a while.
 
 Not guaranteed: anything about what a process does between its requests, so `request_cpu` stands for all of it. Threads
 of a process share its processor; processes do not share one.
@@ -41,8 +41,10 @@ class Costs:
     event_cpu: float = 0.0
 
 
-READ = 1 / 3
-"""What a read costs the API server, in writes: its admission, validation and field management are what is expensive."""
+READ_SHARE = 1 / 3
+"""What a read costs the API server, in writes. Admission, validation and field management are the expensive part, and
+reads have none. Opening a watch is a read.
+"""
 
 
 class _Turns:
@@ -68,7 +70,7 @@ class SlowFront:
 
     async def reply(self, request: HttpRequest, peer: Peer = UNKNOWN) -> Reply:
         await asyncio.sleep(self._costs.latency / 2)
-        await self._turns.take((READ if request.method == "GET" else 1.0) / self._costs.rate)
+        await self._turns.take((READ_SHARE if request.method == "GET" else 1.0) / self._costs.rate)
         reply = await self._front.reply(request, peer)
         await asyncio.sleep(self._costs.latency / 2)
         if reply.stream is None:
@@ -113,10 +115,12 @@ class Charged:
 
 
 @asynccontextmanager
-async def costly_cluster(costs: Costs, ring: str) -> AsyncIterator[tuple[SimulatedCluster, Charged]]:
+async def costly_cluster(
+    costs: Costs, ring: str, seed: int = 1
+) -> AsyncIterator[tuple[SimulatedCluster, Charged]]:
     """An empty cluster with these costs, and with the controllers of Deployments, of namespaces and of garbage."""
     async with (
-        SimulatedCluster(latency=(0.0, 0.0), ring=ring) as cluster,
+        SimulatedCluster(seed, latency=(0.0, 0.0), ring=ring) as cluster,
         Controllers(cluster.server, caller=cluster.caller),
     ):
         cluster.fronts = {"sim": SlowFront(cluster.front, costs)}

@@ -32,6 +32,7 @@ from kubeshard.experiment.report.words import (
     SERVERS,
     Unit,
     amount,
+    costs,
     count,
     digits,
     join,
@@ -98,7 +99,7 @@ def _group(group: Group, name: str, beside: Path) -> Iterator[Markup]:
     yield element(
         "h2",
         f"{group.scenario} at {' to '.join(map(digits, group.scales))} of its rates, {seconds(group.duration)}, on "
-        f"{SERVERS.get(group.server, group.server)}",
+        f"{SERVERS.get(group.server, group.server)}{costs(group.runs[0].recorded.run)}",
         "group",
     )
     yield from _runs(group)
@@ -210,11 +211,12 @@ def charts(group: Group, capacities: Sequence[Sequence[Capacity]], name: str) ->
 
 
 def sums(group: Group) -> Chart:
-    panels = [
+    wanted = [
         _sums(group, "CPU, mean of the load", Unit.CORES, lambda each: each.cores),
         _sums(group, "Memory, mean of the load", Unit.BYTES, lambda each: each.memory_of_load),
         _sums(group, "Network, sent and received in all", Unit.BYTES, lambda each: each.received + each.sent),
     ]
+    panels = [panel for panel in wanted if any(bar.parts for bar in panel.bars)] or wanted[:1]
     relative = "In brackets: relative to the singleton." if any(map(group.baseline, group.runs)) else ""
     dashed = " The dashed line is the singleton." if math.isfinite(panels[0].reference) else ""
     return Chart(

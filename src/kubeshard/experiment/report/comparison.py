@@ -117,14 +117,16 @@ class Capacity:
 
 def groups(runs: Iterable[Recorded]) -> list[Group]:
     """In the order in which they are given."""
-    found: dict[tuple[str, float, float, str], list[Recorded]] = defaultdict(list)
+    found: dict[tuple[str, float, float, str, str], list[Recorded]] = defaultdict(list)
     for each in runs:
         run = each.run
         scale = math.inf if run.scenario == SCALE_OUT else run.scale
-        found[run.scenario, scale, run.duration, run.server].append(each)
+        found[
+            run.scenario, scale, run.duration, run.server, run.costs and f"{run.latency} {run.costs}"
+        ].append(each)
     return [
         Group(scenario, duration, server, _named(members))
-        for (scenario, _, duration, server), members in found.items()
+        for (scenario, _, duration, server, _), members in found.items()
     ]
 
 

@@ -147,17 +147,18 @@ def _process(
     windows: Windows,
 ) -> Process:
     cpu = math.fsum(step.cpu for step in inside)
+    measured = any(resident)  # no process does without memory: in a simulation it is not known
     return Process(
         name=name,
         role=rows[0].role,
         cpu=cpu,
         cores=cpu / seconds if seconds else math.nan,
         cores_at_most=max(finite(usage_rate(inside, lambda step: step.cpu, windows)), default=math.nan),
-        memory=math.fsum(resident) / len(resident) if resident else math.nan,
-        memory_at_most=float(max(resident, default=0)),
-        memory_of_load=math.fsum(resident) / readings,
-        received=math.fsum(step.received for step in inside),
-        sent=math.fsum(step.sent for step in inside),
+        memory=math.fsum(resident) / len(resident) if measured else math.nan,
+        memory_at_most=float(max(resident)) if measured else math.nan,
+        memory_of_load=math.fsum(resident) / readings if measured else math.nan,
+        received=math.fsum(step.received for step in inside) if measured else math.nan,
+        sent=math.fsum(step.sent for step in inside) if measured else math.nan,
         restarts=sum(step.restarted for step in inside),
     )
 

@@ -30,11 +30,22 @@ from kubeshard.experiment.report.series import (
 from kubeshard.experiment.report.words import Unit, against, clock, count, digits, join, plural, seconds, size
 
 PERCENTILES = {"p50": (0.5, "blue"), "p90": (0.9, "green"), "p99": (0.99, "vermilion")}
-MEMBERSHIP = {"started", "killed", "stopped", "ended", "restarted", "rolled", "joined", "left", "server-lost"}
+MEMBERSHIP = {
+    "started",
+    "killed",
+    "crashed",
+    "stopped",
+    "ended",
+    "restarted",
+    "rolled",
+    "joined",
+    "left",
+    "server-lost",
+}
 """Kinds of events that are marked in charts."""
 SHORTEST_OF_SCRAPES = 10.0
 """Seconds of a window over which histograms that are read every few seconds say something."""
-BAD = {"killed", "ended", "server-lost"}
+BAD = {"killed", "crashed", "ended", "server-lost"}
 
 
 @dataclass(frozen=True)
@@ -61,14 +72,14 @@ def incidents(recorded: Recorded) -> list[Incident]:
 def charts(recorded: Recorded, windows: Windows) -> list[Chart]:
     """Those for which something was recorded, in the order of a page."""
     marks = [Mark(each.time, str(each.number), each.event.kind in BAD) for each in incidents(recorded)]
+    measured = any(row.resident for row in recorded.usages)  # not in a simulation
     wanted = (
         latency(recorded, windows),
         queue(recorded, windows),
         rates(recorded, windows),
         objects(recorded, windows),
         cpu(recorded, windows),
-        memory(recorded, windows),
-        network(recorded, windows),
+        *([memory(recorded, windows), network(recorded, windows)] if measured else []),
     )
     found = []
     for chart in wanted:

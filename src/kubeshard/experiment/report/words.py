@@ -126,8 +126,15 @@ def what(run: RunRecord) -> str:
     rates = "at its full rates" if run.scale == 1 else f"at {digits(run.scale)} of its rates"
     return (
         f"Scenario {run.scenario} {rates} for {seconds(run.duration)}: {made_of}, on "
-        f"{SERVERS.get(run.server, run.server)}."
+        f"{SERVERS.get(run.server, run.server)}{costs(run)}."
     )
+
+
+def costs(run: RunRecord) -> str:
+    """What was given in a simulation, which all of its figures depend on."""
+    if not run.costs:
+        return ""
+    return f", where an answer takes {seconds(run.latency)} and work costs {run.costs.replace(',', ', ')}"
 
 
 def verdict(run: RunRecord) -> tuple[str, str]:
