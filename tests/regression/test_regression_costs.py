@@ -11,7 +11,7 @@ import pytest
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Namespace, ObjectMeta
 from kubeshard.simulation.cluster import SimulatedCluster
-from kubeshard.simulation.costs import Charged, Costs, SlowFront
+from kubeshard.simulation.costs import READ_SHARE, Charged, Costs, SlowFront
 from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time
 
@@ -49,7 +49,7 @@ async def test_the_server_answers_no_more_than_its_rate_whoever_asks() -> None:
         Process(world, "p").client() as one,
         Process(world, "q").client() as other,
     ):
-        assert await seconds_of_reads(one, other) == pytest.approx(20 / 5)
+        assert await seconds_of_reads(one, other) == pytest.approx(20 / 5 * READ_SHARE)
 
 
 @virtual_time

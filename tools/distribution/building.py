@@ -48,7 +48,10 @@ def build(source: Path, folder: Path, epoch: int) -> Built:
     (archive,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     with TemporaryDirectory(prefix="kubeshard-sdist-") as place:
         with tarfile.open(archive) as unpacked:
-            unpacked.extractall(place, filter="data")
+            if hasattr(tarfile, "data_filter"):
+                unpacked.extractall(place, filter="data")
+            else:  # before Python 3.11.4
+                unpacked.extractall(place)  # noqa: S202 - the archive is our own
         (tree,) = Path(place).iterdir()
         hatch(tree, Path(place), epoch, "wheel")
         if digest(Path(place, wheel.name)) != digest(wheel):

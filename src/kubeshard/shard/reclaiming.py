@@ -159,6 +159,7 @@ async def _all_of(
                 error = group.exceptions[0]
                 log = _log.warning if isinstance(error, ApiError) else _log.crash
                 log("Cannot read the objects of this shard", error=error, kind=str(form.kind))
+        if not done:
             await asyncio.sleep(RETRY)
     if count:
         _log.info(
