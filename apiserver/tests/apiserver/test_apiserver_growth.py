@@ -26,6 +26,8 @@ BODIES = {
 GROUPS = {"ingresses": "networking.k8s.io", "deployments": "apps"}
 SLACK = 60
 """A search in a sorted list takes a few more steps if it is longer."""
+TRIES = 3
+"""What else goes on in a process now and then makes calls, too; what grows does so each time."""
 
 
 class Names:
@@ -94,6 +96,9 @@ async def calls_of(verb):
 )
 def test_a_request_makes_as_many_calls_with_ten_times_as_many_objects(kind):
     run_virtual(calls_of_each_verb(kind, 1))  # fills the caches of types and patterns
-    few, many = (run_virtual(calls_of_each_verb(kind, stored)) for stored in (20, 200))
-    grown = {verb: (few[verb], many[verb]) for verb in few if many[verb] > few[verb] + SLACK}
-    assert not grown
+    for _ in range(TRIES):
+        few, many = (run_virtual(calls_of_each_verb(kind, stored)) for stored in (20, 200))
+        grown = {verb: (few[verb], many[verb]) for verb in few if many[verb] > few[verb] + SLACK}
+        if not grown:
+            return
+    pytest.fail(f"calls with few and with many objects: {grown}")
