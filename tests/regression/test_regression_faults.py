@@ -60,6 +60,38 @@ def test_without_a_webhook_a_child_that_was_moved_while_it_had_another_owner_has
     simulate(scene)
 
 
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_child_whose_owner_changed_has_time_until_the_next_full_scan_if_the_sharder_was_cut_off(
+    cut: bool,
+) -> None:
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world:
+            conditions, result = Conditions(world, seed=1), SimulationResult()
+            workload = things(world, result, Script(seed=1, minutes=1, objects=12), "")
+            await workload.begin()
+            on = Injection(workload, conditions, stream("3"), stretch=100)
+            fault = asyncio.create_task(KINDS["reparented"](on))
+            assert await on.until(lambda: on.effects == 1, 5)
+            (child,) = [
+                key.name
+                for key, found in world.objects("", "configmaps").items()
+                if key.name.startswith("c-")
+                and found["metadata"]["ownerReferences"][0]["name"] != key.name.removeprefix("c-")
+            ]
+            owner = child.removeprefix("c-")
+            there = world.owners("", "configmaps")[child]
+            assert there != world.owners()[owner], "it has followed its other owner"
+            for process in workload.live("x"):
+                process.cut_off(cut)
+            await asyncio.sleep(10)
+            conditions.over.set()
+            await fault
+            assert set(workload.next_scan) == ({owner} if cut else set())
+            assert world.owners("", "configmaps")[child] == (there if cut else world.owners()[owner])
+
+    simulate(scene)
+
+
 def test_the_page_lists_the_faults_by_family() -> None:
     def family(kind: str) -> str:
         return KINDS[kind].__module__.rpartition(".")[2]

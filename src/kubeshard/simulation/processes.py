@@ -6,6 +6,7 @@ A process is dead once it is killed or its watchdog has fired: nothing that it d
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar
@@ -59,6 +60,8 @@ class Network:
         self._world = process.world
         self._inner = InMemoryTransport(front)
         self._there, self._back = asyncio.Event(), asyncio.Event()
+        self.whole_since = 0.0
+        """Since when both ways are open; NaN while one is not."""
         self.down = False
         self.leaving: Callable[[HttpRequest], None] | None = None
         self.before: Before | None = None
@@ -80,6 +83,10 @@ class Network:
                 way.clear()
             else:
                 way.set()
+        if self.down:
+            self.whole_since = math.nan
+        elif math.isnan(self.whole_since):
+            self.whole_since = self._world.loop.time()
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         if self.leaving:

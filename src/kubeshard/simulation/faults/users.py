@@ -276,10 +276,14 @@ async def undecodable(on: Injection) -> None:
         )
 
 
+HEARD_AGAIN = 10.0
+"""So long after it was cut off a sharder has listed all Leases again."""
+
+
 @fault
 async def reparented(on: Injection) -> None:
-    """A child gets another owner, and its own back. If no webhook is asked then, it may take until the next full scan
-    that it is where its owner is.
+    """A child gets another owner, and its own back. If no webhook is asked then, or one of a sharder that is cut off,
+    it may take until the next full scan that it is where its owner is.
     """
     first, second = on.rng.sample(range(on.workload.count), 2)
     child = f"c-t{first}"
@@ -298,7 +302,11 @@ async def reparented(on: Injection) -> None:
     await on.lasts(1, 30)
     calls = on.world.caller.answered
     await belongs_to(f"t{first}")
-    if on.world.caller.answered == calls:
+    heard = on.conditions.now - HEARD_AGAIN
+    informed = all(
+        network.whole_since <= heard for process in on.workload.live("x") for network in process.networks
+    )
+    if not informed or on.world.caller.answered == calls:
         on.workload.next_scan[f"t{first}"] = on.conditions.now + SYNC_PERIOD
 
 
