@@ -85,3 +85,31 @@ async def test_work_that_returns_or_is_cancelled_has_ended() -> None:
     with pytest.raises(asyncio.CancelledError):
         await work.task
     assert (len(work.began), work.crashes) == (1, 0)
+
+
+@virtual_time
+async def test_timeouts_still_work_after_tasks_of_the_work_have_crashed() -> None:
+    """Before Python 3.11.3, a timeout ends a task that was once asked to end, as a failing task group does."""
+    requests, expired = list[int](), 0
+
+    async def crash() -> None:
+        await asyncio.sleep(1)
+        raise RuntimeError("a bug")
+
+    async def work() -> None:
+        nonlocal expired
+        task = asyncio.current_task()
+        assert task is not None
+        requests.append(task.cancelling())
+        if len(requests) == 1:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(crash())
+                tasks.create_task(asyncio.sleep(5))
+        try:
+            async with asyncio.timeout(1):
+                await asyncio.sleep(5)
+        except TimeoutError:
+            expired += 1
+
+    await supervised(work, "work", crashed=lambda: None, clock=VirtualClock())
+    assert (requests, expired) == ([0, 0], 1)

@@ -10,8 +10,8 @@ server are the work's own concern: it knows what they mean, and says so in one l
 
 from __future__ import annotations
 
+import asyncio
 import math
-from asyncio import sleep
 from collections.abc import Awaitable, Callable
 
 from kubeshard.runtime.backoff import Backoff, BackoffPolicy
@@ -37,11 +37,18 @@ async def supervised(
 ) -> None:
     """Runs `work` until it returns, see the module. `crashed` counts; `part` and `fields` are for the log."""
     backoff, notices = Backoff(RESTARTS), Notices(clock, every=LOGGED_EVERY)
+    task = asyncio.current_task()
+    assert task is not None
     while True:
+        requests = task.cancelling()
         began = clock.monotonic()
         try:
             return await work()
         except Exception as error:
+            # A task group that fails while it waits for its tasks leaves a request to cancel this one behind. Before
+            # Python 3.11.3 the next timeout would then end it.
+            while task.cancelling() > requests:
+                task.uncancel()
             now = clock.monotonic()
             if now - began >= STEADY:
                 backoff.reset()
@@ -49,7 +56,7 @@ async def supervised(
             crashed()
             if (before := notices.held_back(part, _place(error))) is not None:
                 tell_crash(error, part, again_in=pause, crashes_before=before, **fields)
-        await sleep(pause)
+        await asyncio.sleep(pause)
 
 
 def tell_crash(error: Exception, part: str, **fields: object) -> None:
