@@ -105,12 +105,36 @@ async def test_a_drain_does_not_end_before_a_run_that_was_given_up() -> None:
 @virtual_time
 async def test_a_worker_that_has_a_run_which_swallowed_its_cancellation_takes_no_other_key() -> None:
     async with reconciling(*poisons(1)) as (bench, reconcile):
-        for worker in bench.runner._workers.tasks:
-            worker.cancel()
+        running = bench.runner._workers._runner
+        assert running is not None
+        running.cancel()
+        await settle()
         await bench.put(site("a"))
         reconcile.over.set()
         await settle()
         assert reconcile.begun == ["p0"]
+
+
+@virtual_time
+async def test_a_task_group_of_a_reconciler_that_fails_costs_no_worker() -> None:
+    """Before Python 3.13 it leaves a request to cancel the worker behind, if it fails while it waits for its tasks."""
+    begun = list[str]()
+
+    async def fail() -> None:
+        await asyncio.sleep(0.1)
+        raise RuntimeError("a bug")
+
+    async def reconcile(ctx: Context, obj: Site) -> None:
+        begun.append(obj.metadata.name)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail())
+            tasks.create_task(asyncio.sleep(1))
+
+    bench = Bench(reconcile, workers=1)
+    async with bench.running(site("a"), site("b"), site("c")):
+        await asyncio.sleep(10)
+        assert {*begun} == {"a", "b", "c"}
+        assert len(begun) > 6, "each is tried again"
 
 
 @pytest.mark.parametrize("workers", [1, TOLERATED + 5])

@@ -42,7 +42,7 @@ from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes
 from kubeshard.controller.sources import Enqueue
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.backoff import Backoff, BackoffPolicy
-from kubeshard.runtime.loop import being_cancelled
+from kubeshard.runtime.loop import being_cancelled, forget_cancellations
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -184,6 +184,7 @@ async def _live(daemon: Daemon[Any], life: _Life, obj: Any) -> None:
                     raise
                 error: BaseException = RuntimeError("something that it awaited was cancelled")
             except Exception as raised:
+                forget_cancellations()
                 error = raised
             else:
                 life.returned = True

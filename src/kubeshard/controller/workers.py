@@ -57,7 +57,7 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import Logger, context, error_line
-from kubeshard.runtime.loop import being_cancelled
+from kubeshard.runtime.loop import being_cancelled, forget_cancellations
 from kubeshard.runtime.notices import Notices
 from kubeshard.runtime.pace import Pace
 from kubeshard.workqueue.queue import ShutDown, WorkQueue
@@ -116,6 +116,8 @@ class Workers:
         """Keys that were queued while a kind was missing, and their priorities."""
         self.tasks: list[asyncio.Task[None]] = []
         """Those that take keys, and those that were replaced but have not ended."""
+        self._runner: asyncio.Task[Any] | None = None
+        """Runs the workers: they are cancelled when it is."""
         self._replaced: set[asyncio.Task[Any]] = set()
         """Workers whose run is quarantined: they end with it."""
         self._begin: Callable[[], object] = _nothing
@@ -145,6 +147,7 @@ class Workers:
 
     async def run(self, gates: Sequence[Gate]) -> None:
         """Works until cancelled or drained."""
+        self._runner = asyncio.current_task()
         try:
             async with asyncio.TaskGroup() as group:
                 self._begin = partial(self._begin_worker, group, gates)
@@ -221,13 +224,21 @@ class Workers:
                 async with self._queue.get(closed if gates else None) as key:
                     if not self._draining:
                         self._settle(key, await self._run(key))
-                if me in self._replaced or me.cancelling():  # a run may swallow our cancellation
+                if me in self._replaced or self._cancelled():  # a run may swallow our cancellation
                     self._replaced.discard(me)
                     return
+                if me.cancelling():
+                    forget_cancellations()
                 if len(self._queue):
                     await pace.step()  # runs that find nothing to do never wait by themselves
             except ShutDown:
                 return
+
+    def _cancelled(self) -> bool:
+        """Whether this worker has been cancelled, and not only by a task group of the reconciler (see
+        `forget_cancellations`).
+        """
+        return being_cancelled() and self._runner is not None and self._runner.cancelling() > 0
 
     async def _run(self, key: Key) -> Outcome:
         """One run, measured and logged, until its threads have ended. Raises only the worker's own cancellation."""
@@ -272,7 +283,7 @@ class Workers:
             raise
         except BaseException as error:
             was_due = deadline.lift()
-            if isinstance(error, asyncio.CancelledError) and being_cancelled():
+            if isinstance(error, asyncio.CancelledError) and self._cancelled():
                 raise
             if not was_due:
                 return of_error(error)

@@ -41,6 +41,18 @@ def being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def forget_cancellations(requests: int = 0) -> None:
+    """Takes back requests to cancel the running task, down to this number.
+
+    A task group that fails while it waits for its tasks leaves one behind (before Python 3.13), which is not meant for
+    its caller: every later timeout in the task would raise CancelledError (before 3.11.3), and `being_cancelled` would
+    be true. Only for a task that knows otherwise whether it is to end.
+    """
+    task = asyncio.current_task()
+    while task is not None and task.cancelling() > requests:
+        task.uncancel()
+
+
 async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
     """Waits until the event is set, so many seconds at most (None or infinity: without a limit). Returns whether it
     is.

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from kubeshard.runtime.backoff import Backoff, BackoffPolicy
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import forget_cancellations
 from kubeshard.runtime.notices import Notices
 
 RESTARTS = BackoffPolicy(initial=1.0, cap=10.0, jitter=0.0, reset_after=math.inf)
@@ -37,18 +38,12 @@ async def supervised(
 ) -> None:
     """Runs `work` until it returns, see the module. `crashed` counts; `part` and `fields` are for the log."""
     backoff, notices = Backoff(RESTARTS), Notices(clock, every=LOGGED_EVERY)
-    task = asyncio.current_task()
-    assert task is not None
     while True:
-        requests = task.cancelling()
         began = clock.monotonic()
         try:
             return await work()
         except Exception as error:
-            # A task group that fails while it waits for its tasks leaves a request to cancel this one behind. Before
-            # Python 3.11.3 the next timeout would then end it.
-            while task.cancelling() > requests:
-                task.uncancel()
+            forget_cancellations()
             now = clock.monotonic()
             if now - began >= STEADY:
                 backoff.reset()
