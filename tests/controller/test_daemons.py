@@ -140,6 +140,27 @@ async def test_one_that_raises_begins_anew_after_growing_waits_and_harms_nobody(
 
 
 @virtual_time
+async def test_a_task_group_of_one_that_fails_leaves_no_cancellation_behind() -> None:
+    async with app_cluster() as cluster:
+        requests: list[int] = []
+
+        async def crash() -> None:
+            raise OSError("nobody answers")
+
+        async def fail(ctx: Context, obj: App) -> None:
+            requests.append(asyncio.current_task().cancelling())  # type: ignore[union-attr]
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(crash())
+                tasks.create_task(asyncio.sleep(60))
+
+        await cluster.client.create(app("a"))
+        async with cluster.running(Listening(fail).controller()):
+            await asyncio.sleep(30)
+            assert len(requests) > 2
+            assert not any(requests)
+
+
+@virtual_time
 async def test_one_that_returned_has_ended() -> None:
     async with app_cluster() as cluster:
 
