@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 INVALID = 3
 """The exit code of a run that is not valid."""
 INTERRUPTED = 130
-_COSTS = {"request": 0.0008, "event": 0.0002, "rate": math.inf}
-"""Defaults of `--costs`."""
-_EXAMPLES = {"request": "request=0.8ms", "event": "event=0.2ms", "rate": "rate=333"}
-_LIMITS = {"request": (0.0, 1.0), "event": (0.0, 1.0), "rate": (1.0, 1e6)}
 _SIMULATED_LATENCY, _MAX_SIMULATED_LATENCY = 0.01, 2.0
 LOCAL_SCALE = 0.1
 _LAST = 60.0
@@ -50,6 +46,22 @@ _LAST = 60.0
 _INSTANCES = 3
 _WORKERS, _SINGLETON_WORKERS = 15, 50
 _PROGRAMS = click.Choice(("kubeshard", "go"))
+
+
+class _Cost(NamedTuple):
+    """Of a simulation; seconds or, for the rate, writes per second. `low` and `high`: what may be given."""
+
+    default: float
+    low: float
+    high: float
+    example: str
+
+
+_COSTS = {
+    "request": _Cost(0.0008, 0.0, 1.0, "request=0.8ms"),
+    "event": _Cost(0.0002, 0.0, 1.0, "event=0.2ms"),
+    "rate": _Cost(math.inf, 1.0, 1e6, "rate=333"),
+}
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in stubs only
@@ -469,24 +481,22 @@ async def _conducted_here(
 
 def _parse_costs(text: str) -> Mapping[str, float]:
     """Raises ConfigurationError."""
-    costs, given = dict(_COSTS), set[str]()
+    given = dict[str, float]()
     for part in text.split(",") if text else ():
         name, _, value = (word.strip() for word in part.partition("="))
-        example = f"write {_EXAMPLES.get(name, ','.join(_EXAMPLES.values()))}"
-        if name not in costs:
-            raise ConfigurationError(f"--costs: {name!r} is none of {', '.join(costs)}: {example}")
+        if (cost := _COSTS.get(name)) is None:
+            examples = ",".join(each.example for each in _COSTS.values())
+            raise ConfigurationError(f"--costs: {name!r} is none of {', '.join(_COSTS)}: write {examples}")
         if name in given:
             raise ConfigurationError(f"--costs: {name} is there twice")
         try:
             number = float(value) if name == "rate" else float(Duration.parse(value))
         except ValueError:
-            raise ConfigurationError(f"--costs: {name} cannot be {value!r}: {example}") from None
-        low, high = _LIMITS[name]
-        if not low <= number <= high:
-            raise ConfigurationError(f"--costs: {name} cannot be {value}: {example}")
-        costs[name] = number
-        given.add(name)
-    return costs
+            raise ConfigurationError(f"--costs: {name} cannot be {value!r}: write {cost.example}") from None
+        if not cost.low <= number <= cost.high:
+            raise ConfigurationError(f"--costs: {name} cannot be {value}: write {cost.example}")
+        given[name] = number
+    return {name: given.get(name, cost.default) for name, cost in _COSTS.items()}
 
 
 def _named_costs(costs: Mapping[str, float]) -> str:

@@ -227,8 +227,7 @@ class Workers:
                 if me in self._replaced or self._cancelled():  # a run may swallow our cancellation
                     self._replaced.discard(me)
                     return
-                if me.cancelling():
-                    forget_cancellations()
+                forget_cancellations()
                 if len(self._queue):
                     await pace.step()  # runs that find nothing to do never wait by themselves
             except ShutDown:

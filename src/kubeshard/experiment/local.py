@@ -304,16 +304,17 @@ class Disturbances:
 
     async def _kill(self) -> None:
         """As when a pod of a Deployment is deleted: it is asked to end, and another one starts at once."""
-        victim = one_of(self._rng, self._processes.launches("operator"))
-        other = self._programs.operator()
-        self._processes.stop(victim.name, "killed", f"{other.name} takes its place")
-        self._processes.start(other)
+        self._replace_one(lambda name, detail: self._processes.stop(name, "killed", detail))
 
     async def _crash(self) -> None:
         """As when a node is lost: it is killed, and another one starts."""
+        self._replace_one(self._processes.crash)
+
+    def _replace_one(self, end: Callable[[str, str], None]) -> None:
+        """`end` ends an instance, given its name and what is to be said about that."""
         victim = one_of(self._rng, self._processes.launches("operator"))
         other = self._programs.operator()
-        self._processes.crash(victim.name, f"{other.name} takes its place")
+        end(victim.name, f"{other.name} takes its place")
         self._processes.start(other)
 
     async def _roll(self) -> None:

@@ -17,7 +17,7 @@ import re
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -38,6 +38,7 @@ from kubeshard.experiment.setups import MODES, SHARDERS, Programs, Setup
 from kubeshard.experiment.subject import Subject
 from kubeshard.manager.config_file import Duration, Endpoint, LeaderElectionConfig
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.logs import heard_by
 from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.simulation.cluster import SimulatedCluster
@@ -107,16 +108,9 @@ async def _no_server() -> AsyncIterator[RunningServer]:
 def _logged(folder: Path) -> Iterator[None]:
     """What all programs log goes to one file."""
     folder.mkdir(parents=True, exist_ok=True)
-    root, handler = logging.getLogger(), logging.FileHandler(folder / "simulation.log", encoding="utf-8")
-    before = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.WARNING)
-    try:
+    handler = logging.FileHandler(folder / "simulation.log", encoding="utf-8")
+    with closing(handler), heard_by(handler, logging.WARNING):
         yield
-    finally:
-        root.setLevel(before)
-        root.removeHandler(handler)
-        handler.close()
 
 
 class SimulatedPrograms(Programs):

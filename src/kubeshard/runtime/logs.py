@@ -23,7 +23,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
@@ -195,6 +196,20 @@ def setup(
         logging.getLogger(name).setLevel(logging.WARNING)
     for name, number in parse_levels(level).items():
         logging.getLogger(name).setLevel(number)
+
+
+@contextmanager
+def heard_by(handler: logging.Handler, level: int) -> Iterator[None]:
+    """Everything that is logged from this level on reaches the handler, too, as long as the block lasts."""
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(level)
+    try:
+        yield
+    finally:
+        root.setLevel(before)
+        root.removeHandler(handler)
 
 
 def _text_for(stream: TextIO) -> logging.Formatter:

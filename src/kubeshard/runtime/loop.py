@@ -41,15 +41,15 @@ def being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def forget_cancellations(requests: int = 0) -> None:
-    """Takes back requests to cancel the running task, down to this number.
+def forget_cancellations() -> None:
+    """Takes back all requests to cancel the running task.
 
     A task group that fails while it waits for its tasks leaves one behind (before Python 3.13), which is not meant for
     its caller: every later timeout in the task would raise CancelledError (before 3.11.3), and `being_cancelled` would
-    be true. Only for a task that knows otherwise whether it is to end.
+    be true. Only where nothing else would end the task: its own cancellation cannot be told from such a request.
     """
     task = asyncio.current_task()
-    while task is not None and task.cancelling() > requests:
+    while task is not None and task.cancelling():
         task.uncancel()
 
 

@@ -29,6 +29,9 @@ ASKED_AGAIN = 10.0
 """Seconds between questions about a right that is missing, or without which a request was refused."""
 
 
+_OF_ONE = ("get", "patch")
+"""What moving an object needs."""
+
 _Question = tuple[GroupResource, str, str | AllNamespaces]
 """A resource, a verb and a namespace."""
 
@@ -59,12 +62,12 @@ class Permissions:
 
     def one_refused(self, sync: ResourceSync) -> None:
         """An object could not be read or written: checks meanwhile whether that is so for all of them."""
-        if any(self._due(sync, verb, ASKED_AGAIN) for verb in ("get", "patch")):
+        if any(self._due(sync, verb, ASKED_AGAIN) for verb in _OF_ONE):
             sync.start(partial(self._ask_about_one, sync), "rights to one object")
 
     async def _ask_about_one(self, sync: ResourceSync) -> None:
-        for verb in ("get", "patch"):
-            await self._ask(sync, verb, ASKED_AGAIN)
+        for verb in _OF_ONE:
+            await self.refused(sync, verb)
 
     def _due(self, sync: ResourceSync, verb: str, every: float) -> bool:
         return self._clock.monotonic() - sync.asked.get(verb, float("-inf")) >= every

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.runtime.logs import TextFormatter
+from kubeshard.runtime.logs import TextFormatter, heard_by
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
 from kubeshard.simulation.cluster import SimulatedCluster
 from kubeshard.simulation.processes import Network, Process, StreamAround
@@ -81,16 +81,8 @@ class Recorder:
         if not self._logged:
             yield
             return
-        lines = _Lines(self)
-        root = logging.getLogger()
-        level = root.level
-        root.addHandler(lines)
-        root.setLevel(logging.INFO)
-        try:
+        with heard_by(_Lines(self), logging.INFO):
             yield
-        finally:
-            root.setLevel(level)
-            root.removeHandler(lines)
 
     def record(self, what: str, shown: str = "") -> None:
         """`shown` tells what it is about, if `what` has bodies of objects."""
