@@ -1,6 +1,6 @@
 """The cost of a program's imports: CPU and memory before its first line of work.
 
-    python benchmarks/import_cost.py [rounds]
+    python benchmarks/import_cost.py [--rounds 9]
 
 Each row is a program in its own process; the figures are medians. `python` is the interpreter alone, which the other
 rows include.
@@ -8,6 +8,7 @@ rows include.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -54,7 +55,9 @@ def cost(program: str) -> Cost:
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    rounds = parser.parse_args().rounds
     found: dict[str, list[Cost]] = {name: [] for name in PROGRAMS}
     for _ in range(rounds + 1):
         for name, program in PROGRAMS.items():

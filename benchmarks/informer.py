@@ -1,4 +1,4 @@
-"""The client's CPU time per object, from bytes to handlers. Run: python benchmarks/informer.py [objects]
+"""The client's CPU time per object, from bytes to handlers. Run: python benchmarks/informer.py [--objects 20000]
 
 It runs the production client, reflector, store and informer over a transport in memory: no sockets, no TLS, no server.
 The peer reads the same bytes with `json.loads`, line by line or page by page, into a dict. Times depend on the machine;
@@ -7,10 +7,10 @@ the ratio hardly does. "longest turn" is the longest time that other tasks of th
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import json
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -158,7 +158,9 @@ def read_pages(pages: list[bytes]) -> dict[tuple[str, str], Any]:
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--objects", type=int, default=20_000)
+    count = parser.parse_args().objects
     objects = [deployment(number) for number in range(count)]
     updates = [deployment(number, 2) for number in range(count)]
     print(f"{count} Deployments of {len(objects[0])} bytes, CPU time")

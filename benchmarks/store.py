@@ -1,4 +1,4 @@
-"""The store's cost per object: filling, reading, updating, memory. Run: python benchmarks/store.py [objects]
+"""The store's cost per object: filling, reading, updating, memory. Run: python benchmarks/store.py [--objects 20000]
 
 The peer is what a script would do without kubeshard: `json.loads` of each object into a dict by key. Times depend on
 the machine; the ratio in the last column hardly does.
@@ -6,9 +6,9 @@ the machine; the ratio in the last column hardly does.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable
@@ -143,7 +143,9 @@ def list_by_index(store: Store[KubeObject]) -> None:
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--objects", type=int, default=20_000)
+    count = parser.parse_args().objects
     wire = [deployment(number) for number in range(count)]
     newer = [deployment(number, 2) for number in range(count)]
     keys = [Key(f"namespace-{number % 100}", f"deployment-{number}") for number in range(count)]

@@ -1,4 +1,6 @@
-"""How long work on many objects with an index occupies the event loop. Run: python benchmarks/turns.py [objects]
+"""How long work on many objects with an index occupies the event loop.
+
+    python benchmarks/turns.py [--objects 50000]
 
 It runs the production cache over a transport in memory: a full list into an empty store, a full list that changes
 every object, and an index that is added to existing objects. "longest turn" is the longest time that other tasks of
@@ -7,9 +9,9 @@ the loop had to wait, in wall time, so nothing else should run on the machine.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
-import sys
 import time
 from collections.abc import Awaitable, Callable
 
@@ -64,4 +66,6 @@ async def main(objects: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 50_000))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--objects", type=int, default=50_000)
+    asyncio.run(main(parser.parse_args().objects))
