@@ -37,8 +37,8 @@ test-system: $(STAMP) ## Run the tests that start programs or wait in real time,
 test-all: export HYPOTHESIS_PROFILE = ci
 test-all: test test-system ## Run everything that needs neither Go nor a real kube-apiserver, with many random examples
 
-PYTHONS ?= 3.12 3.13
-test-pythons: $(STAMP) ## Run the tests of each part on the other Python versions that this machine has
+PYTHONS ?= 3.11.2 3.12 3.13
+test-pythons: $(STAMP) ## Run the tests of each part on the other Pythons that this machine has; 3.11.2 is the one of Debian 12 and of the image
 	$(BIN)/python tools/test_pythons.py $(PYTHONS) -- -m "$(QUICK)" $(SPREAD) --kube=embedded \
 	  $(addprefix tests/,core runtime sharding workqueue crd leases client cache controller manager shard sharder webhook) \
 	  apiserver/tests/apiserver $(ARGS)

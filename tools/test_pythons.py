@@ -1,9 +1,10 @@
 """Runs tests on Python versions other than the one that runs this program: `make test-pythons`.
 
-    python tools/test_pythons.py 3.12 3.13 -- -m "not kube" tests
+    python tools/test_pythons.py 3.11.2 3.13 -- -m "not kube" tests
 
-Interpreters are searched on PATH (`python3.12`) and in pyenv. Each one gets its own virtual environment in the
-repository, such as `.venv-3.12`, with the locked dependencies; it is kept. Arguments after `--` are passed to pytest.
+A version is a release, or a minor version, of which the newest release is taken. Interpreters are searched on PATH
+(`python3.13`) and in pyenv. Each one gets its own virtual environment in the repository, such as `.venv-3.13`, with the
+locked dependencies; it is kept. Arguments after `--` are passed to pytest.
 
 A missing interpreter is reported but is not a failure; `--missing` only prints the missing ones.
 """
@@ -13,9 +14,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,18 +26,32 @@ _INSTALLED_FROM = ("requirements.txt", "pyproject.toml", "apiserver/pyproject.to
 
 
 def interpreter(version: str) -> str | None:
-    """The path of `python<version>`. pyenv's shims are on PATH for every version, but work only for active ones."""
-    name = f"python{version}"
-    found = shutil.which(name)
-    if found and "shims" not in Path(found).parts:
-        return found
+    """The path of that release, or of the newest of that minor version."""
+    matching = {
+        release: path
+        for path in _installed(".".join(version.split(".")[:2]))
+        if f"{(release := _release(path))}.".startswith(f"{version}.")
+    }
+    return matching[max(matching, key=_order)] if matching else None
+
+
+def _installed(minor: str) -> Iterator[str]:
+    """pyenv's shims are on PATH for every version, but work only for active ones."""
+    name = f"python{minor}"
+    for folder in os.get_exec_path():
+        if Path(folder).name != "shims" and (found := shutil.which(name, path=folder)):
+            yield found
     versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    installed = sorted(versions.glob(f"{version}.*/bin/{name}"), key=_release)
-    return str(installed[-1]) if installed else None
+    yield from map(str, versions.glob(f"{minor}.*/bin/{name}"))
 
 
-def _release(path: Path) -> tuple[int, ...]:
-    return tuple(int(part) for part in path.parents[1].name.split(".") if part.isdigit())
+def _release(python: str) -> str:
+    program = "import platform; print(platform.python_version())"
+    return subprocess.run((python, "-c", program), check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603
+
+
+def _order(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", release))
 
 
 def environment(version: str, python: str) -> Path:
@@ -81,7 +98,7 @@ def main() -> None:
     for version, python in found.items():
         print(f"\n--- Python {version}", flush=True)
         if python is None:
-            ended[version] = f"NOT RUN: there is no python{version} on PATH or in pyenv"
+            ended[version] = f"NOT RUN: there is no Python {version} on PATH or in pyenv"
             continue
         command = [str(environment(version, python)), "-m", "pytest", *pytest]
         tested = subprocess.run(command, cwd=ROOT, check=False)  # noqa: S603
