@@ -147,6 +147,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             context = thread.main.context()
         return super().call_soon_threadsafe(callback, *args, context=context)
 
+    def _write_to_self(self) -> None:
+        """The selector never blocks, so that nothing has to wake it."""
+
     async def settle(self) -> None:
         """Returns when every other task waits for a timer or another task. No time passes."""
         waiter: asyncio.Future[None] = self.create_future()
@@ -398,7 +401,8 @@ def virtual_loop() -> VirtualTimeLoop:
 class _IdleSelector(selectors.DefaultSelector):
     """Never blocks. Where a selector would, it reports that nothing can run.
 
-    While something can, it asks the kernel only now and then, since what comes from there comes at no particular time.
+    While something can, or nothing is connected, it asks the kernel only now and then: what comes from there comes at
+    no particular time.
     """
 
     def __init__(self, idle: Callable[[float | None], None]) -> None:
@@ -407,9 +411,8 @@ class _IdleSelector(selectors.DefaultSelector):
         self._turns = itertools.cycle(range(TURNS_BETWEEN_POLLS))
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout == 0 and next(self._turns):
-            return []
-        ready = super().select(0)
+        nothing_comes = timeout == 0 or len(self.get_map()) == 1  # that one is the loop's own
+        ready = [] if nothing_comes and next(self._turns) else super().select(0)
         if not ready and (timeout is None or timeout > 0):
             self._idle(timeout)
         return ready
