@@ -52,7 +52,7 @@ LEASE, DEADLINE, RETRY = 15, 10.0, 2.0
 GRACE = 30.0
 """Seconds that a stopped process waits for its workers."""
 SYNC = 300.0
-"""Seconds between looks at all objects."""
+"""Seconds between full scans."""
 TTL = 60.0
 """Seconds after which a Lease that nobody holds is deleted."""
 FIVE_MINUTES = "300"

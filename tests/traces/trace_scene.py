@@ -225,7 +225,7 @@ class Scene:
         return OwnerReference(api_version="sim.example/v1", kind="Thing", name=name, uid=uid, controller=True)
 
     async def edit_ring(self, times: int) -> None:
-        """A user changes what does not matter in the ring, every two seconds; the sharder looks at all objects."""
+        """A user changes what does not matter in the ring, every two seconds; the sharder scans all objects."""
         for _ in range(times):
             values = [str(next(self._numbers))]
             selector = {"matchExpressions": [{"key": "edit", "operator": "NotIn", "values": values}]}

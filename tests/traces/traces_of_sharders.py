@@ -46,7 +46,7 @@ async def stale_leases(scene: Scene) -> None:
 @trace(
     "11",
     "A shard dies, and the replica that answers the webhook has not heard of it",
-    reference="it gives the object back to the dead shard, until the next look at all objects, five minutes later",
+    reference="it gives the object back to the dead shard, until the next full scan, five minutes later",
     kubeshard="the object is on a living shard within seconds",
     measure="a move is one patch that names the target",
     oracle="not owned",
@@ -66,7 +66,7 @@ async def stale_webhook(scene: Scene) -> None:
 @trace(
     "12a",
     "The webhook misses a new object, and the API server's cache from which the sharder lists does not have it yet",
-    reference="it has no shard until the next look at all objects, five minutes later",
+    reference="it has no shard until the next full scan, five minutes later",
     kubeshard="it has one within seconds",
     measure="a watch on what has no shard; lists never name version 0",
     oracle="not owned",

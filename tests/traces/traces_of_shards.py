@@ -202,7 +202,8 @@ async def twins(scene: Scene) -> None:
     "08",
     "A shard crashes, and is back under its name while the sharder still takes its objects away",
     reference="it waits for 30 s, although nobody else wants the name",
-    kubeshard="with `takeover=AT_ONCE` it is back within seconds, and a move that is still under way is refused",
+    kubeshard="it is back within seconds (with `takeover=AT_ONCE`; by default, if a kubeshard sharder took its Lease), "
+    "and a move under way is refused",
     measure="a returning shard first writes to all its objects",
     oracle="not back",
 )

@@ -59,7 +59,7 @@ async def label_exchanged(scene: Scene) -> None:
 @trace(
     "18c",
     "A user sets the drain label while the webhook cannot be reached",
-    reference="the object is released, and nobody's until the next look at all objects, five minutes later",
+    reference="the object is released, and nobody's until the next full scan, five minutes later",
     kubeshard="it has its shard again within seconds",
     measure="a watch on what has no shard",
     oracle="not owned",
@@ -76,7 +76,7 @@ async def drained(scene: Scene) -> None:
 @trace(
     "18d",
     "A user creates an object with the label of a shard that does not exist",
-    reference="it is nobody's until the next look at all objects, five minutes later",
+    reference="it is nobody's until the next full scan, five minutes later",
     kubeshard="it has a shard within ten seconds, unless the names of all shards are longer than 4000 characters",
     measure="the watch on what has no shard excludes only the names of available shards",
     oracle="not owned",
@@ -134,7 +134,7 @@ async def foreign_controller(scene: Scene) -> None:
 @trace(
     "20b",
     "A user gives an object to another owner",
-    reference="it stays on the shard of the former one until the next look at all objects, five minutes later",
+    reference="it stays on the shard of the former one until the next full scan, five minutes later",
     kubeshard="where the webhook is called, it is on the shard of its new owner at once",
     measure="the webhook is called for that, too",
     oracle="apart",
@@ -195,7 +195,7 @@ async def deleted_in_flight(scene: Scene) -> None:
 @trace(
     "22",
     "Objects are created while the API server cannot reach the webhook",
-    reference="they have no shard until the next look at all objects, five minutes later",
+    reference="they have no shard until the next full scan, five minutes later",
     kubeshard="they have one within seconds",
     measure="a watch on what has no shard",
     oracle="not owned",
@@ -322,7 +322,7 @@ async def theft(scene: Scene) -> None:
 
 @trace(
     "26",
-    "Two shards have names whose tokens collide on the hash ring, and the sharder looks at all objects again and again",
+    "Two shards have names whose tokens collide on the hash ring, and the sharder scans all objects again and again",
     reference="which of them an object belongs to is random each time: it moves to and fro",
     kubeshard="it stays",
     measure="names are added to the ring in order",

@@ -18,7 +18,7 @@ same objects with another ServiceAccount; aggregated API servers without generic
 
 from kubeshard.shard.identity import ShardIdentity, identify
 from kubeshard.shard.reclaiming import reclaim
-from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease
+from kubeshard.shard.shard_lease import HeldShardLease, ShardFence, ShardLease, Takeover
 from kubeshard.shard.sharding import Sharding
 from kubeshard.shard.timing import LeaseTiming, scaled
 
@@ -29,6 +29,7 @@ __all__ = [
     "ShardIdentity",
     "ShardLease",
     "Sharding",
+    "Takeover",
     "identify",
     "reclaim",
     "scaled",
