@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -11,6 +11,12 @@ import pytest
 from msgspec.structs import replace
 from scripted_client import ScriptedClient, Widget, unreadable
 
+from failing_groups import (
+    await_what_was_cancelled,
+    be_late_after_a_group_has_failed,
+    fail_in_a_group,
+    fail_in_a_group_when_cancelled,
+)
 from kubeshard.cache import Added, Cache, Deleted, Delta, Informer, Registration, Updated
 from kubeshard.cache.deltas import current
 from kubeshard.cache.snapshot import Replace
@@ -225,6 +231,41 @@ async def test_an_async_handler_that_raises_is_named_and_counted_and_goes_on(
     names = [record.__dict__["fields"]["handler"] for record in caplog.records]
     assert names.count("inventory") == 1
     assert sum("lambda" in name for name in names) == 1
+
+
+@pytest.mark.parametrize(
+    "failing", [fail_in_a_group, be_late_after_a_group_has_failed, await_what_was_cancelled]
+)
+@virtual_time
+async def test_an_async_handler_is_called_again_however_it_fails(
+    failing: Callable[[], Awaitable[None]],
+) -> None:
+    api = ScriptedClient()
+    told: Told = []
+
+    async def broken(delta: Delta[Widget]) -> None:
+        told.append(delta)
+        await failing()
+
+    async with running(api) as (informer, _):
+        informer.add_handler(broken)
+        for name in "abcde":
+            api.put(f"x/{name}")
+        await asyncio.sleep(60)
+        assert len(told) == informer.handler_errors == 5
+
+
+@virtual_time
+async def test_a_handler_that_fails_as_it_is_cancelled_does_not_keep_the_cache_from_ending() -> None:
+    api = ScriptedClient()
+
+    async def broken(_: Delta[Widget]) -> None:
+        await fail_in_a_group_when_cancelled()
+
+    async with asyncio.timeout(60), running(api) as (informer, _):
+        informer.add_handler(broken)
+        api.put("x/a")
+        await asyncio.sleep(1)
 
 
 @virtual_time

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 import pytest
 
+from failing_groups import await_what_was_cancelled, fail_in_a_group, fail_in_a_group_when_cancelled
+from kubeshard.sharder.bounded_tasks import BoundedTaskGroup
 from kubeshard.sharder.supervised import supervised
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
@@ -113,3 +116,53 @@ async def test_timeouts_still_work_after_tasks_of_the_work_have_crashed() -> Non
 
     await supervised(work, "work", crashed=lambda: None, clock=VirtualClock())
     assert (requests, expired) == ([0, 0], 1)
+
+
+async def fail_later() -> None:
+    await asyncio.sleep(5)
+    raise RuntimeError("a bug")
+
+
+async def fail_in_a_job() -> None:
+    async with BoundedTaskGroup(5) as jobs:
+        await jobs.start(fail_later())
+        await asyncio.sleep(1000)
+
+
+async def fail_in_a_watch() -> None:
+    async with asyncio.TaskGroup() as watches:
+        watches.create_task(fail_later())
+
+
+@pytest.mark.parametrize(
+    ("work", "turns"),
+    [
+        (fail_in_a_group_when_cancelled, 0),
+        *((work, turns) for work in (fail_in_a_job, fail_in_a_watch) for turns in range(6)),
+    ],
+)
+@virtual_time
+async def test_work_whose_task_fails_as_it_is_cancelled_does_not_start_again(
+    work: Callable[[], Awaitable[None]], turns: int
+) -> None:
+    task = asyncio.create_task(supervised(work, "work", crashed=lambda: None, clock=VirtualClock()))
+    await asyncio.sleep(5)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task], timeout=60)
+    assert task.cancelled()
+
+
+@virtual_time
+async def test_work_that_awaits_what_was_cancelled_starts_again() -> None:
+    starts, failing = 0, [await_what_was_cancelled, fail_in_a_group]
+
+    async def work() -> None:
+        nonlocal starts
+        starts += 1
+        if failing:
+            await failing.pop()()
+
+    await supervised(work, "work", crashed=lambda: None, clock=VirtualClock())
+    assert starts == 3

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from asgi_client import call
 
+from failing_groups import FOREVER, fail_in_a_group
 from kubeshard import KubeObject, ObjectMeta, Struct, field
 from kubeshard.runtime.clock import SystemClock
 from kubeshard.testing.virtual_time import virtual_time
@@ -64,7 +65,12 @@ async def further(box: Box) -> Two:
 
 
 @converts(Two, Box)
-def back(two: Two) -> Box:
+async def back(two: Two) -> Box:
+    if two.spec.milli == -9:
+        try:
+            await fail_in_a_group()
+        except* OSError:
+            await asyncio.sleep(FOREVER)
     if two.spec.milli == -7:
         raise Denied("seven is for later")
     if two.spec.milli == -8:
@@ -146,7 +152,7 @@ async def test_an_object_that_is_of_the_version_already_comes_back() -> None:
         (box("v2", {"milli": -1}), "conversion to example.com/v1 failed: ValueError"),
         (box("v2", {"milli": "1"}), "n/a does not fit Two: Expected `int`, got `str` - at `$.spec.milli`"),
         (box("v2", {"milli": -7}), "Box.example.com n/a: seven is for later"),
-        (box("v2", {"milli": -8}), "conversion to example.com/v1 failed: CancelledError"),
+        (box("v2", {"milli": -8}), "conversion to example.com/v1 failed: CancelledWithin"),
         (box("v9", {}), "no way from Box of example.com/v9 to example.com/v1"),
         ({**box("v2", {}), "kind": "Crate"}, "no way from Crate of example.com/v2"),
         ("text", "not an object"),
@@ -159,6 +165,12 @@ async def test_what_cannot_be_converted_fails_the_review_with_the_reason(given: 
     assert says in response["result"]["message"]
     assert "secret" not in response["result"]["message"]
     assert metrics.panics == ("failed:" in says)
+
+
+@virtual_time
+async def test_a_conversion_that_takes_too_long_fails_the_review_with_the_reason() -> None:
+    response = await converted("v1", box("v2", {"milli": -9}))
+    assert response["result"] == {"status": "Failure", "message": "conversion took too long"}
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 
+from failing_groups import FOREVER
 from kubeshard import Client, KubeObject, Manager, Struct, field
+from kubeshard.client import ClusterConfig
 from kubeshard.core.errors import ConfigurationError, Forbidden, NotFound
 from kubeshard.crd import CustomResource, definition
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream, Transport
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+from kubeshard.testing.virtual_world import virtual_world
 from kubeshard.webhook import Webhooks, converts, defaults, validates
 from kubeshard.webhook.registrar import BEFORE, Registrar
+from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.testing import MemoryApi
 
 
@@ -246,3 +254,58 @@ def test_a_url_that_cannot_lead_to_the_webhooks_is_refused() -> None:
         manager.call_webhooks_at("https://dev.example.org:9443")
     with pytest.raises(ConfigurationError, match="the API server cannot call url="):
         manager.call_webhooks_at("http://dev.example.org")
+
+
+def test_what_cannot_be_put_back_in_time_does_not_keep_the_rest_from_it_also_in_a_program_that_is_cancelled() -> (
+    None
+):
+    @virtual_time
+    async def scene() -> None:
+        kube = MemoryApi(ApiServer(world=virtual_world(clock=VirtualClock())))
+        await installed(kube)
+        reading = Hanging(kube.transport())
+        config = ClusterConfig("http://in-memory")
+        async with (
+            kube.client() as user,
+            Client(config, transport=reading, world=kube.server.world) as client,
+        ):
+            registrar = await register(client, developed())
+            assert await addresses(user) == [{"url"}] * 3
+
+            async def program() -> None:
+                try:
+                    await asyncio.sleep(FOREVER)
+                finally:
+                    await registrar.restore()
+
+            running = asyncio.create_task(program())
+            await asyncio.sleep(1)
+            reading.hangs = "validatingwebhookconfigurations"
+            running.cancel()
+            await asyncio.wait([running])
+            crd = await read(user, CRD)
+            assert crd["spec"]["conversion"] == {"strategy": "None"}
+
+    scene()
+
+
+class Hanging:
+    """A transport that never gets a response to a request for `hangs`."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.hangs = ""
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        if self.hangs and self.hangs in request.target:
+            await asyncio.sleep(FOREVER)
+        return await self._inner.request(request)
+
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpStream]:
+        return self._inner.stream(request)
+
+    def abort(self) -> None:
+        self._inner.abort()
+
+    async def close(self) -> None:
+        await self._inner.close()

@@ -12,6 +12,7 @@ import pytest
 from asgi_client import Answer, call
 from prometheus_client import CollectorRegistry
 
+from failing_groups import FOREVER, fail_in_a_group
 from kubeshard import KubeObject, Struct, field
 from kubeshard.core.patches import apply_json_patch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
@@ -98,6 +99,14 @@ async def hangs(app: App) -> None:
     await asyncio.get_running_loop().create_future()
 
 
+@validates(App, failure_policy="Ignore", timeout=3)
+async def hangs_after_a_failure(app: App) -> None:
+    try:
+        await fail_in_a_group()
+    except* OSError:
+        await asyncio.sleep(FOREVER)
+
+
 @defaults(App)
 def returns_another(app: App) -> Any:
     return app.spec
@@ -112,6 +121,7 @@ FUNCTIONS = [
     fails_softly,
     awaits_what_was_cancelled,
     hangs,
+    hangs_after_a_failure,
     returns_another,
 ]
 
@@ -229,15 +239,20 @@ async def test_an_exception_follows_the_failure_policy() -> None:
     wrong = await asked("/default/returns-another", review({}), metrics)
     assert (wrong.status, wrong.body) == (500, b"the webhook's handler failed: TypeError")
     cancelled = await asked("/validate/awaits-what-was-cancelled", review({}), metrics)
-    assert "CancelledError" in json.loads(cancelled.body)["response"]["warnings"][0]
+    assert "CancelledWithin" in json.loads(cancelled.body)["response"]["warnings"][0]
     assert metrics.panics == 4
 
 
+@pytest.mark.parametrize("name", ["hangs", "hangs-after-a-failure"])
 @virtual_time
-async def test_a_function_that_hangs_follows_the_failure_policy_when_the_api_server_gives_up() -> None:
+async def test_a_function_that_hangs_follows_the_failure_policy_when_the_api_server_gives_up(
+    name: str,
+) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    response = json.loads((await asked("/validate/hangs", review({}), query=b"timeout=3s")).body)["response"]
+    response = json.loads((await asked(f"/validate/{name}", review({}), query=b"timeout=3s")).body)[
+        "response"
+    ]
     assert (response["allowed"], loop.time() - began) == (True, 3.0)
     assert "TimeoutError" in response["warnings"][0]
 

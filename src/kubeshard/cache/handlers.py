@@ -27,6 +27,7 @@ from kubeshard.cache.deltas import Added, Deleted, Delta, Updated, current, narr
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.loop import apart
 from kubeshard.runtime.pace import Pace
 
 T = TypeVar("T", bound=KubeObject)
@@ -204,6 +205,8 @@ class Queued(Registration[T]):
         self._news = asyncio.Event()
         self._since: float | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._called: asyncio.Task[Any] | None = None
+        """That of the handler's last call."""
         if self._mark is None:
             self._caught_up.clear()
 
@@ -211,7 +214,7 @@ class Queued(Registration[T]):
         super().remove()
         self._backlog.clear()
         self._news.set()
-        if self._task is not None and self._task is not asyncio.current_task():
+        if self._task is not None and asyncio.current_task() not in (self._task, self._called):
             self._task.cancel()
 
     @property
@@ -266,17 +269,15 @@ class Queued(Registration[T]):
             return
         self._since = self._clock.monotonic()
         try:
-            await self._handler(news)
-        except (
-            asyncio.CancelledError
-        ) as error:  # raised by the handler itself, unless the task is being cancelled
-            if self._task is None or self._task.cancelling():
-                raise
-            self._failed(self.name, error)
+            await apart(self._told, news)
         except Exception as error:
             self._failed(self.name, error)
         finally:
             self._since = None
+
+    async def _told(self, delta: Delta[T]) -> None:
+        self._called = asyncio.current_task()
+        await self._handler(delta)
 
     def _tell_undecodable(self, error: UndecodableObject) -> None:
         try:

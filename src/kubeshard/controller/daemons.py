@@ -42,7 +42,7 @@ from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes
 from kubeshard.controller.sources import Enqueue
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.runtime.backoff import Backoff, BackoffPolicy
-from kubeshard.runtime.loop import being_cancelled, forget_cancellations
+from kubeshard.runtime.loop import apart
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -178,19 +178,15 @@ async def _live(daemon: Daemon[Any], life: _Life, obj: Any) -> None:
                     if obj is None:
                         return  # the run that handles it is already triggered
                 first = False
-                await daemon.function(ctx, obj)
-            except asyncio.CancelledError:
-                if being_cancelled():
-                    raise
-                error: BaseException = RuntimeError("something that it awaited was cancelled")
-            except Exception as raised:
-                forget_cancellations()
-                error = raised
+                await apart(daemon.function, ctx, obj)
+            except Exception as error:
+                seconds = backoff.failed(ctx.clock.monotonic())
+                ctx.log.error(
+                    "Daemon failed; restarting it", daemon=daemon.name, seconds=seconds, error=error
+                )
             else:
                 life.returned = True
                 return
-            seconds = backoff.failed(ctx.clock.monotonic())
-            ctx.log.error("Daemon failed; restarting it", daemon=daemon.name, seconds=seconds, error=error)
             await asyncio.sleep(seconds)
 
 

@@ -188,8 +188,9 @@ class Deadline:
         if now < self.due:
             return self.due
         if self.worker is not None and not self._lifted and not self._cancelled:
-            self._cancelled = self.activities.out_of_time = True
+            self._cancelled = True
             self.worker.cancel()
+            self.activities.out_of_time = self.worker.cancelling()
         if now < self.due + OVERDUE:
             return self.due + OVERDUE
         if not self.overdue:

@@ -40,6 +40,7 @@ from kubeshard.core.errors import NotFound
 from kubeshard.core.managed_fields import owned_fields
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.core.times import second_time
+from kubeshard.runtime.loop import apart
 
 LONGEST = 1024
 """The maximum length of an error's text in the condition."""
@@ -76,7 +77,8 @@ class ErrorCondition:
                 result = await inner(ctx, obj)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
-                if run.activities.out_of_time and task is not None and task.cancelling() == 1:
+                out_of_time = run.activities.out_of_time
+                if out_of_time and task is not None and task.cancelling() == out_of_time:
                     timed_out = TimeoutError(f"not done within {self._timeout:g} s")
                     await self._report_failure(ctx, obj, timed_out)
                 raise
@@ -106,10 +108,13 @@ class ErrorCondition:
             reason, text = GAVE_UP, f"{reason}: {text}"
         condition = self._condition("False", reason, shortened(text, LONGEST))
         try:
-            async with asyncio.timeout(LAST_WORDS):
-                await self._write(run, obj, condition)
+            await apart(self._write_soon, run, obj, condition)
         except Exception as second:
             ctx.log.warning("Could not report the failure in the object's status", error=second)
+
+    async def _write_soon(self, run: Run, obj: KubeObject, condition: Condition) -> None:
+        async with asyncio.timeout(LAST_WORDS):
+            await self._write(run, obj, condition)
 
     async def _write(self, run: Run, obj: KubeObject, condition: Condition) -> None:
         live: Any = await run.get(run.form, obj.metadata.name, obj.metadata.namespace or None)

@@ -37,6 +37,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import apart
 from kubeshard.runtime.notices import Notices
 
 __all__ = ["Event", "EventRecorder", "EventWriter", "ObjectReference", "reference_to"]
@@ -193,7 +194,10 @@ class _Outbox:
                 self._take()
 
     async def flush(self) -> None:
-        """Sends waiting events and unwritten counts, each once."""
+        """Sends waiting events and unwritten counts, each once. Also in a task that is being cancelled."""
+        await apart(self._flush)
+
+    async def _flush(self) -> None:
         try:
             async with asyncio.timeout(FLUSH_TIMEOUT):
                 while self._waiting:

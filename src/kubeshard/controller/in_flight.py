@@ -150,8 +150,8 @@ class Activities:
         self.over = False
         self._seals = False
         self._refusal: Callable[[], str | None] = _no_refusal
-        self.out_of_time = False
-        """Whether it was cancelled because of its deadline (`deadlines`)."""
+        self.out_of_time = 0
+        """How many requests to cancel its task it had when its deadline cancelled it (`deadlines`); before that 0."""
 
     def __enter__(self) -> Activities:
         self._reset = _current.set(self)

@@ -32,6 +32,7 @@ from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.objects import Key
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import apart
 from kubeshard.workqueue.limits import ItemExponential
 from kubeshard.workqueue.metrics import QueueMetrics
 from kubeshard.workqueue.order import NORMAL
@@ -127,7 +128,7 @@ class ControllerRunner:
                     tasks.create_task(self._inputs.follow(self._workers.resume), name=f"{self.name} kinds")
                 )
                 beside += [
-                    tasks.create_task(source.run(self._enqueue), name=f"{self.name} source")
+                    tasks.create_task(apart(source.run, self._enqueue), name=f"{self.name} source")
                     for source in (*(() if self.cluster else self.controller.sources), self._daemons)
                 ]
                 await until_answered(self._informers)

@@ -20,6 +20,7 @@ from kubeshard.controller.context import Context, run_of
 from kubeshard.controller.daemons import Daemon
 from kubeshard.core.encoding import to_dict
 from kubeshard.core.objects import KubeObject
+from kubeshard.runtime.loop import apart
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -46,7 +47,7 @@ def timer(
         await asyncio.sleep(max(initial_delay, idle))
         while (now := await ctx.get(type(obj), ctx.key.name)) is not None:
             try:
-                await function(ctx, now)
+                await apart(function, ctx, now)
             except Exception as error:
                 ctx.log.error(
                     "Timer failed; calling it again", timer=_name(function), seconds=every, error=error

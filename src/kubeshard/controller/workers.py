@@ -227,7 +227,6 @@ class Workers:
                 if me in self._replaced or self._cancelled():  # a run may swallow our cancellation
                     self._replaced.discard(me)
                     return
-                forget_cancellations()
                 if len(self._queue):
                     await pace.step()  # runs that find nothing to do never wait by themselves
             except ShutDown:
@@ -252,6 +251,8 @@ class Workers:
             with context(fields), Deadline(self._deadlines, activities, fields) as deadline:
                 last_try = self.patience.is_last(key)
                 outcome = await self._outcome(key, reconcile_id, deadline, last_try, written)
+                if not self._cancelled():
+                    forget_cancellations()
                 if outcome.ending is Ending.STALE and outcome.error is not None:
                     times, informers = self._queue.retries(key) + 1, self._inputs.informers
                     await warn_if_persistent(self._log, times, outcome.error, key, informers, self._client)

@@ -36,6 +36,7 @@ from kubeshard.manager.runnable import report_failure
 from kubeshard.manager.unreadable_kinds import Kinds, RecordEvent
 from kubeshard.metrics.families import gauge
 from kubeshard.runtime.logs import error_line, get_logger
+from kubeshard.runtime.loop import apart
 from kubeshard.runtime.world import World
 
 ClusterSource = Client | ClusterConfig | str
@@ -213,7 +214,7 @@ class OtherClusters(Collector):
 
     async def _run(self, cluster: _OtherCluster) -> None:
         try:
-            await cluster.run(self._metrics)
+            await apart(cluster.run, self._metrics)
         except Exception as error:
             report_failure(f"cluster {cluster.name}", error)
             self._failed(error)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from kubeshard.core.errors import ConfigurationError, Unprepared
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +83,27 @@ async def beside(
     name: str, work: Coroutine[Any, Any, None], failed: Callable[[Exception], None]
 ) -> AsyncIterator[None]:
     """Runs `work` alongside the block, and cancels it at the block's end. Passes its failure to `failed`."""
+    started = asyncio.Event()
+
+    async def begin() -> None:
+        started.set()
+        await work
 
     async def guarded() -> None:
         try:
-            await work
+            await apart(begin)
         except Exception as error:
             report_failure(name, error)
             failed(error)
 
     task = asyncio.create_task(guarded(), name=name)
     try:
-        await asyncio.sleep(0)  # lets it start first
+        await started.wait()
         yield
     finally:
         task.cancel()
         await asyncio.wait([task])
+        work.close()  # it may never have begun
 
 
 class Stop:
@@ -214,7 +221,7 @@ class WorkGroup:
 
     async def _run(self, work: Work, gates: Sequence[Gate]) -> None:
         try:
-            await work.run(gates)
+            await apart(work.run, gates)
         except Exception as error:
             report_failure(work.name, error)
             self._failed = True

@@ -1,5 +1,5 @@
 """The event loop of a program - uvloop if it is installed (the extra `speed`), else asyncio's - and a
-watch that reports what blocks it; whether a task is being cancelled; and waiting with a limit.
+watch that reports what blocks it; cancellation that cannot be mistaken; and waiting with a limit.
 
 A blocked loop cannot report that itself, and a stack trace taken later shows something else. A thread checks a few
 times a second how late the loop is, and logs one line per blockage: the running task's name and its stack. It
@@ -17,10 +17,14 @@ import math
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import FrameType, TracebackType
+from typing import ParamSpec, TypeVar
 
 from kubeshard.runtime.logs import get_logger
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -45,12 +49,53 @@ def forget_cancellations() -> None:
     """Takes back all requests to cancel the running task.
 
     A task group that fails while it waits for its tasks leaves one behind (before Python 3.13), which is not meant for
-    its caller: every later timeout in the task would raise CancelledError (before 3.11.3), and `being_cancelled` would
-    be true. Only where nothing else would end the task: its own cancellation cannot be told from such a request.
+    its caller: `being_cancelled` would be true, and a timeout in the task would raise CancelledError - one that was
+    entered before, or any (before 3.11.3). Only where nothing else would end the task: its own cancellation cannot be
+    told from such a request. `apart` needs no such knowledge.
     """
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()
+
+
+class CancelledWithin(RuntimeError):
+    """Code ended because something that it awaited was cancelled, while nobody cancelled the code itself."""
+
+    def __init__(self) -> None:
+        super().__init__("something that it awaited was cancelled")
+
+
+async def apart(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Calls code that may do anything - an author's, or a whole part of a program - in a task of its own, and returns
+    or raises what it does.
+
+    So CancelledError always means that the caller is being cancelled; and if it is, CancelledError is raised, whatever
+    the code made of it. Without `apart`, code that awaits something that was cancelled looks as if its caller were
+    cancelled, a failure in the same moment replaces a cancellation, and a task group leaves a request to cancel behind
+    (see `forget_cancellations`). Code that ends because something else was cancelled raises CancelledWithin here.
+
+    Returns when the code has ended, however long it ignores a cancellation.
+    """
+    caller = asyncio.current_task()
+    assert caller is not None, "a coroutine runs in a task"
+
+    async def call() -> T:
+        return await function(*args, **kwargs)
+
+    task = asyncio.create_task(call(), name=caller.get_name())
+    requests = caller.cancelling()
+    try:
+        return await task
+    except asyncio.CancelledError as error:
+        if caller.cancelling() == requests:
+            raise CancelledWithin from error
+        raise
+    finally:
+        # Nothing but a request to cancel the caller can have come to its task, since the code has run in another one.
+        if caller.cancelling() > requests:
+            if task.done() and not task.cancelled():
+                task.exception()  # otherwise asyncio would log that nobody has asked for it
+            raise asyncio.CancelledError
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> bool:

@@ -37,6 +37,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import Selector
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import apart
 from kubeshard.runtime.notices import Notices
 from kubeshard.shard.identity import ShardIdentity
 from kubeshard.sharding.names import RETURNING
@@ -138,19 +139,23 @@ async def _all_of(
     room: asyncio.Semaphore,
 ) -> None:
     count, done, notices = 0, False, Notices()
+
+    async def once() -> None:
+        nonlocal count
+        async with asyncio.TaskGroup() as tasks:
+            selector = Selector.equals(shard.label, shard.name)
+            async for obj in client.list(form, namespace, label_selector=selector, on_restart=lambda: None):
+                if not obj.metadata.has_label(shard.drain):
+                    count += 1
+                    await room.acquire()
+                    renewing = tasks.create_task(
+                        _renewed(client, shard, form, obj, notices), name="reclaiming an object"
+                    )
+                    renewing.add_done_callback(lambda _: room.release())
+
     while not done:
         try:
-            async with asyncio.TaskGroup() as tasks:
-                selector = Selector.equals(shard.label, shard.name)
-                mine = client.list(form, namespace, label_selector=selector, on_restart=lambda: None)
-                async for obj in mine:
-                    if not obj.metadata.has_label(shard.drain):
-                        count += 1
-                        await room.acquire()
-                        renewing = tasks.create_task(
-                            _renewed(client, shard, form, obj, notices), name="reclaiming an object"
-                        )
-                        renewing.add_done_callback(lambda _: room.release())
+            await apart(once)  # PATIENCE may end while a write fails
             done = True
         except* NotFound:
             done = True  # the server does not serve the kind: there are no objects

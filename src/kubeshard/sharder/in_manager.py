@@ -47,7 +47,7 @@ from kubeshard.manager.membership import HealthGate, RightLost, holding
 from kubeshard.manager.metrics import Metrics
 from kubeshard.manager.runnable import Stop, WorkGroup
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import being_cancelled, set_within
+from kubeshard.runtime.loop import apart, set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import Assignments, assignments
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
@@ -173,14 +173,12 @@ class InManagerSharder:
             while not self._stopping.is_set():
                 pause = 0.0
                 try:
-                    await self._lead(gates)
+                    await apart(self._lead, gates)
                 except* RightLost as lost:
                     _log.warning("Lost leadership of the ring; a candidate again", error=lost.exceptions[0])
                 except* Exception as failure:
                     _log.crash("The sharder of this instance crashed; a candidate again soon", failure)
                     pause = AFTER_FAILURE
-                if being_cancelled():
-                    raise asyncio.CancelledError  # cancelled while the term was ending; the failure replaced it
                 await asyncio.sleep(pause)
             learning.cancel()
 

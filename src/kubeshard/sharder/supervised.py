@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from kubeshard.runtime.backoff import Backoff, BackoffPolicy
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import forget_cancellations
+from kubeshard.runtime.loop import apart
 from kubeshard.runtime.notices import Notices
 
 RESTARTS = BackoffPolicy(initial=1.0, cap=10.0, jitter=0.0, reset_after=math.inf)
@@ -41,9 +41,8 @@ async def supervised(
     while True:
         began = clock.monotonic()
         try:
-            return await work()
+            return await apart(work)
         except Exception as error:
-            forget_cancellations()
             now = clock.monotonic()
             if now - began >= STEADY:
                 backoff.reset()

@@ -20,7 +20,7 @@ from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, to_di
 from kubeshard.core.kinds import GroupKind, TypeMeta
 from kubeshard.core.objects import KubeObject, ObjectMeta, Struct, form_of
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import being_cancelled
+from kubeshard.runtime.loop import apart
 from kubeshard.webhook.review import InvalidReview
 from kubeshard.webhook.typed import Converts, Denied, says_of
 
@@ -135,14 +135,13 @@ class Conversion:
         try:
             result = self._steps[here, there](obj)
             if isinstance(result, Awaitable):
-                result = await result
+                later = result
+                result = await apart(lambda: later)
             if not isinstance(result, self._classes[there]):
                 raise TypeError(f"a conversion to {there} returned {type(result).__name__}")
         except Denied as denied:
             raise CannotConvert(f"{self.kind} {obj.key}: {denied.message}") from None
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and being_cancelled():
-                raise
+        except Exception as error:
             failed()
             _LOG.crash("Conversion failed", error, object=str(obj.key), to=there)
             name = type(error).__name__

@@ -33,6 +33,7 @@ from kubeshard.core.errors import (
 from kubeshard.core.objects import KubeObject, ObjectMeta, field
 from kubeshard.core.patches import MergePatch
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import apart
 from kubeshard.webhook.registration import Manifest
 
 BEFORE = "kubeshard.dev/before-development"
@@ -129,7 +130,12 @@ class Registrar:
         return [f"{cls.KIND.kind} {name}" for cls, name in self._before]
 
     async def restore(self) -> None:
-        """Puts back what was there before a temporary registration. Logs what was put back, and what cannot be."""
+        """Puts back what was there before a temporary registration. Logs what was put back, and what cannot be. Also in
+        a task that is being cancelled.
+        """
+        await apart(self._restore)
+
+    async def _restore(self) -> None:
         restored: list[str] = []
         for (cls, name), note in self._before.items():
             try:

@@ -1,0 +1,241 @@
+"""Whatever an author's function does with task groups, timeouts and tasks of its own: it is called again, it ends when
+it has to, and what fails is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from app_cluster import App, AppCluster, app, app_cluster
+
+from failing_groups import (
+    FOREVER,
+    await_what_was_cancelled,
+    be_late_after_a_group_has_failed,
+    fail_in_a_group,
+    fail_in_a_group_when_cancelled,
+)
+from kubeshard import Context, Controller, Manager, Reconciler, Result
+from kubeshard.controller import Daemon, timer
+from kubeshard.controller.event_series import ObjectReference
+from kubeshard.controller.events import EventRecorder
+from kubeshard.manager import Runnable
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.testing.virtual_time import VirtualClock, virtual_time
+
+Failing = Callable[[], Awaitable[None]]
+FAILING = (fail_in_a_group, be_late_after_a_group_has_failed, await_what_was_cancelled)
+
+
+def unanswered(cluster: AppCluster, *methods: str, path: str = "") -> None:
+    """The API server does not respond to such requests of the operator any more."""
+    answered = cluster.recording.request
+
+    async def request(request: HttpRequest) -> HttpResponse:
+        if request.method in methods and path in request.target:
+            await asyncio.sleep(FOREVER)
+        return await answered(request)
+
+    cluster.recording.request = request  # type: ignore[method-assign]
+
+
+class Idle(Reconciler[App]):
+    def __init__(self) -> None:
+        self.gone_after: float | None = None
+
+    async def reconcile(self, ctx: Context, obj: App) -> Result | None:
+        return None
+
+    async def gone(self, ctx: Context, key: object) -> None:
+        self.gone_after = ctx.clock.monotonic()
+
+
+@pytest.mark.parametrize("failing", FAILING)
+def test_a_timer_is_called_again_however_its_function_fails(failing: Failing) -> None:
+    calls = 0
+
+    async def tick(ctx: Context, obj: App) -> None:
+        nonlocal calls
+        calls += 1
+        if calls <= len(FAILING):  # one may come to light in the next
+            await failing()
+
+    @virtual_time
+    async def scene() -> None:
+        async with app_cluster() as cluster:
+            await cluster.client.create(app())
+            timers = Controller(name="app", reconciler=Idle(), primary=App, daemons=[timer(tick, every=10)])
+            async with cluster.running(timers):
+                await asyncio.sleep(200)
+
+    scene()
+    assert calls >= 19
+
+
+@pytest.mark.parametrize("failing", FAILING)
+def test_a_daemon_is_restarted_however_it_fails(failing: Failing) -> None:
+    starts = 0
+
+    async def work(ctx: Context, obj: App) -> None:
+        nonlocal starts
+        starts += 1
+        if starts <= len(FAILING):
+            await failing()
+        await asyncio.sleep(FOREVER)
+
+    @virtual_time
+    async def scene() -> None:
+        async with app_cluster() as cluster:
+            await cluster.client.create(app())
+            controller = Controller(name="app", reconciler=Idle(), primary=App, daemons=[Daemon(work)])
+            async with cluster.running(controller):
+                await asyncio.sleep(200)
+
+    scene()
+    assert starts == len(FAILING) + 1
+
+
+async def hold_a_connection(ctx: Context, obj: App) -> None:
+    await fail_in_a_group_when_cancelled()
+
+
+@pytest.mark.parametrize(
+    "daemon", [Daemon(hold_a_connection), timer(hold_a_connection, every=10)], ids=["daemon", "timer"]
+)
+@virtual_time
+async def test_a_daemon_that_fails_as_it_is_cancelled_has_ended(daemon: Daemon[App]) -> None:
+    idle = Idle()
+    controller = Controller(name="app", reconciler=idle, primary=App, daemons=[daemon])
+    async with app_cluster() as cluster:
+        await cluster.client.create(app("a"))
+        await cluster.client.create(app("b"))
+        manager = Manager([controller], client=cluster.operator, status_pages=None)
+        running = asyncio.create_task(manager.run())
+        await asyncio.sleep(5)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await cluster.client.delete(App, "a", "default")
+        await asyncio.sleep(30)
+        assert idle.gone_after is not None
+        assert idle.gone_after < began + 1
+        began = loop.time()
+        manager.stop()
+        await running
+        assert loop.time() < began + 1
+        assert not [task for task in asyncio.all_tasks() if "daemon" in task.get_name()]
+
+
+class Source:
+    async def run(self, enqueue: object) -> None:
+        await asyncio.sleep(5)
+        await be_late_after_a_group_has_failed()
+
+
+class Other(Source):
+    async def run(self, enqueue: object = None) -> None:
+        await asyncio.sleep(5)
+        await await_what_was_cancelled()
+
+
+@pytest.mark.parametrize("failing", [Source(), Other()], ids=["late", "awaits what was cancelled"])
+@pytest.mark.parametrize("place", ["source", "runnable"])
+@virtual_time
+async def test_a_part_that_ends_by_a_failure_stops_the_process(failing: Source, place: str) -> None:
+    options: dict[str, Any] = {"sources": [failing]} if place == "source" else {}
+    controller = Controller(name="app", reconciler=Idle(), primary=App, **options)
+    runnables = [Runnable("part", lambda: failing.run(None))] if place == "runnable" else []
+    async with app_cluster() as cluster:
+        manager = Manager([controller], client=cluster.operator, status_pages=None, runnables=runnables)
+        running = asyncio.create_task(manager.run())
+        await asyncio.wait([running], timeout=100)
+        assert running.done()
+        assert running.exception() is not None
+
+
+@virtual_time
+async def test_a_worker_outlives_a_failed_group_and_advice_that_the_server_does_not_give() -> None:
+    reconciled = []
+
+    async def reconcile(ctx: Context, obj: App) -> None:
+        reconciled.append(obj.metadata.name)
+        if obj.metadata.name == "a":
+
+            async def make() -> None:
+                await ctx.client.create(app("taken"))
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(make())
+
+    async with app_cluster() as cluster:
+        unanswered(cluster, "GET", path="/apps/taken")
+        await cluster.client.create(app("taken"))
+        await cluster.client.create(app("a"))
+        async with cluster.running(Controller(name="app", reconciler=reconcile, primary=App, workers=1)):
+            await asyncio.sleep(900)
+            await cluster.client.create(app("later"))
+            await asyncio.sleep(300)
+    assert "later" in reconciled
+
+
+@virtual_time
+async def test_a_run_that_is_out_of_time_is_reported_in_the_status_after_a_group_has_failed() -> None:
+    async def reconcile(ctx: Context, obj: App) -> None:
+        try:
+            await fail_in_a_group()
+        except* OSError:
+            pass
+        await asyncio.sleep(FOREVER)
+
+    controller = Controller(
+        name="app", reconciler=reconcile, primary=App, error_condition="Ready", reconcile_timeout=10
+    )
+    async with app_cluster() as cluster:
+        await cluster.client.create(app())
+        async with cluster.running(controller):
+            await asyncio.sleep(30)
+            condition = await cluster.condition()
+    assert condition is not None
+    assert condition.reason == "TimeoutError"
+
+
+@virtual_time
+async def test_a_failure_that_the_server_does_not_let_report_is_retried_as_that_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def reconcile(ctx: Context, obj: App) -> None:
+        await fail_in_a_group()
+
+    controller = Controller(
+        name="app", reconciler=reconcile, primary=App, error_condition="Ready", reconcile_timeout=100
+    )
+    async with app_cluster() as cluster:
+        unanswered(cluster, "PATCH")
+        await cluster.client.create(app())
+        async with cluster.running(controller):
+            await asyncio.sleep(60)
+    assert "nobody answers" in caplog.text
+    assert "CancelledError" not in caplog.text
+
+
+@virtual_time
+async def test_events_that_cannot_be_sent_in_time_are_counted_also_when_their_part_is_cancelled() -> None:
+    async with app_cluster() as cluster:
+        unanswered(cluster, "POST", "PATCH")
+        recorder = EventRecorder(cluster.operator, "manager", "host", clock=VirtualClock())
+
+        async def part() -> None:
+            async with recorder.running():
+                about = ObjectReference(
+                    api_version="v1", kind="ConfigMap", namespace="default", name="x", uid="u"
+                )
+                recorder.event(about, "Normal", "Made", "it is there", action="Make")
+                await asyncio.sleep(FOREVER)
+
+        task = asyncio.create_task(part())
+        await asyncio.sleep(3)
+        task.cancel()
+        await asyncio.wait([task])
+        assert recorder.dropped == 1
