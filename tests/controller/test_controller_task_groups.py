@@ -5,6 +5,7 @@ it has to, and what fails is told.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,7 +23,9 @@ from kubeshard import Context, Controller, Manager, Reconciler, Result
 from kubeshard.controller import Daemon, timer
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.events import EventRecorder
-from kubeshard.manager import Runnable
+from kubeshard.core.builtin import Lease
+from kubeshard.manager import LeaderElection, Runnable
+from kubeshard.manager.runnable import beside
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
@@ -153,6 +156,70 @@ async def test_a_part_that_ends_by_a_failure_stops_the_process(failing: Source, 
         await asyncio.wait([running], timeout=100)
         assert running.done()
         assert running.exception() is not None
+
+
+@virtual_time
+async def test_a_part_that_fails_as_it_is_cancelled_is_told_and_keeps_the_lease(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whatever it left undone, the next leader begins no sooner than after a crash."""
+    part = Runnable("part", fail_in_a_group_when_cancelled, needs_leadership=True)
+    async with app_cluster() as cluster:
+        assert await holder_after_stop(cluster, part) != ""
+    assert "Failed while it was being cancelled" in caplog.text
+    assert "the connection cannot be closed" in caplog.text
+
+
+@virtual_time
+async def test_an_author_may_stop_what_a_part_waits_for_together_with_the_manager(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    helper = asyncio.create_task(asyncio.sleep(FOREVER))
+
+    async def wait_for_helper() -> None:
+        await helper
+
+    async with app_cluster() as cluster:
+        part = Runnable("part", wait_for_helper, needs_leadership=True)
+        assert await holder_after_stop(cluster, part, helper.cancel) == ""
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def holder_after_stop(
+    cluster: AppCluster, part: Runnable, stopping: Callable[[], object] = lambda: None
+) -> str | None:
+    controller = Controller(name="app", reconciler=Idle(), primary=App)
+    election = LeaderElection(name="app", namespace="default")
+    manager = Manager(
+        [controller],
+        client=cluster.operator,
+        status_pages=None,
+        leader_election=election,
+        runnables=[part],
+    )
+    running = asyncio.create_task(manager.run())
+    await asyncio.sleep(60)
+    assert not running.done()
+    stopping()
+    manager.stop()
+    await running
+    return (await cluster.client.get(Lease, "app", "default")).spec.holder_identity
+
+
+@virtual_time
+async def test_work_beside_a_block_that_is_cancelled_before_it_begins_does_not_hold_up_the_block() -> None:
+    async def work() -> None:
+        raise AssertionError("it never begins")
+
+    async def block() -> None:
+        async with beside("work", work(), lambda _: None):
+            pass
+
+    blocked = asyncio.create_task(block())
+    await asyncio.sleep(0)
+    next(task for task in asyncio.all_tasks() if task.get_name() == "work").cancel()
+    async with asyncio.timeout(10):
+        await blocked
 
 
 @virtual_time

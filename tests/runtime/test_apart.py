@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -14,7 +17,7 @@ from failing_groups import (
     fail_in_a_group,
     fail_in_a_group_when_cancelled,
 )
-from kubeshard.runtime.loop import CancelledWithin, apart, being_cancelled
+from kubeshard.runtime.loop import CancelledWithin, apart, awaited_apart, being_cancelled
 from kubeshard.testing.virtual_time import virtual_time
 
 
@@ -128,3 +131,105 @@ async def test_it_returns_only_when_the_code_has_ended() -> None:
     caller.cancel()
     await asyncio.wait([caller])
     assert ended
+
+
+@virtual_time
+async def test_a_request_that_came_before_the_call_cancels_the_caller() -> None:
+    async def call() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await apart(asyncio.sleep, 1)
+
+    caller = asyncio.create_task(call())
+    await asyncio.wait([caller])
+    assert caller.cancelled()
+
+
+@virtual_time
+async def test_what_fails_as_it_is_cancelled_is_logged_once_and_is_the_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    causes = []
+
+    async def call() -> None:
+        try:
+            await apart(apart, fail_in_a_group_when_cancelled)
+        except asyncio.CancelledError as error:
+            causes.append(error.__cause__)
+            raise
+
+    caller = asyncio.create_task(call(), name="the caller")
+    await asyncio.sleep(1)
+    caller.cancel()
+    await asyncio.wait([caller])
+    assert isinstance(causes[0], ExceptionGroup)
+    (line,) = [record for record in caplog.records if record.message.startswith("Failed while")]
+    assert "the caller" in line.message
+    assert "the connection cannot be closed" in line.message
+
+
+@virtual_time
+async def test_that_something_else_was_cancelled_too_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    async def code() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(apart(await_what_was_cancelled_then))
+
+    other = asyncio.create_task(asyncio.sleep(FOREVER))
+
+    async def await_what_was_cancelled_then() -> None:
+        await other
+
+    caller = asyncio.create_task(apart(code))
+    await asyncio.sleep(1)
+    other.cancel()
+    caller.cancel()
+    await asyncio.wait([caller])
+    assert caller.cancelled()
+    assert not caplog.records
+
+
+class Big:
+    pass
+
+
+@virtual_time
+async def test_a_failure_and_its_locals_live_no_longer_than_whoever_looks_at_it() -> None:
+    alive = []
+
+    async def fail_with_something_big() -> None:
+        big = Big()
+        alive.append(weakref.ref(big))
+        raise RuntimeError("a bug")
+
+    async def hold_something_big() -> None:
+        big = Big()
+        alive.append(weakref.ref(big))
+        await asyncio.sleep(FOREVER)
+
+    gc.disable()
+    try:
+        with suppress(RuntimeError):
+            await apart(fail_with_something_big)
+        caller = asyncio.create_task(apart(hold_something_big))
+        await asyncio.sleep(1)
+        caller.cancel()
+        await asyncio.wait([caller])
+        del caller
+        assert [ref() for ref in alive] == [None, None]
+    finally:
+        gc.enable()
+
+
+@virtual_time
+async def test_code_that_was_called_and_never_began_is_closed(recwarn: pytest.WarningsRecorder) -> None:
+    async def code() -> None:
+        raise AssertionError("it never begins")
+
+    caller = asyncio.create_task(awaited_apart(code()))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.wait([caller])
+    assert caller.cancelled()
+    gc.collect()
+    assert not recwarn.list

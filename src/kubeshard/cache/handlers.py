@@ -206,7 +206,7 @@ class Queued(Registration[T]):
         self._since: float | None = None
         self._task: asyncio.Task[Any] | None = None
         self._called: asyncio.Task[Any] | None = None
-        """That of the handler's last call."""
+        """That of the handler's call."""
         if self._mark is None:
             self._caught_up.clear()
 
@@ -273,7 +273,7 @@ class Queued(Registration[T]):
         except Exception as error:
             self._failed(self.name, error)
         finally:
-            self._since = None
+            self._since = self._called = None
 
     async def _told(self, delta: Delta[T]) -> None:
         self._called = asyncio.current_task()

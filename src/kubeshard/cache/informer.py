@@ -124,9 +124,9 @@ class Informer(InformerStats, Generic[T]):
         the informer is not running.
 
         A plain function is called inline: it must not block, because everything waits for it. An `async def` function
-        is called in its own task while the informer runs, and gets for each object what brings it up to date at that
-        time: it may miss intermediate states, and objects that were created and deleted in between. When the informer
-        ends, the running call is cancelled.
+        is called while the informer runs, once at a time and each time in a task of its own, and gets for each object
+        what brings it up to date at that time: it may miss intermediate states, and objects that were created and
+        deleted in between. When the informer ends, the running call is cancelled.
 
         `only`: the handler only sees objects that pass this test. One that starts to pass is an `Added`, one that no
         longer passes a `Deleted`. It must be pure; if it raises, that counts as an exception of the handler.

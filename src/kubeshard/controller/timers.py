@@ -39,7 +39,8 @@ def timer(
 
     `initial_delay`: seconds before the first call. `idle`: calls only once the object has not changed for so many
     seconds; what counts is its spec (`metadata.generation`) or, of kinds without a generation, everything but metadata
-    and status. A change then starts the timer anew, with both delays. Raises ValueError.
+    and status. A change then starts the timer anew, with both delays. Context variables that a call sets end with it.
+    Raises ValueError.
     """
     _check(every, initial_delay, idle)
 

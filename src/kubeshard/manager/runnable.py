@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from kubeshard.core.errors import ConfigurationError, Unprepared
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import apart
+from kubeshard.runtime.loop import apart, only_cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,16 @@ async def beside(
     async def guarded() -> None:
         try:
             await apart(begin)
+        except asyncio.CancelledError as cancelled:
+            if isinstance(cancelled.__cause__, Exception):
+                failed(cancelled.__cause__)
+            raise
         except Exception as error:
             report_failure(name, error)
             failed(error)
 
     task = asyncio.create_task(guarded(), name=name)
+    task.add_done_callback(lambda _: started.set())
     try:
         await started.wait()
         yield
@@ -222,7 +227,12 @@ class WorkGroup:
     async def _run(self, work: Work, gates: Sequence[Gate]) -> None:
         try:
             await apart(work.run, gates)
+        except asyncio.CancelledError as cancelled:
+            self._failed = self._failed or isinstance(cancelled.__cause__, Exception)
+            raise
         except Exception as error:
+            if self._stop.requested and only_cancelled(error):
+                return  # an author may stop what the work waits for
             report_failure(work.name, error)
             self._failed = True
             self._stop.request(error)

@@ -17,14 +17,16 @@ import math
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import FrameType, TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from kubeshard.runtime.logs import get_logger
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_log = get_logger("kubeshard.runtime")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -72,30 +74,67 @@ async def apart(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.
     So CancelledError always means that the caller is being cancelled; and if it is, CancelledError is raised, whatever
     the code made of it. Without `apart`, code that awaits something that was cancelled looks as if its caller were
     cancelled, a failure in the same moment replaces a cancellation, and a task group leaves a request to cancel behind
-    (see `forget_cancellations`). Code that ends because something else was cancelled raises CancelledWithin here.
+    (see `forget_cancellations`). Code that ends because something else was cancelled raises CancelledWithin here. What
+    fails as it is cancelled is logged, and is the cause of the CancelledError.
 
-    Returns when the code has ended, however long it ignores a cancellation.
+    Returns when the code has ended, however long it ignores a cancellation. Context variables that it sets end with it.
     """
     caller = asyncio.current_task()
     assert caller is not None, "a coroutine runs in a task"
+    requests, begun = caller.cancelling(), False
 
     async def call() -> T:
+        nonlocal begun
+        begun = True
         return await function(*args, **kwargs)
 
     task = asyncio.create_task(call(), name=caller.get_name())
-    requests = caller.cancelling()
+    cancelled: BaseException | None = None
     try:
         return await task
     except asyncio.CancelledError as error:
-        if caller.cancelling() == requests:
+        # A task that never began was cancelled by a request that the caller had when it came here.
+        if caller.cancelling() == requests and (begun or not requests):
             raise CancelledWithin from error
+        cancelled = error.__cause__
         raise
     finally:
-        # Nothing but a request to cancel the caller can have come to its task, since the code has run in another one.
-        if caller.cancelling() > requests:
-            if task.done() and not task.cancelled():
-                task.exception()  # otherwise asyncio would log that nobody has asked for it
-            raise asyncio.CancelledError
+        try:
+            # Nothing but a request to cancel the caller can have come to its task: the code has run in another one.
+            if caller.cancelling() > requests:
+                raise asyncio.CancelledError from cancelled or _failure(task)
+        finally:
+            del (
+                caller,
+                task,
+                cancelled,
+            )  # otherwise a failure would keep itself alive: its traceback leads here
+
+
+async def awaited_apart(begun: Awaitable[T]) -> T:
+    """`apart` for code that has been called already."""
+    try:
+        return await apart(lambda: begun)
+    finally:
+        if isinstance(begun, Coroutine):
+            begun.close()  # it never began if the caller was cancelled at once
+
+
+def _failure(task: asyncio.Task[Any]) -> BaseException | None:
+    """What failed in the task although that was cancelled. Logs it."""
+    error = task.exception() if task.done() and not task.cancelled() else None
+    if error is None or only_cancelled(error):
+        return None
+    if isinstance(error, Exception):
+        _log.error("Failed while it was being cancelled", name=task.get_name(), error=error)
+    return error
+
+
+def only_cancelled(error: BaseException) -> bool:
+    """Whether nothing else is the matter than that something which was awaited was cancelled."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(only_cancelled(each) for each in error.exceptions)
+    return isinstance(error, CancelledWithin)
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
@@ -112,8 +151,6 @@ async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
 
 FRAMES = 4
 """Innermost frames of the stack: enough to include a caller of the standard library."""
-
-_log = get_logger("kubeshard.runtime")
 
 
 class LoopWatch:

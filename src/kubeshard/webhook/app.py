@@ -34,7 +34,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from kubeshard.runtime.asgi import AsgiApp, DirectAnswer, Message, Receive, Scope, Send
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import apart
+from kubeshard.runtime.loop import awaited_apart
 from kubeshard.webhook.bodies import MAX_BYTES, Bodies, Body, NoRoom, give_up_oldest
 from kubeshard.webhook.metrics import RouteMetrics, WebhookMetrics
 from kubeshard.webhook.review import (
@@ -234,7 +234,7 @@ class AdmissionApp:
             raise found
         try:
             async with asyncio.timeout(patience):
-                return encode_review(review, _checked(await apart(lambda: found)))
+                return encode_review(review, _checked(await awaited_apart(found)))
         except Exception as error:
             return self._failed(webhook, review, error)
 

@@ -20,7 +20,7 @@ from kubeshard.core.encoding import UNREADABLE, UndecodableObject, decode, to_di
 from kubeshard.core.kinds import GroupKind, TypeMeta
 from kubeshard.core.objects import KubeObject, ObjectMeta, Struct, form_of
 from kubeshard.runtime.logs import get_logger
-from kubeshard.runtime.loop import apart
+from kubeshard.runtime.loop import awaited_apart
 from kubeshard.webhook.review import InvalidReview
 from kubeshard.webhook.typed import Converts, Denied, says_of
 
@@ -135,8 +135,7 @@ class Conversion:
         try:
             result = self._steps[here, there](obj)
             if isinstance(result, Awaitable):
-                later = result
-                result = await apart(lambda: later)
+                result = await awaited_apart(result)
             if not isinstance(result, self._classes[there]):
                 raise TypeError(f"a conversion to {there} returned {type(result).__name__}")
         except Denied as denied:

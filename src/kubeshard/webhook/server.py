@@ -23,6 +23,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.runtime.asgi import Limits
 from kubeshard.runtime.http_server import AsgiServer, ListenError
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.loop import apart
 from kubeshard.runtime.world import World
 from kubeshard.webhook.app import AdmissionApp, Routes, check_routes
 from kubeshard.webhook.certificates import CertificateSource, ServingCertificate
@@ -109,7 +110,7 @@ class WebhookServer:
         app = AdmissionApp(self._routes, clock=world.clock, metrics=WebhookMetrics(registry))
         http = AsgiServer(app, *self._place, serving.context, self._limits, reuse_port=self._reuse_port)
         async with _configuration_errors(), http, asyncio.TaskGroup() as tasks:
-            renewal = tasks.create_task(self._certificates.run(serving), name="webhook certificates")
+            renewal = tasks.create_task(apart(self._certificates.run, serving), name="webhook certificates")
             self._listening = http, serving
             _LOG.info("Webhook server is listening", port=self.port)
             try:
