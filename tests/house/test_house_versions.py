@@ -1,4 +1,4 @@
-"""What the oldest supported Python does otherwise than the ones that most tests run on: 3.11.2, that of Debian 12."""
+"""What the oldest tested Python does otherwise than the ones that most tests run on: 3.11.2, that of Debian 12."""
 
 from __future__ import annotations
 
