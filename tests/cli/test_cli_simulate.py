@@ -35,6 +35,12 @@ def test_a_run_says_what_was_inflicted_and_that_all_holds(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_without_faults_can_be_asked_for(tmp_path: Path) -> None:
+    result = simulate("run", "--seeds", 3, "--minutes", 1, "--objects", 5, "--faults", "none", "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "seed 3: all hold; 0 faults" in result.stdout
+
+
 def test_faults_are_listed_with_what_happens() -> None:
     result = simulate("faults")
     assert result.exit_code == 0
@@ -68,7 +74,8 @@ def test_a_failure_can_be_replayed_from_its_script(tmp_path: Path) -> None:
         (("run", "--seeds", "many"), "seeds must be as 1-20 or 7, not many"),
         (("run", "--without", "luck"), "there is no measure luck; there are: fence, "),
         (("measures", "--only", "luck"), "there is no measure luck"),
-        (("replay", "missing.json"), "missing.json is no script of a simulation"),
+        (("run", "--faults", ""), "--faults names no fault: say which, or all, or none"),
+        (("replay", "missing.json"), "missing.json cannot be read: No such file or directory"),
     ],
 )
 def test_a_mistake_is_named(arguments: tuple[str, ...], message: str) -> None:

@@ -135,6 +135,15 @@ def test_a_script_shrinks_to_the_faults_that_matter() -> None:
     assert small.minutes < 10
 
 
+def test_a_script_that_fails_without_faults_shrinks_to_none() -> None:
+    script = drawn(Script(seed=1, minutes=10), ["kill", "pause", "cut"])
+    told: list[str] = []
+    small = shrunk(script, lambda smaller: True, tell=told.append)
+    assert small.faults == ()
+    assert small.minutes < 1
+    assert told[0] == "no fault is needed"
+
+
 def test_a_file_that_is_no_script_is_named(tmp_path: Path) -> None:
     file = tmp_path / "script.json"
     file.write_text('{"seed": 1, "minutes": 1, "faults": [{"after": 1, "kind": "flood", "draws": "1"}]}')

@@ -90,7 +90,9 @@ def simulate() -> None:
     show_default=True,
     help="Virtual minutes of faults for each seed.",
 )
-@click.option("--faults", metavar="KINDS", default="", help="Only these kinds of faults (default: all).")
+@click.option(
+    "--faults", metavar="KINDS", default="all", show_default=True, help="Only these kinds of faults, or none."
+)
 @click.option(
     "--sharder",
     type=click.Choice(("service", "in-manager", "both")),
@@ -102,7 +104,11 @@ def simulate() -> None:
     "--objects", type=click.IntRange(min=1), help="Number of objects (default: 10 of your operator, or 30)."
 )
 @click.option(
-    "--calm", type=float, default=1.0, show_default=True, help="Factor for the time between faults."
+    "--calm",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Factor for the time between faults, and between changes of objects.",
 )
 @click.option("--without", metavar="MEASURES", default="", help="Switch these measures off (see `measures`).")
 @click.option(
@@ -153,22 +159,22 @@ def run(
             "--sharder is for rings without an operator: a manager says where its sharder is"
         )
     allowed = _faults_of(operator) if operator else ()
-    clock, kinds, numbers, totals = SystemClock(), _kinds(faults, allowed), _numbers(seeds), Counter[str]()
+    kinds = () if faults in ("all", "none") else _kinds(faults, allowed)
+    clock, numbers, totals = SystemClock(), _numbers(seeds), Counter[str]()
     repeats: bool | None = None
     failed: tuple[Script, SimulationResult] | None = None
     for seed in numbers:
-        script = drawn(
-            Script(
-                seed=seed,
-                minutes=minutes,
-                objects=objects or (10 if operator else 30),
-                calm=calm,
-                sharder=sharder,
-                without=_listed(without),
-                operator=operator,
-            ),
-            kinds or allowed,
+        script = Script(
+            seed=seed,
+            minutes=minutes,
+            objects=objects or (10 if operator else 30),
+            calm=calm,
+            sharder=sharder,
+            without=_listed(without),
+            operator=operator,
         )
+        if faults != "none":
+            script = drawn(script, kinds or allowed)
         began = clock.monotonic()
         script, result, recorder = _recorded(script)
         totals += result.counts
@@ -406,10 +412,12 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _kinds(text: str, allowed: Collection[str] = ()) -> tuple[str, ...]:
-    """Raises ConfigurationError for faults that do not exist, or are not `allowed`."""
+    """Raises ConfigurationError for faults that do not exist, or are not `allowed`, and if none is named."""
     from kubeshard.simulation.faults.injection import KINDS
 
     kinds = _listed(text)
+    if not kinds:
+        raise ConfigurationError("--faults names no fault: say which, or all, or none")
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise ConfigurationError(
             f"there is no fault {', '.join(unknown)}; there are: {', '.join(sorted(KINDS))}"
@@ -462,7 +470,7 @@ def _report_failure(
 
     click.echo(f"seed {script.seed}:")
     _print_events(result, EVENTS)
-    if shrink and len(script.faults) > 1:
+    if shrink and script.faults:
         oracle = _first_oracle(result)
         click.echo(
             "shrinking its script, which takes many runs (Ctrl-C ends it; --no-shrink leaves it out) ..."

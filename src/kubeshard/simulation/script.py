@@ -69,7 +69,9 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """`kinds`: the faults that there are. Raises ConfigurationError if the file cannot be read or is no script."""
         try:
             script = msgspec.json.decode(file.read_bytes(), type=cls)
-        except (OSError, msgspec.DecodeError) as error:
+        except OSError as error:
+            raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
+        except msgspec.DecodeError as error:
             raise ConfigurationError(f"{file} is no script of a simulation: {error}") from error
         if unknown := {fault.kind for fault in script.faults} - {*kinds}:
             raise ConfigurationError(f"{file} names faults that do not exist: {', '.join(sorted(unknown))}")
@@ -84,8 +86,8 @@ def shrunk(
     tell: Callable[[str], None] = lambda line: None,
 ) -> Script:
     """Returns the smallest script found that still fails in the same way, which `fails` decides: without what comes
-    after `within` seconds, in which it failed; with fewer faults, then with shorter ones, then without what comes after
-    them. Each attempt is a run.
+    after `within` seconds, in which it failed; without faults, or with fewer, then with shorter ones, then without what
+    comes after them. Each attempt is a run.
     """
     replace = msgspec.structs.replace
     earlier = tuple(fault for fault in script.faults if fault.after < within)
@@ -97,6 +99,9 @@ def shrunk(
         smaller = replace(script, faults=tuple(faults), minutes=minutes)
         return smaller if fails(smaller) else None
 
+    if script.faults and (found := attempt(())) is not None:
+        script = found
+        tell("no fault is needed")
     part = 2
     while len(script.faults) > 1:
         size = math.ceil(len(script.faults) / part)

@@ -424,7 +424,7 @@ def _text(
 def _bar_of(bar: Bar, begin: float, end: float, y: float, colour: str) -> list[str]:
     """A bar with its text. What has no colour of its own has a row in which its text may go on beyond it."""
     width = max(1.5, end - begin)
-    tip = escape(f"{bar.text}, from {bar.begin:.2f} to {bar.end:.2f} s")
+    tip = escape(f"{bar.text}{', ' if bar.text else ''}from {bar.begin:.2f} to {bar.end:.2f} s")
     out = [
         f'<rect x="{begin}" y="{y + 3}" width="{width:.1f}" height="{ROW - 8}" rx="2" '
         f'fill="{colour}" fill-opacity="{0.35 if bar.pale else 1}"><title>{tip}</title></rect>'
