@@ -133,7 +133,7 @@ async def test_a_lease_that_is_deleted_by_hand_moves_nothing_while_its_shard_liv
         await kube_client.delete(Lease, "b", namespace)
         await recorder.until(lambda: recorder.renewals("b", now), 5, "the shard's new Lease")
         # Longer than it takes to declare a shard dead.
-        await recorder.until(lambda: len(recorder.renewals("b", now)) > 16, 20)
+        await recorder.until(lambda: len(recorder.renewals("b", now)) > 16, 5 * shards.lease_seconds)
         assert not recorder.touched(Chore, now) & mine
         assert shards["b"].running
         placed = owners(chores, "a", "b")
