@@ -104,11 +104,8 @@ async def apart(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.
             if caller.cancelling() > requests:
                 raise asyncio.CancelledError from cancelled or _failure(task)
         finally:
-            del (
-                caller,
-                task,
-                cancelled,
-            )  # otherwise a failure would keep itself alive: its traceback leads here
+            # Otherwise a failure would keep itself alive, since its traceback leads here.
+            del caller, task, cancelled
 
 
 async def awaited_apart(begun: Awaitable[T]) -> T:
