@@ -5,7 +5,7 @@ and a record of its requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -100,6 +100,8 @@ class Recording:
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self.requests: list[HttpRequest] = []
+        self.unanswered: Callable[[HttpRequest], bool] = lambda _: False
+        """Which requests never get a response."""
         self.instead: dict[str, HttpResponse] = {}
         """Responses to send instead of the server's, by method."""
         self.lost = ""
@@ -108,6 +110,8 @@ class Recording:
 
     async def request(self, request: HttpRequest) -> HttpResponse:
         self.requests.append(request)
+        if self.unanswered(request):
+            await asyncio.get_running_loop().create_future()
         if (answer := self.instead.get(request.method)) is not None:
             return answer
         lost = ""

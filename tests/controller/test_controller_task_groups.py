@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 from app_cluster import App, AppCluster, app, app_cluster
@@ -26,23 +25,10 @@ from kubeshard.controller.events import EventRecorder
 from kubeshard.core.builtin import Lease
 from kubeshard.manager import LeaderElection, Runnable
 from kubeshard.manager.runnable import beside
-from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 
 Failing = Callable[[], Awaitable[None]]
 FAILING = (fail_in_a_group, be_late_after_a_group_has_failed, await_what_was_cancelled)
-
-
-def unanswered(cluster: AppCluster, *methods: str, path: str = "") -> None:
-    """The API server does not respond to such requests of the operator any more."""
-    answered = cluster.recording.request
-
-    async def request(request: HttpRequest) -> HttpResponse:
-        if request.method in methods and path in request.target:
-            await asyncio.sleep(FOREVER)
-        return await answered(request)
-
-    cluster.recording.request = request  # type: ignore[method-assign]
 
 
 class Idle(Reconciler[App]):
@@ -131,25 +117,25 @@ async def test_a_daemon_that_fails_as_it_is_cancelled_has_ended(daemon: Daemon[A
         assert not [task for task in asyncio.all_tasks() if "daemon" in task.get_name()]
 
 
-class Source:
-    async def run(self, enqueue: object) -> None:
-        await asyncio.sleep(5)
-        await be_late_after_a_group_has_failed()
+class Part:
+    """A source, or what a Runnable runs."""
 
+    def __init__(self, failing: Failing) -> None:
+        self._failing = failing
 
-class Other(Source):
     async def run(self, enqueue: object = None) -> None:
         await asyncio.sleep(5)
-        await await_what_was_cancelled()
+        await self._failing()
 
 
-@pytest.mark.parametrize("failing", [Source(), Other()], ids=["late", "awaits what was cancelled"])
+@pytest.mark.parametrize("failing", [be_late_after_a_group_has_failed, await_what_was_cancelled])
 @pytest.mark.parametrize("place", ["source", "runnable"])
 @virtual_time
-async def test_a_part_that_ends_by_a_failure_stops_the_process(failing: Source, place: str) -> None:
-    options: dict[str, Any] = {"sources": [failing]} if place == "source" else {}
-    controller = Controller(name="app", reconciler=Idle(), primary=App, **options)
-    runnables = [Runnable("part", lambda: failing.run(None))] if place == "runnable" else []
+async def test_a_part_that_ends_by_a_failure_stops_the_process(failing: Failing, place: str) -> None:
+    part = Part(failing)
+    sources = [part] if place == "source" else []
+    runnables = [Runnable("part", part.run)] if place == "runnable" else []
+    controller = Controller(name="app", reconciler=Idle(), primary=App, sources=sources)
     async with app_cluster() as cluster:
         manager = Manager([controller], client=cluster.operator, status_pages=None, runnables=runnables)
         running = asyncio.create_task(manager.run())
@@ -237,7 +223,9 @@ async def test_a_worker_outlives_a_failed_group_and_advice_that_the_server_does_
                 group.create_task(make())
 
     async with app_cluster() as cluster:
-        unanswered(cluster, "GET", path="/apps/taken")
+        cluster.recording.unanswered = lambda request: (
+            request.method == "GET" and "/apps/taken" in request.target
+        )
         await cluster.client.create(app("taken"))
         await cluster.client.create(app("a"))
         async with cluster.running(Controller(name="app", reconciler=reconcile, primary=App, workers=1)):
@@ -279,7 +267,7 @@ async def test_a_failure_that_the_server_does_not_let_report_is_retried_as_that_
         name="app", reconciler=reconcile, primary=App, error_condition="Ready", reconcile_timeout=100
     )
     async with app_cluster() as cluster:
-        unanswered(cluster, "PATCH")
+        cluster.recording.unanswered = lambda request: request.method == "PATCH"
         await cluster.client.create(app())
         async with cluster.running(controller):
             await asyncio.sleep(60)
@@ -290,7 +278,7 @@ async def test_a_failure_that_the_server_does_not_let_report_is_retried_as_that_
 @virtual_time
 async def test_events_that_cannot_be_sent_in_time_are_counted_also_when_their_part_is_cancelled() -> None:
     async with app_cluster() as cluster:
-        unanswered(cluster, "POST", "PATCH")
+        cluster.recording.unanswered = lambda request: request.method in ("POST", "PATCH")
         recorder = EventRecorder(cluster.operator, "manager", "host", clock=VirtualClock())
 
         async def part() -> None:
