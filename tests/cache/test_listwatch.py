@@ -651,3 +651,13 @@ def test_the_last_error_is_forgotten_when_listing_or_watching_works_again() -> N
     machine.probed("10", 2.0)
     machine.opened(2.0)
     assert machine.last_error is None
+
+
+@pytest.mark.regression
+def test_a_server_without_streaming_lists_is_not_a_problem_while_the_list_is_read_in_pages() -> None:
+    machine = in_stream()
+    machine.failed(Invalid("unknown option"), 0.0)
+    assert asks(machine) == named(List())
+    assert machine.last_error is None
+    machine.failed(Invalid("field label not supported"), 1.0)
+    assert isinstance(machine.last_error, Invalid)

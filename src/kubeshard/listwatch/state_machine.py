@@ -382,7 +382,7 @@ class ListWatch:
         """
         match self.state:
             case Streaming(version) if isinstance(error, Invalid):
-                self.last_error = error
+                # Not yet a problem: if the request itself is wrong, the list fails too.
                 self.state = Listing(version, self._shared.rewrites, streaming_refused=True)
             case Streaming(version) as state if not (
                 isinstance(error, NotFound) or _turned_away(state, error)
