@@ -28,6 +28,7 @@ pytestmark = pytest.mark.regression
 TIMEOUT = 90.0
 GIVEN_UP = 30.0
 """Seconds for which an evicted shard may still act."""
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class Hanging(Touch):
@@ -98,6 +99,11 @@ class Scene:
     def said(self, reason: str) -> list[Any]:
         events = self.world.objects("events.k8s.io", "events").values()
         return [event for event in events if event["reason"] == reason]
+
+    def conditions(self) -> set[str]:
+        """Those of the ring that are true."""
+        (ring,) = self.world.objects("sharding.timebertt.dev", "controllerrings").values()
+        return {each["type"] for each in ring["status"]["conditions"] if each["status"] == "True"}
 
     def holder(self, shard: str) -> str:
         leases = self.world.objects("coordination.k8s.io", "leases")
@@ -187,6 +193,25 @@ async def test_a_shard_that_is_asked_again_has_the_whole_timeout_again() -> None
         await at.world.until(lambda: at.holder("s0") == "shardlease-controller", within=TIMEOUT + 40)
         assert at.world.loop.time() - asked > TIMEOUT - 1
         assert not at.overlaps
+
+
+@virtual_time
+async def test_an_object_that_is_gone_with_its_kind_before_the_timeout_costs_no_shard_its_lease() -> None:
+    async with scene() as at:
+        stuck = at.would_leave("s0", "s0", "s1", "s2")[0]
+        await at.hang("s0", stuck)
+        at.shard("s2")
+        await at.world.until(lambda: stuck in at.world.draining(), within=10)
+        await asyncio.sleep(TIMEOUT - 5)
+        assert "DrainStuck" in at.conditions()
+        async with at.world.admin() as client:
+            for name in at.world.owners():
+                await client.delete(Thing, name, "team")
+            await client.raw("DELETE", CRDS + "/things.sim.example")
+        await asyncio.sleep(2 * TIMEOUT)
+        assert at.lives("s0")
+        assert not at.said("ShardEvicted")
+        assert "DrainStuck" not in at.conditions()
 
 
 @pytest.mark.system

@@ -47,7 +47,6 @@ from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUC
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharder.waiting_objects import WaitingObjects, WaitingSnapshot
 from kubeshard.sharding.clean_up import CleanUp
-from kubeshard.sharding.evictions import RECENT
 from kubeshard.sharding.names import RETURNING, shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
 from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingEntry
@@ -146,6 +145,10 @@ class Scanner:
             if scope is ScanScope.ALL:
                 await self._permissions.check(sync)
         if error is not None:
+            if isinstance(error, KindNotServed):  # no object is left, so none waits
+                scan.drains.commit()
+                scan.unassigned.commit()
+                self._tell(sync)
             return ScanResult(failed=True, moved=scan.moved)
         if scan.tells_drains:
             scan.drains.commit()
@@ -331,13 +334,9 @@ class Scanner:
         ring.metrics.oldest_unassigned(max((each.unassigned.oldest(now) for each in syncs), default=0.0))
         self._tell_names(ring, syncs, now)
         ring.evictions.overdue(
-            (
-                ((each.entry.resource, key), shard)
-                for each in syncs
-                if now - each.drains.read_at < RECENT
-                for key, shard in each.drains.older_than(ring.evictions.timeout, now)
-            ),
-            now,
+            ((each.entry.resource, key), shard, each.drains.read_at)
+            for each in syncs
+            for key, shard in each.drains.older_than(ring.evictions.timeout, each.drains.read_at)
         )
 
     def _tell_names(self, ring: Ring, syncs: Collection[ResourceSync], now: float) -> None:

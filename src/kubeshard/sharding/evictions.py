@@ -2,15 +2,16 @@
 
 A shard is evicted if
 
-* the drain of one of its objects is pending for longer than `timeout`, and no shard was evicted because of this object
-  before: an object on which every shard hangs costs one of them, and not one after the other;
+* a scan saw the drain of one of its objects pending for longer than `timeout`, less than `RECENT` seconds ago, and no
+  shard was evicted because of this object before: an object on which every shard hangs costs one of them, and not one
+  after the other;
 * its process has held the Lease for at least as long, as seen here: it is not blamed for what its predecessor did;
-* that was seen less than `RECENT` seconds ago;
 * another shard is available, which can take its objects; and
 * no other shard was evicted within the last `timeout` seconds: what others do without it may be enough.
 
-The caller reports, again and again, which objects are overdue. Kept in memory: the last `REMEMBERED` objects because of
-which a shard was evicted. So a new leader may evict one more shard for each.
+An object counts as pending until the last scan that saw it, and not any longer: it may have been released or deleted
+since. The caller reports, again and again, which objects are overdue. Kept in memory: the last `REMEMBERED` objects
+because of which a shard was evicted. So a new leader may evict one more shard for each.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kubeshard.core.objects import Key
 
 REMEMBERED = 1000
 RECENT = 30.0
-"""Seconds for which what a scan saw counts: scans may fail, and objects be released or deleted meanwhile."""
+"""Seconds from the start of a scan for which what it saw counts: the next ones may fail."""
 
 Place = tuple[GroupResource, Key]
 """An object of a ring."""
@@ -35,19 +36,20 @@ class Evictions:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout or math.inf
-        self._overdue: dict[str, list[Place]] = {}
+        self._overdue: dict[str, dict[Place, float]] = {}
+        """Those of each shard, and when they were seen."""
         self._causes: OrderedDict[Place, None] = OrderedDict()
         self._terms: dict[str, tuple[str, float]] = {}
         """Which process has the name of each shard, and since when."""
         self._next = -math.inf
-        self._told = -math.inf
 
-    def overdue(self, drains: Iterable[tuple[Place, str]], now: float) -> None:
-        """All objects whose drain is pending for longer than the timeout, with their shards, as of recent scans."""
-        self._told = now
-        found = defaultdict[str, list[Place]](list)
-        for place, shard in drains:
-            found[shard].append(place)
+    def overdue(self, drains: Iterable[tuple[Place, str, float]]) -> None:
+        """All objects whose drain has been pending for longer than the timeout, with their shards, and when the scan
+        started that saw it.
+        """
+        found = defaultdict[str, dict[Place, float]](dict)
+        for place, shard, seen in drains:
+            found[shard][place] = seen
         self._overdue = dict(found)
 
     def is_due(self, shard: str, term: str, others: int, now: float) -> bool:
@@ -58,10 +60,10 @@ class Evictions:
         if before != term or shard not in self._terms:
             self._terms[shard] = term, now
             return False
-        if now - since < self.timeout or now - self._told >= RECENT:
+        if now - since < self.timeout or now < self._next or not others:
             return False
-        places = self._overdue.get(shard, ())
-        return others > 0 and now >= self._next and any(place not in self._causes for place in places)
+        places = self._overdue.get(shard, {}).items()
+        return any(now - seen < RECENT and place not in self._causes for place, seen in places)
 
     def evicted(self, shard: str, now: float) -> None:
         """The shard was evicted."""

@@ -89,6 +89,10 @@ FASTEST = 1.05
 """How many seconds pass in a second by the fastest clock."""
 OVERDUE = 58.0 / FASTEST
 """How many seconds a shard has at least to release an object before a sharder evicts it."""
+RELEASED = 30.0 / (2 - FASTEST) + LANDS_WITHIN
+"""How many seconds after an object was released its shard may still be evicted because of it: what the slowest sharder
+saw of it counts for so long, and its write may be late.
+"""
 EARLIEST = 2 * STALE / FASTEST
 """How many seconds after its last renewal a sharder may take a Lease."""
 BLOCKED = 3.0
@@ -567,7 +571,7 @@ class Oracles(Judge):
 
     def _judge_eviction(self, name: str, by: str) -> None:
         """A shard that is alive loses its Lease only if it has not released an object for long."""
-        seen = self._now - SEEN
+        seen = self._now - RELEASED
         if not any(
             shard == name and until >= seen and min(until, self._now) - since >= OVERDUE
             for shard, since, until in self._drains.values()
