@@ -60,12 +60,12 @@ def test_the_planted_bug_is_found_drawn_and_replayed_by_the_pages_commands(
         element.text or ""
         for element in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
     )
-    assert title.startswith("stale read: ")
+    assert title.startswith("always: one_ticket_each: visitor-")
     assert f">>> {title}" in found.stdout
     (replay,) = re.findall(r"again: kubeshard (simulate replay \S+)", found.stdout)
     again = kubeshard(*replay.split())
     assert again.exit_code == 1
-    assert f"BROKEN: always (1), {title.partition(':')[0]}" in again.stdout
+    assert "BROKEN: always: one_ticket_each (1), stale read" in again.stdout
     assert "not the run that was recorded" not in again.stderr
 
 
@@ -91,6 +91,43 @@ def test_an_operator_that_is_not_repeatable_is_told_so_without_what_is_in_object
     assert "the operator is not repeatable: seed 1 gave two different runs" in result.stderr
     assert "POST /api/v1/namespaces/default/configmaps" in result.stderr
     assert "sesame" not in result.stderr
+
+
+TWO_BUGS = """
+import logging, uuid
+from kubeshard import *
+from kubeshard.core.owners import with_owner
+from kubeshard.crd import CustomResource
+@CustomResource()
+class Desk(KubeObject, group="example.com", version="v1"):
+    pass
+PROCESS = f"{uuid.uuid4()}"
+async def reconcile(ctx, desk):
+    logging.error("a bug of another kind", exc_info=ValueError())
+    name = f"{desk.metadata.name}-{PROCESS}"
+    metadata = with_owner(ObjectMeta(name=name, namespace="default"), desk, controller=True)
+    await ctx.client.create(ConfigMap(metadata=metadata))
+manager = Manager([Controller(name="desk", reconciler=reconcile, primary=Watch(Desk, when=when.generation_changed))])
+def one_map_each(snapshot):
+    for desk in snapshot.list(Desk):
+        assert len(snapshot.list(ConfigMap, owner=desk)) < 2
+"""
+
+
+@pytest.mark.system
+def test_a_script_is_shrunk_to_what_breaks_the_authors_invariant_whatever_else_was_noticed_before(
+    folder: Path,
+) -> None:
+    """It needs a second process; the other bug needs no fault."""
+    (folder / "desks.py").write_text(TWO_BUGS)
+    words = (
+        "simulate run desks --always desks:one_map_each --seeds 1 --minutes 1 --objects 2 --faults kill,skew"
+    )
+    result = kubeshard(*words.split(), "--picture", "desks.svg")
+    first, *_ = re.findall(r"^ +[0-9.]+ (.*)", result.stdout, re.M)
+    assert first == "crash: a bug of another kind: ValueError()"
+    assert re.search(r"enough to break it: kill after \d+ s$", result.stdout, re.M)
+    assert re.search(r"s0~2 creates ConfigMap (desk-\d)-\S+\n.*>>> always: one_map_each: ", result.stdout)
 
 
 def test_a_replay_says_if_it_is_not_the_run_that_was_recorded(folder: Path) -> None:

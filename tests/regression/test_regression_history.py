@@ -344,6 +344,13 @@ def test_a_picture_names_the_measures_that_were_switched_off() -> None:
     assert ">switched off: fence, watchdog</text>" in as_svg(timeline)
 
 
+def test_a_picture_of_what_was_noticed_long_after_it_shows_the_last_that_happened_to_the_object() -> None:
+    timeline = timeline_of([*FAILURE, Calm(70.0)], 330.0, "t1", "eventually: t1 has two children")
+    assert timeline.end == 13.0
+    assert as_text(timeline).splitlines()[-1] == "   330.00  >>> eventually: t1 has two children"
+    assert ">later: violation at 330.00 s</text>" in as_svg(timeline)
+
+
 def test_marks_of_a_picture_that_would_cover_each_other_are_one_with_their_number() -> None:
     refused = [(10.0, 1), (10.05, 2), (10.1, 3), (12.0, 4)]
     history: list[Entry] = [

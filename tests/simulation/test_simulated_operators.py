@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import os
+import re
 import sys
 import threading
 import weakref
@@ -166,6 +167,27 @@ def test_an_invariant_of_the_author_is_reported_once_with_what_it_says(
     (found,) = result.breaks
     assert found.partition(" ")[2].startswith(f"{invariant}: no_maps: desk-")
     assert found.endswith("has a map")
+
+
+@pytest.mark.parametrize(
+    ("invariant", "says", "about"),
+    [
+        ("always", "there are maps", r"desk-\d"),
+        ("eventually", "default/desk-1, of all, has a map", "desk-1"),
+        ("eventually", "there are maps", ""),
+    ],
+)
+def test_a_violated_invariant_is_about_what_was_written_or_else_about_what_its_message_names(
+    invariant: str, says: str, about: str, authors_folder: Path
+) -> None:
+    (authors_folder / "holds.py").write_text(
+        "from desks import ConfigMap\n"
+        "def no_maps(snapshot):\n"
+        "    maps = [each for each in snapshot.list(ConfigMap) if each.metadata.owner_references]\n"
+        f"    assert not maps, {says!r}\n"
+    )
+    result = calm(operator(GOOD, **{invariant: ("holds:no_maps",)}))
+    assert re.fullmatch(about, result.main.about)
 
 
 TWICE = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -219,7 +218,7 @@ def run(
     "--picture",
     metavar="FILE",
     type=_FILE,
-    help="Draw what led to the first violation, as SVG, into this file.",
+    help="Draw what led to the violation, as SVG, into this file.",
 )
 def replay(file: Path, events: int, picture: Path | None) -> None:
     """Plays the script in the file, and shows what went wrong. Exits with 1 if anything did.
@@ -287,9 +286,7 @@ def measures(only: str, seeds: str | None) -> None:
         for seed in _numbers(seeds or ABLATION_SEEDS):
             result = ablated(measure, seed)
             if result.broken[measure.oracle]:
-                noticed = (
-                    f"{measure.oracle}, with seed {seed} after {result.first[0] if result.first else 0:.0f} s"
-                )
+                noticed = f"{measure.oracle}, with seed {seed} after {result.violations[0].at:.0f} s"
                 break
         else:
             missed.append(measure.name)
@@ -471,15 +468,14 @@ def _report_failure(
     click.echo(f"seed {script.seed}:")
     _print_events(result, EVENTS)
     if shrink and script.faults:
-        oracle = _first_oracle(result)
+        main = result.main
         click.echo(
             "shrinking its script, which takes many runs (Ctrl-C ends it; --no-shrink leaves it out) ..."
         )
-        within = result.first[0] if result.first else math.inf
         small = shrunk(
             script,
-            lambda each: _recorded(each, oracle)[1].broken[oracle] > 0,
-            within=within,
+            lambda each: _recorded(each, main.oracle)[1].broken[main.oracle] > 0,
+            within=main.at,
             tell=click.echo,
         )
         script, result, _ = _recorded(small)
@@ -489,12 +485,6 @@ def _report_failure(
         click.echo(f"enough to break it: {faults or 'no faults'}\nagain: kubeshard simulate replay {file}")
     if picture is not None:
         _draw(script, result, picture)
-
-
-def _first_oracle(result: SimulationResult) -> str:
-    """The oracle that noticed something first."""
-    first = result.breaks[0].partition(" ")[2].partition(":")[0]
-    return first if first in result.broken else min(result.broken)
 
 
 def _saved(script: Script, output: Path) -> Path:
@@ -507,9 +497,8 @@ def _saved(script: Script, output: Path) -> Path:
 def _draw(script: Script, result: SimulationResult, file: Path) -> None:
     from kubeshard.simulation.timeline import as_svg, as_text, timeline_of
 
-    at, name = result.first or (0.0, "")
-    title = result.breaks[0].partition(" ")[2]
-    timeline = timeline_of(result.history, at, name, title, without=script.without)
+    main = result.main
+    timeline = timeline_of(result.history, main.at, main.about, main.title, without=script.without)
     click.echo(as_text(timeline))
     file.write_text(as_svg(timeline), encoding="utf-8")
     click.echo(f"drawn to {file}")

@@ -107,20 +107,54 @@ NEW = 3.0
 """How many seconds an object is new. Creation times are rounded down to seconds."""
 
 
+class Violation(NamedTuple):
+    """What an oracle noticed. `about`: the name of the object. `authors`: the oracle is an invariant of the author."""
+
+    at: float
+    oracle: str
+    what: str
+    about: str = ""
+    authors: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.at:.2f} {self.title}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.oracle}: {self.what}"
+
+
 @dataclass
 class SimulationResult:
     """What happened in a run."""
 
-    breaks: list[str] = field(default_factory=list)
-    """When, by which oracle, and what."""
-    broken: Counter[str] = field(default_factory=Counter)
-    """How often which oracle noticed something."""
+    violations: list[Violation] = field(default_factory=list)
+    """In the order in which they were noticed."""
     counts: Counter[str] = field(default_factory=Counter)
     events: deque[str] = field(default_factory=lambda: deque(maxlen=4000))
     owned_after: float = 0.0
     history: list[Entry] = field(default_factory=list)
-    first: tuple[float, str] | None = None
-    """When the first violation was noticed, and of which object."""
+
+    def noticed(self, at: float, oracle: str, what: str, about: str = "", *, authors: bool = False) -> None:
+        """Adds a violation. A Thing need not be named: `what` names it."""
+        named = re.search(r"\bt\d+\b", what)
+        about = about or (named.group() if named else "")
+        self.violations.append(Violation(round(at, 6), oracle, what, about, authors))
+
+    @property
+    def breaks(self) -> list[str]:
+        """When, by which oracle, and what."""
+        return [str(each) for each in self.violations]
+
+    @property
+    def broken(self) -> Counter[str]:
+        """How often which oracle noticed something."""
+        return Counter(each.oracle for each in self.violations)
+
+    @property
+    def main(self) -> Violation:
+        """The violation that is shrunk and drawn: the first of an invariant of the author, or else the first of all."""
+        return next((each for each in self.violations if each.authors), self.violations[0])
 
 
 class Judge:
@@ -132,14 +166,10 @@ class Judge:
         self._until = until
         self.alarm = asyncio.Event()
 
-    def broken(self, oracle: str, what: str, about: str = "") -> None:
-        """Called when something that must hold did not; `oracle` names it. `about`: the name of the object."""
-        if self._result.first is None:
-            named = re.search(r"\bt\d+\b", what)
-            self._result.first = self._now, about or (named.group() if named else "")
+    def broken(self, oracle: str, what: str, about: str = "", *, authors: bool = False) -> None:
+        """Called when something that must hold did not; `oracle` names it. For the others see `Violation`."""
         self.event(f"BROKEN: {oracle}: {what}")
-        self._result.broken[oracle] += 1
-        self._result.breaks.append(f"{self._now:.2f} {oracle}: {what}")
+        self._result.noticed(self._now, oracle, what, about, authors=authors)
         if oracle == self._until:
             self.alarm.set()
 

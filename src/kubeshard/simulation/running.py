@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -90,17 +89,16 @@ def play(
 def _check_again(result: SimulationResult) -> None:
     """Checks the history, and whether the oracles saw the same."""
     findings = check(result.history)
-    found = Counter(finding.rule for finding in findings)
     for finding in findings:
         if finding.rule not in BOTH_SEE:
-            result.broken[f"history: {finding.rule}"] += 1
-            result.breaks.append(f"{finding.at:.2f} history: {finding.rule}: {finding.what}")
+            result.noticed(finding.at, f"history: {finding.rule}", finding.what)
     for rule in BOTH_SEE:
-        if bool(found[rule]) != bool(result.broken[rule]):
-            seen = "the history" if found[rule] else "the oracle"
-            first = next((str(finding) for finding in findings if finding.rule == rule), "")
-            result.broken["disagreement"] += 1
-            result.breaks.append(f"disagreement: only {seen} shows: {rule} {first}")
+        found = [finding for finding in findings if finding.rule == rule]
+        noticed = [each for each in result.violations if each.oracle == rule]
+        if bool(found) != bool(noticed):
+            first = (found or noticed)[0]
+            seen = "the history" if found else "the oracle"
+            result.noticed(first.at, "disagreement", f"only {seen} shows: {rule}: {first.what}")
 
 
 def explore(

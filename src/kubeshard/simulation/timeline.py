@@ -91,11 +91,15 @@ class Timeline(NamedTuple):
 def timeline_of(
     history: Sequence[Entry], at: float, name: str, title: str, *, without: Sequence[str] = ()
 ) -> Timeline:
-    """The timeline around a moment; `name` is the object that matters, or empty. `without`: measures that were switched
-    off.
+    """The timeline around a moment; `name` is the object that matters, or empty. If it was left alone for long before
+    the moment, the timeline is around the last that happened to it. `without`: measures that were switched off.
     """
-    begin, end = max(0.0, at - BEFORE), at + AFTER
-    timeline = _Drawing(begin, end, name).draw(history, at, title)
+    busy = (
+        entry.at for entry in history if isinstance(entry, Changed | Began | Ended) and entry.name == name
+    )
+    last = max((when for when in busy if when <= at), default=at)
+    around = at if at - last < BEFORE else last
+    timeline = _Drawing(max(0.0, around - BEFORE), around + AFTER, name).draw(history, at, title)
     return timeline._replace(without=f"switched off: {', '.join(without)}" if without else "")
 
 
@@ -364,7 +368,7 @@ def as_svg(timeline: Timeline) -> str:
         f'<line x1="{moment}" x2="{moment}" y1="{top - 28}" y2="{bottom}" stroke="{RED}" stroke-width="2" '
         'stroke-dasharray="5 3"/>'
     )
-    said = f"violation at {timeline.moment:.2f} s"
+    said = f"{'later: ' if timeline.moment > timeline.end else ''}violation at {timeline.moment:.2f} s"
     aside = moment - 6 > left + LETTER * len(said)
     out.append(
         _text(

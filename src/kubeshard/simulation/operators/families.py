@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -29,6 +30,12 @@ class Families:
         if name and uid:
             self._names[uid] = name
         return name
+
+    def named_in(self, text: str) -> str:
+        """The first family that the text names; empty if it names none."""
+        names = {*self._names.values()}
+        words = re.findall(r"[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?", text)
+        return next((word for word in words if word in names), "")
 
 
 def controller_uid(metadata: Any) -> str:

@@ -323,17 +323,18 @@ class OperatorOracles(Judge):
         if shard != name_of(process.name) and (new is None or _but_labels(old) != _but_labels(new)):
             self.broken("stale owner", f"{process.name} writes {family}, which is {shard}'s", family)
 
-    def judge(self, oracle: str, name: str, invariant: Invariant, family: str = "") -> bool:
-        """Whether the invariant holds. A violation is reported once."""
+    def judge(self, oracle: str, name: str, invariant: Invariant, family: str = "") -> None:
+        """Reports once that the invariant does not hold. That is about `family`, which was just written, or else about
+        the object that the message names.
+        """
         try:
             invariant(self.snapshot)
         except AssertionError as error:
             if name not in self._violated:
                 self._violated.add(name)
                 said = " ".join(str(error).split())
-                self.broken(oracle, f"{name}: {said}" if said else f"{name} does not hold", family)
-            return False
-        return True
+                about = family or self._families.named_in(said)
+                self.broken(f"{oracle}: {name}", said or "does not hold", about, authors=True)
 
     def _died(self, process: Process) -> None:
         if process.dead.startswith("ended") and "RightLost" not in process.dead:
