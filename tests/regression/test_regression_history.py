@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
@@ -10,10 +11,11 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from kubeshard.runtime.transport import HttpRequest
+from kubeshard.runtime.tls import Tls
+from kubeshard.runtime.transport import HttpRequest, TransportError
 from kubeshard.simulation.checker import check
 from kubeshard.simulation.cluster import SimulatedCluster
-from kubeshard.simulation.faults.injection import summary
+from kubeshard.simulation.faults.injection import Conditions, Rule, summary
 from kubeshard.simulation.history import (
     Answered,
     Began,
@@ -45,7 +47,8 @@ STARTED: tuple[Entry, ...] = (
 
 
 def sent(at: float, number: int, process: str, *, sharder: bool = False, kind: str = "main") -> Sent:
-    return Sent(at, number, process, sharder, "PATCH", kind, "t1" if kind == "main" else "c-t1", 5.0)
+    name = "t1" if kind == "main" else "c-t1"
+    return Sent(at, number, process, sharder, "PATCH", kind, name, 5.0, f"{kind} {name}")
 
 
 def changed(at: float, number: int, before: str, after: str, **other: Any) -> Changed:
@@ -75,6 +78,10 @@ def leases(at: float, *names: str) -> tuple[Entry, ...]:
         number = len(held) + int(1000 * at)
         held += [sent(at, number, f"{name}~1", kind="lease"), LeaseChanged(at, number, name, name, "1")]
     return tuple(held)
+
+
+def always(process: Process, request: HttpRequest) -> bool:
+    return True
 
 
 CREATED = changed(1.0, 0, "", "a", existed=False)
@@ -358,7 +365,7 @@ def test_marks_of_a_picture_that_would_cover_each_other_are_one_with_their_numbe
             each
             for at, request in refused
             for each in (
-                Sent(at, request, "a~1", False, "PATCH", "main", "t1", 5.0),
+                sent(at, request, "a~1"),
                 Answered(at, request, 422),
             )
         )
@@ -368,6 +375,45 @@ def test_marks_of_a_picture_that_would_cover_each_other_are_one_with_their_numbe
     tips = [path.findtext(f"{space}title") or "" for path in drawn.iter(f"{space}path")]
     assert [len(tip.splitlines()) for tip in tips] == [3, 1]
     assert [text.text for text in drawn.iter(f"{space}text")].count("3") == 1
+
+
+@pytest.mark.parametrize(
+    ("befalls", "method", "says"),
+    [
+        (None, "PATCH", "is refused: PATCH things t1, 404"),
+        (None, "GET", ""),
+        (Rule("failing", always), "PATCH", "fails: PATCH things t1, 500"),
+        (Rule("failing", always), "GET", "fails: GET things t1, 500"),
+        (Rule("forbidden", always, code=403), "PATCH", "is refused: PATCH things t1, 403"),
+        (
+            Rule("refused", always, refuses_connections=True),
+            "PATCH",
+            "fails: PATCH things t1, connection refused",
+        ),
+        (
+            Rule("slow", always, delay=9.0),
+            "PATCH",
+            "fails: PATCH things t1, no answer in time, sent 5.0 s before",
+        ),
+    ],
+    ids=["gone", "not there", "500", "a read", "403", "refused", "timeout"],
+)
+@virtual_time
+async def test_a_picture_shows_what_failed_for_its_object_whether_or_not_the_server_has_seen_it(
+    befalls: Rule | None, method: str, says: str
+) -> None:
+    async with SimulatedCluster() as world:
+        await world.install()
+        conditions, recorder = Conditions(world, seed=1), Recorder(world, (world.server.store,), world.ring)
+        conditions.rules += [befalls] if befalls else []
+        transport = Process(world, "s0~1").inside.connect("http://sim", Tls())
+        path = "/apis/sim.example/v1/namespaces/team/things/t1"
+        headers = {"User-Agent": "s0", "Content-Type": "application/merge-patch+json"}
+        with suppress(TransportError):
+            await transport.request(HttpRequest(method, path, headers, b"{}", timeout=5.0))
+        timeline = timeline_of(recorder.entries, 10.0, "t1", "a violation")
+        assert [text for _, text in timeline.lines] == ([f"s0~1 {says}"] if says else [])
+        assert ("Cross: a request that failed" in as_svg(timeline)) is bool(says)
 
 
 def caption(history: Sequence[Entry], at: float) -> str:

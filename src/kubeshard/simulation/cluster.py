@@ -229,6 +229,7 @@ class SimulatedCluster(Environment):
         trace: TracebackType | None,
     ) -> None:
         self.observers.clear()
+        self.learners.clear()
         self.deaths.clear()
         self.leaving.clear()
         for process in self.processes.values():

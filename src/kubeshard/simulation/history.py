@@ -2,7 +2,8 @@
 failure are made from nothing else.
 
 The order of entries is that of events; several may have the same time. Requests are recorded when they leave their
-process and when they are answered, changes when they are stored, by the request that made them (0: a user's).
+process, when they are answered and when they fail, changes when they are stored, by the request that made them (0: a
+user's).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportError
 from kubeshard.sharding.names import INCARNATION_ANNOTATION, drain_label, shard_label
 from kubeshard.simulation.processes import Environment, Process
 from kubeshard_apiserver.store import Store
@@ -21,7 +22,7 @@ _KINDS = {"things": "main", "configmaps": "child", "leases": "lease"}
 
 
 class Sent(msgspec.Struct, frozen=True, tag=True):
-    """A write leaves a process. `sharder`: it acts as the sharder."""
+    """A write leaves a process, or a read has failed. `sharder`: it acts as the sharder."""
 
     at: float
     request: int
@@ -31,14 +32,19 @@ class Sent(msgspec.Struct, frozen=True, tag=True):
     kind: str
     name: str
     timeout: float
+    what: str
+    """The resource and the name of the object."""
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):
-    """Not recorded if nobody got an answer: then the outcome is unknown."""
+    """The server answers, or the process learns that the request has failed on its way: without a status, `why` says
+    how. Not recorded if nobody learns anything: then the outcome is unknown.
+    """
 
     at: float
     request: int
     status: int
+    why: str = ""
 
 
 class Changed(msgspec.Struct, frozen=True, tag=True):
@@ -166,8 +172,10 @@ class Recorder:
         """How many requests have been sent: one that is sent again counts again."""
         self._numbers: dict[int, tuple[int, HttpRequest]] = {}
         """The number of each request by its identity, which its presence here keeps unique."""
+        self._answered: set[int] = set()
         world.leaving.append(self._leaves)
         world.observers.append(self._observe)
+        world.learners.append(self._learn)
         world.deaths.append(lambda process: self.add(Died(self._now, process.name, process.dead)))
         for store in stores:
             store.subscribe(lambda resource, store=store: self._stored(store, resource))  # type: ignore[misc]
@@ -207,8 +215,10 @@ class Recorder:
         return round(self._world.loop.time(), 6)
 
     def _leaves(self, process: Process, request: HttpRequest) -> None:
-        if request.method == "GET":
-            return
+        if request.method != "GET":
+            self._send(process, request)
+
+    def _send(self, process: Process, request: HttpRequest) -> None:
         parts = request.target.partition("?")[0].split("/")
         place = next((index for index, part in enumerate(parts) if part in _KINDS), None)
         if place is None:
@@ -219,11 +229,29 @@ class Recorder:
         sharder = process.name.startswith("x") or request.headers.get("User-Agent", "").endswith("/sharder")
         name = parts[place + 1] if len(parts) > place + 1 else ""
         kind, timeout = _KINDS[parts[place]], request.timeout or 0.0
-        self.add(Sent(self._now, number, process.name, sharder, request.method, kind, name, timeout))
+        what = f"{parts[place]} {name or '*'}"
+        self.add(Sent(self._now, number, process.name, sharder, request.method, kind, name, timeout, what))
 
     def _observe(self, process: Process, request: HttpRequest, answer: HttpResponse | None) -> None:
-        if answer is not None and id(request) in self._numbers:
-            self.add(Answered(self._now, self._numbers[id(request)][0], answer.status))
+        if answer is not None:
+            self._answer(request, answer.status)
+
+    def _learn(self, process: Process, request: HttpRequest, outcome: HttpResponse | TransportError) -> None:
+        if isinstance(outcome, TransportError):
+            status, why = 0, str(outcome)
+        else:
+            status, why = outcome.status, ""
+        if request.method == "GET" and (status >= 400 or why) and status != 404:
+            self._send(process, request)
+        number, _ = self._numbers.get(id(request), (0, request))
+        if why or number not in self._answered:
+            self._answer(request, status, why)
+
+    def _answer(self, request: HttpRequest, status: int, why: str = "") -> None:
+        if id(request) in self._numbers:
+            number, _ = self._numbers[id(request)]
+            self._answered.add(number)
+            self.add(Answered(self._now, number, status, why))
 
     def _stored(self, store: Store, resource: GroupResource) -> None:
         kind = _KINDS.get(resource.resource)

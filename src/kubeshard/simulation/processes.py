@@ -89,6 +89,15 @@ class Network:
             self.whole_since = self._world.loop.time()
 
     async def request(self, request: HttpRequest) -> HttpResponse:
+        try:
+            outcome = await self._outcome(request)
+        except TransportError as error:
+            self._world.learn(self._process, request, error)
+            raise
+        self._world.learn(self._process, request, outcome)
+        return outcome
+
+    async def _outcome(self, request: HttpRequest) -> HttpResponse:
         if self.leaving:
             self.leaving(request)
             await asyncio.sleep(0)  # a process that was stopped there sends it when it is resumed
@@ -203,6 +212,9 @@ class Travelling(StreamAround):
 Observer = Callable[["Process", HttpRequest, HttpResponse | None], None]
 """Sees every request twice: when it reaches the server (None), and with the server's response."""
 
+Learner = Callable[["Process", HttpRequest, HttpResponse | TransportError], None]
+"""Sees what a process gets for a request, also if the server has not seen it."""
+
 
 class Environment:
     """What the processes of a simulation share: the loop, the API servers that they can reach, by name, and those who
@@ -221,6 +233,7 @@ class Environment:
         self.observers: list[Observer] = []
         self.leaving: list[Callable[[Process, HttpRequest], None]] = []
         """Called when a process sends a request, if its networks say so (`Network.leaving`)."""
+        self.learners: list[Learner] = []
         self.deaths: list[Callable[[Process], None]] = []
         """Called when a process has ended."""
         self.sender: ContextVar[tuple[Process, HttpRequest] | None] = ContextVar("sender", default=None)
@@ -246,6 +259,10 @@ class Environment:
         self.requests += answer is None
         for observer in self.observers:
             observer(process, request, answer)
+
+    def learn(self, process: Process, request: HttpRequest, outcome: HttpResponse | TransportError) -> None:
+        for learner in self.learners:
+            learner(process, request, outcome)
 
 
 def name_of(process: str) -> str:

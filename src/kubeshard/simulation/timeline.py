@@ -1,5 +1,5 @@
 """A timeline of one object around one moment: whose it was, who worked on it, who held which Lease, which writes took
-effect and which were refused, and what was inflicted. From the history of a run, as text and as SVG.
+effect and which requests failed, and what was inflicted. From the history of a run, as text and as SVG.
 """
 
 from __future__ import annotations
@@ -215,8 +215,7 @@ class _Drawing:
             what = f"writes {named}" + ("" if entry.what else f" of {entry.main_owner or 'nobody'}")
         if not entry.existed or not entry.exists:
             what = f"{'deletes' if entry.existed else 'creates'} {named}"
-        took = f", sent {entry.at - sent.at:.1f} s before" if sent and entry.at - sent.at > 1 else ""
-        self._say(entry.at, f"{who} {what}{took}")
+        self._say(entry.at, f"{who} {what}{_took(sent, entry.at)}")
         if entry.at >= self._begin:
             self._owner.marks.append(Mark(entry.at, f"{who} {what}", who.partition("~")[0]))
         same = self._owns is not None and self._owns[1:] == (after, entry.draining[1])
@@ -225,8 +224,9 @@ class _Drawing:
             self._owns = (entry.at, after, entry.draining[1]) if entry.exists else None
 
     def _answered(self, entry: Answered, sent: Sent) -> None:
-        if entry.status >= 300:
-            what = f"{sent.process} is refused: {sent.verb} {sent.kind} {sent.name}, {entry.status}"
+        if entry.status >= 300 or entry.why:
+            how = "is refused" if entry.status < 500 and not entry.why else "fails"
+            what = f"{sent.process} {how}: {sent.verb} {sent.what}, {entry.why or entry.status}{_took(sent, entry.at)}"
             self._say(entry.at, what)
             if entry.at >= self._begin:
                 self._owner.marks.append(Mark(entry.at, what, sent.process.partition("~")[0], good=False))
@@ -290,6 +290,10 @@ class _Drawing:
         if end >= self._begin:
             self._kinds.add(text.split()[0])
         self._bar(self._faults, begin, end, text, pale=FAULT)
+
+
+def _took(sent: Sent | None, at: float) -> str:
+    return f", sent {at - sent.at:.1f} s before" if sent and at - sent.at > 1 else ""
 
 
 def _rows(bars: Iterable[Bar], seconds: float) -> list[list[Bar]]:
@@ -403,7 +407,7 @@ def _key(timeline: Timeline, together: Iterable[int]) -> Iterator[str]:
     if True in good:
         yield "Triangle: a write that took effect."
     if False in good:
-        yield "Cross: a write that was refused, or a process that died."
+        yield "Cross: a request that failed or was refused, or a process that died."
     if any(number > 1 for number in together):
         yield "A number: so many at about the same time."
 

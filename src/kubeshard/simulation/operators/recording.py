@@ -28,7 +28,7 @@ class Requested(NamedTuple):
     @classmethod
     def of(cls, request: HttpRequest) -> Requested:
         parts = request.target.partition("?")[0].strip("/").split("/")
-        group = "" if parts[0] == "api" else parts[1]
+        group = "" if parts[0] == "api" else "".join(parts[1:2])
         parts = parts[2:] if parts[0] == "api" else parts[3:]
         namespace = ""
         if len(parts) > 2 and parts[0] == "namespaces":
@@ -47,6 +47,12 @@ class Requested(NamedTuple):
         return ({"name": self.name} if self.name else {}) | (given if isinstance(given, dict) else {})
 
     @property
+    def what(self) -> str:
+        """What is asked for, with what is known of its name."""
+        name = self.metadata.get("name") or f"{self.metadata.get('generateName', '')}*"
+        return f"{self.resource.resource} {name}"
+
+    @property
     def says_nothing(self) -> bool:
         """Whether it is about Leases, or Events, which are no part of an operator's work."""
         return self.resource.resource in ("leases", "events")
@@ -60,9 +66,7 @@ class OperatorRecorder(Recorder):
         super().__init__(world, (world.server.store,), ring)
         self._families = families
 
-    def _leaves(self, process: Process, request: HttpRequest) -> None:
-        if request.method == "GET":
-            return
+    def _send(self, process: Process, request: HttpRequest) -> None:
         requested = Requested.of(request)
         family = ""
         if not requested.says_nothing:
@@ -80,6 +84,7 @@ class OperatorRecorder(Recorder):
                 requested.resource.resource,
                 family,
                 request.timeout or 0.0,
+                requested.what,
             )
         )
 
