@@ -372,7 +372,7 @@ def test_marks_of_a_picture_that_would_cover_each_other_are_one_with_their_numbe
     ]
     drawn = ElementTree.fromstring(as_svg(timeline_of(history, 10.0, "t1", "refused")))
     space = "{http://www.w3.org/2000/svg}"
-    tips = [path.findtext(f"{space}title") or "" for path in drawn.iter(f"{space}path")]
+    tips = [group.findtext(f"{space}title") or "" for group in drawn.iter(f"{space}g")]
     assert [len(tip.splitlines()) for tip in tips] == [3, 1]
     assert [text.text for text in drawn.iter(f"{space}text")].count("3") == 1
 
@@ -414,6 +414,27 @@ async def test_a_picture_shows_what_failed_for_its_object_whether_or_not_the_ser
         timeline = timeline_of(recorder.entries, 10.0, "t1", "a violation")
         assert [text for _, text in timeline.lines] == ([f"s0~1 {says}"] if says else [])
         assert ("Cross: a request that failed" in as_svg(timeline)) is bool(says)
+
+
+def test_what_took_no_time_can_be_seen_in_a_picture_and_explained_by_the_mouse() -> None:
+    history = (
+        *(Inflicted(9.0, 0, "kill"), Inflicted(9.0, 0, "kill", over=True)),
+        *(Began(9.5, "a~1", "t1", "1"), Ended(9.51, "a~1", "t1", "1")),
+        child(9.8, 0, "a"),
+        *(sent(10.0, 1, "a~1"), Answered(10.0, 1, 409)),
+    )
+    drawn = ElementTree.fromstring(as_svg(timeline_of(history, 10.0, "t1", "overlap")))
+    space, wide = "{http://www.w3.org/2000/svg}", {}
+    for group in drawn.iter(f"{space}g"):
+        (area,) = group.iter(f"{space}rect")
+        wide[group.findtext(f"{space}title")] = float(area.attrib["width"])
+    assert wide.keys() == {
+        "kill, at 9.00 s",
+        "from 9.50 to 9.51 s",
+        "9.80 s: a user writes the child of t1 of a",
+        "10.00 s: a~1 is refused: PATCH main t1, 409",
+    }
+    assert min(wide.values()) >= 7
 
 
 def caption(history: Sequence[Entry], at: float) -> str:

@@ -33,6 +33,8 @@ LETTER, LARGE = 6.6, 8.4
 """How wide a letter is, at most on average: of labels, and of the title."""
 COLOURS = ("#4878a8", "#d98032", "#5b9a57", "#a05ba0", "#8a6d4f", "#4a9a9a", "#b3566b", "#7a7a3a")
 RED, GREY = "#c22f2f", "#8c8c8c"
+THIN = 7
+"""How wide a bar is at least, and about half of what shows the text of a mark: less is hard to see, and to hit."""
 APART = 20
 """How far marks have to be from each other to be told apart, with a number beside the first."""
 
@@ -431,18 +433,18 @@ def _text(
 
 def _bar_of(bar: Bar, begin: float, end: float, y: float, colour: str) -> list[str]:
     """A bar with its text. What has no colour of its own has a row in which its text may go on beyond it."""
-    width = max(1.5, end - begin)
-    tip = escape(f"{bar.text}{', ' if bar.text else ''}from {bar.begin:.2f} to {bar.end:.2f} s")
+    width = max(THIN, end - begin)
+    lasted = f"from {bar.begin:.2f} to {bar.end:.2f} s" if bar.end > bar.begin else f"at {bar.begin:.2f} s"
     out = [
         f'<rect x="{begin}" y="{y + 3}" width="{width:.1f}" height="{ROW - 8}" rx="2" '
-        f'fill="{colour}" fill-opacity="{0.35 if bar.pale else 1}"><title>{tip}</title></rect>'
+        f'fill="{colour}" fill-opacity="{0.35 if bar.pale else 1}"/>'
     ]
     wide = LETTER * len(bar.text)
     if bar.text and (wide + 6 <= width or not bar.shard):
         beyond = begin + 4 + wide > WIDTH - MARGIN
         at, anchor = (WIDTH - MARGIN, "end") if beyond else (begin + 4, "start")
         out.append(_text(at, y + 16, bar.text, colour="black" if bar.pale else "white", anchor=anchor))
-    return out
+    return _tipped(f"{bar.text}{', ' if bar.text else ''}{lasted}", out)
 
 
 def _together(marks: Iterable[tuple[float, Mark]]) -> list[list[tuple[float, Mark]]]:
@@ -462,10 +464,16 @@ def _marks_of(group: Sequence[tuple[float, Mark]], y: float) -> list[str]:
     colour = "black" if first.good else RED
     shape = f"M{at},{y + 1} l4,7 h-8 z" if first.good else f"M{at - 4},{y + 6} l8,10 m0,-10 l-8,10"
     fill = colour if first.good else "none"
-    tip = escape("\n".join(f"{mark.at:.2f} s: {mark.text}" for _, mark in group))
-    drawn = (
-        f'<path d="{shape}" fill="{fill}" stroke="{colour}" stroke-width="1.5"><title>{tip}</title></path>'
-    )
-    if len(group) == 1:
-        return [drawn]
-    return [drawn, _text(at + 6, y + (9 if first.good else 18), str(len(group)), colour=colour, size=10)]
+    half = y if first.good else y + ROW / 2
+    out = [
+        f'<rect x="{at - THIN:.1f}" y="{half}" width="{2 * THIN}" height="{ROW / 2}" fill-opacity="0"/>',
+        f'<path d="{shape}" fill="{fill}" stroke="{colour}" stroke-width="1.5"/>',
+    ]
+    if len(group) > 1:
+        out.append(_text(at + 6, y + (9 if first.good else 18), str(len(group)), colour=colour, size=10))
+    return _tipped("\n".join(f"{mark.at:.2f} s: {mark.text}" for _, mark in group), out)
+
+
+def _tipped(tip: str, drawn: Iterable[str]) -> list[str]:
+    """What the mouse explains."""
+    return [f"<g><title>{escape(tip)}</title>", *drawn, "</g>"]
