@@ -33,6 +33,7 @@ from kubeshard.simulation.history import (
     Sent,
     Started,
 )
+from kubeshard.simulation.oracles import Violation
 from kubeshard.simulation.processes import Process
 from kubeshard.simulation.timeline import WIDTH, as_svg, as_text, timeline_of
 from kubeshard.testing.virtual_time import virtual_time
@@ -412,7 +413,10 @@ async def test_a_picture_shows_what_failed_for_its_object_whether_or_not_the_ser
         with suppress(TransportError):
             await transport.request(HttpRequest(method, path, headers, b"{}", timeout=5.0))
         timeline = timeline_of(recorder.entries, 10.0, "t1", "a violation")
-        assert [text for _, text in timeline.lines] == ([f"s0~1 {says}"] if says else [])
+        assert [text for _, text in timeline.lines] == [
+            *([f"s0~1 {says}"] if says else []),
+            ">>> a violation",
+        ]
         assert ("Cross: a request that failed" in as_svg(timeline)) is bool(says)
 
 
@@ -435,6 +439,26 @@ def test_what_took_no_time_can_be_seen_in_a_picture_and_explained_by_the_mouse()
         "10.00 s: a~1 is refused: PATCH main t1, 409",
     }
     assert min(wide.values()) >= 7
+
+
+def test_a_picture_marks_the_other_violations_that_were_noticed_while_it_lasts() -> None:
+    noticed = [(5.5, "overlap"), (9.9, "stale read"), (10.1, "stale read"), (14.0, "expired")]
+    others = [Violation(at, oracle, "of t1") for at, oracle in noticed]
+    timeline = timeline_of(FAILURE, 10.0, "t1", "always: one_child: t1 has two", others=others)
+    assert [line for line in as_text(timeline).splitlines() if ">>>" in line] == [
+        "     5.50  >>> overlap: of t1",
+        "     9.90  >>> stale read: of t1",
+        "    10.00  >>> always: one_child: t1 has two",
+        "    10.10  >>> stale read: of t1",
+    ]
+    drawn = ElementTree.fromstring(as_svg(timeline))
+    tips = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}title")]
+    assert {"5.50 s: of t1", "9.90 s: of t1\n10.10 s: of t1"} < {*tips}
+    texts = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert [text for text in texts if text in ("overlap", "stale read", "expired")] == [
+        "overlap",
+        "stale read",
+    ]
 
 
 def caption(history: Sequence[Entry], at: float) -> str:

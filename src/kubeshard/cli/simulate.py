@@ -498,7 +498,10 @@ def _draw(script: Script, result: SimulationResult, file: Path) -> None:
     from kubeshard.simulation.timeline import as_svg, as_text, timeline_of
 
     main = result.main
-    timeline = timeline_of(result.history, main.at, main.about, main.title, without=script.without)
+    others = [each for each in result.violations if each is not main]
+    timeline = timeline_of(
+        result.history, main.at, main.about, main.title, others=others, without=script.without
+    )
     click.echo(as_text(timeline))
     file.write_text(as_svg(timeline), encoding="utf-8")
     click.echo(f"drawn to {file}")

@@ -4,7 +4,7 @@ effect and which requests failed, and what was inflicted. From the history of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from html import escape
 from textwrap import wrap
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from kubeshard.simulation.history import (
     Sent,
     Started,
 )
+from kubeshard.simulation.oracles import Violation
 
 BEFORE, AFTER = 40.0, 3.0
 """Seconds that are shown before and after the moment."""
@@ -83,7 +84,7 @@ class Timeline(NamedTuple):
     moment: float
     lanes: list[Lane]
     lines: list[tuple[float, str]]
-    """The same events, as text."""
+    """The same events, as text, and the violations."""
     without: str = ""
     """Which measures were switched off, as a phrase."""
     faults: tuple[str, ...] = ()
@@ -91,17 +92,24 @@ class Timeline(NamedTuple):
 
 
 def timeline_of(
-    history: Sequence[Entry], at: float, name: str, title: str, *, without: Sequence[str] = ()
+    history: Sequence[Entry],
+    at: float,
+    name: str,
+    title: str,
+    *,
+    others: Iterable[Violation] = (),
+    without: Sequence[str] = (),
 ) -> Timeline:
     """The timeline around a moment; `name` is the object that matters, or empty. If it was left alone for long before
-    the moment, the timeline is around the last that happened to it. `without`: measures that were switched off.
+    the moment, the timeline is around the last that happened to it. `others`: the other violations of the run.
+    `without`: measures that were switched off.
     """
     busy = (
         entry.at for entry in history if isinstance(entry, Changed | Began | Ended) and entry.name == name
     )
     last = max((when for when in busy if when <= at), default=at)
     around = at if at - last < BEFORE else last
-    timeline = _Drawing(max(0.0, around - BEFORE), around + AFTER, name).draw(history, at, title)
+    timeline = _Drawing(max(0.0, around - BEFORE), around + AFTER, name).draw(history, at, title, others)
     return timeline._replace(without=f"switched off: {', '.join(without)}" if without else "")
 
 
@@ -123,7 +131,7 @@ class _Drawing:
         self._busy: dict[str, list[float]] = {}
         self._on: dict[int, tuple[float, str]] = {}
 
-    def draw(self, history: Iterable[Entry], at: float, title: str) -> Timeline:
+    def draw(self, history: Iterable[Entry], at: float, title: str, others: Iterable[Violation]) -> Timeline:
         for entry in history:
             if entry.at > self._end:
                 break
@@ -142,9 +150,22 @@ class _Drawing:
             Lane("fault" if number == 0 else "", row, [])
             for number, row in enumerate(_rows(self._faults.bars, self._end - self._begin))
         ]
+        lanes += self._violations(others)
+        self._say(at, f">>> {title}")
+        self._lines.sort(key=lambda line: line[0])
         lanes = [lane for lane in lanes if lane.bars or lane.marks]
         kinds = tuple(sorted(self._kinds))
         return Timeline(title, self._name, self._begin, self._end, at, lanes, self._lines, faults=kinds)
+
+    def _violations(self, noticed: Iterable[Violation]) -> Collection[Lane]:
+        """A lane for each oracle that has noticed something meanwhile."""
+        lanes = dict[str, Lane]()
+        for each in noticed:
+            if self._begin <= each.at <= self._end:
+                lane = lanes.setdefault(each.oracle, Lane(each.oracle, [], []))
+                lane.marks.append(Mark(each.at, each.what, good=False))
+                self._say(each.at, f">>> {each.title}")
+        return lanes.values()
 
     def _say(self, at: float, text: str) -> None:
         if at >= self._begin:
@@ -314,17 +335,9 @@ def _rows(bars: Iterable[Bar], seconds: float) -> list[list[Bar]]:
 
 
 def as_text(timeline: Timeline) -> str:
-    """One line per event; the moment is marked."""
+    """One line per event; violations are marked."""
     lines = [timeline.title, *([timeline.without] if timeline.without else [])]
-    told = False
-    for at, line in timeline.lines:
-        if at > timeline.moment and not told:
-            lines.append(f"{timeline.moment:9.2f}  >>> {timeline.title}")
-            told = True
-        lines.append(f"{at:9.2f}  {line}")
-    if not told:
-        lines.append(f"{timeline.moment:9.2f}  >>> {timeline.title}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"{at:9.2f}  {line}" for at, line in timeline.lines)])
 
 
 def as_svg(timeline: Timeline) -> str:
@@ -409,7 +422,7 @@ def _key(timeline: Timeline, together: Iterable[int]) -> Iterator[str]:
     if True in good:
         yield "Triangle: a write that took effect."
     if False in good:
-        yield "Cross: a request that failed or was refused, or a process that died."
+        yield "Cross: a request that failed or was refused, a process that died, or another violation."
     if any(number > 1 for number in together):
         yield "A number: so many at about the same time."
 
