@@ -64,7 +64,7 @@ def test_a_failure_can_be_replayed_from_its_script(tmp_path: Path) -> None:
     again = simulate("replay", tmp_path / "seed-601.json")
     assert again.exit_code == 1
     assert "BROKEN: hung" in again.stdout
-    assert "last events:" in again.stdout
+    assert ">>> hung: " in again.stdout
 
 
 @pytest.mark.parametrize(

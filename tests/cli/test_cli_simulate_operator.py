@@ -127,7 +127,10 @@ def test_a_script_is_shrunk_to_what_breaks_the_authors_invariant_whatever_else_w
     first, *_ = re.findall(r"^ +[0-9.]+ (.*)", result.stdout, re.M)
     assert first == "crash: a bug of another kind: ValueError()"
     assert re.search(r"enough to break it: kill after \d+ s$", result.stdout, re.M)
-    assert re.search(r"s0~2 creates ConfigMap (desk-\d)-\S+\n.*>>> always: one_map_each: ", result.stdout)
+    led_to_it = r"s0~2 creates ConfigMap (desk-\d)-\S+\n.*>>> always: one_map_each: "
+    assert re.search(led_to_it, result.stdout)
+    again = kubeshard("simulate", "replay", "simulated/seed-1-shrunk.json")
+    assert re.search(led_to_it, again.stdout), "also without a picture"
 
 
 def test_a_replay_says_if_it_is_not_the_run_that_was_recorded(folder: Path) -> None:

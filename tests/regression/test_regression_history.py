@@ -461,6 +461,17 @@ def test_a_picture_marks_the_other_violations_that_were_noticed_while_it_lasts()
     ]
 
 
+def test_a_text_is_as_short_as_it_should_be_and_shows_what_is_next_to_the_violation() -> None:
+    timeline = timeline_of(FAILURE, 10.0, "t1", "overlap")
+    assert as_text(timeline, 2).splitlines() == [
+        "overlap",
+        "     9.00  x0~1's sharder gives t1 of a to b",
+        "    10.00  b~1 begins to work on t1",
+        "    10.00  >>> overlap",
+    ]
+    assert as_text(timeline, 4).splitlines()[-1].endswith("  a~1 is refused: PATCH main t1, 422")
+
+
 def caption(history: Sequence[Entry], at: float) -> str:
     drawn = ElementTree.fromstring(as_svg(timeline_of(history, at, "t1", "overlap")))
     texts = [text.text or "" for text in drawn.iter("{http://www.w3.org/2000/svg}text")]

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from kubeshard.simulation.oracles import SimulationResult
     from kubeshard.simulation.script import Operator, Script, Sharder
 
-EVENTS = 40
-"""How many of the last events before a failure are shown."""
+EVENTS = 30
+"""How many of the events before a violation are shown."""
 
 ABLATION_SEEDS = "601-612"
 
@@ -212,7 +212,11 @@ def run(
 )
 @click.argument("file", type=_FILE)
 @click.option(
-    "--events", type=int, default=EVENTS, show_default=True, help="Last events to show of a failure."
+    "--events",
+    type=click.IntRange(min=0),
+    default=EVENTS,
+    show_default=True,
+    help="How many of the events before the violation are shown.",
 )
 @click.option(
     "--picture",
@@ -221,10 +225,8 @@ def run(
     help="Draw what led to the violation, as SVG, into this file.",
 )
 def replay(file: Path, events: int, picture: Path | None) -> None:
-    """Plays the script in the file, and shows what went wrong. Exits with 1 if anything did.
-
-    With --picture, also who owned the object and worked on it, the Leases, the writes and the faults around the first
-    violation, as text and as SVG.
+    """Plays the script in the file, and shows what went wrong, and what led to it: who owned the object and worked on
+    it, the Leases, the writes, the requests that failed, and the faults. Exits with 1 if anything went wrong.
     """
     _require_apiserver()
     from kubeshard.simulation.faults.injection import KINDS
@@ -241,10 +243,8 @@ def replay(file: Path, events: int, picture: Path | None) -> None:
             err=True,
         )
     if result.breaks:
-        if picture is None:
-            _print_events(result, events)
-        else:
-            _draw(script, result, picture)
+        _print_violations(result)
+        _show(script, result, picture, events)
         raise SystemExit(1)
 
 
@@ -466,7 +466,7 @@ def _report_failure(
     from kubeshard.simulation.script import shrunk
 
     click.echo(f"seed {script.seed}:")
-    _print_events(result, EVENTS)
+    _print_violations(result)
     if shrink and script.faults:
         main = result.main
         click.echo(
@@ -483,8 +483,7 @@ def _report_failure(
         script.save(file)
         faults = ", ".join(f"{fault.kind} after {fault.after:.0f} s" for fault in script.faults)
         click.echo(f"enough to break it: {faults or 'no faults'}\nagain: kubeshard simulate replay {file}")
-    if picture is not None:
-        _draw(script, result, picture)
+    _show(script, result, picture)
 
 
 def _saved(script: Script, output: Path) -> Path:
@@ -494,7 +493,13 @@ def _saved(script: Script, output: Path) -> Path:
     return file
 
 
-def _draw(script: Script, result: SimulationResult, file: Path) -> None:
+def _print_violations(result: SimulationResult) -> None:
+    for line in result.breaks[:10]:
+        click.echo(f"  {line}")
+
+
+def _show(script: Script, result: SimulationResult, picture: Path | None, events: int = EVENTS) -> None:
+    """What led to the violation that matters, as text and, if a file is given for it, as a picture."""
     from kubeshard.simulation.timeline import as_svg, as_text, timeline_of
 
     main = result.main
@@ -502,17 +507,7 @@ def _draw(script: Script, result: SimulationResult, file: Path) -> None:
     timeline = timeline_of(
         result.history, main.at, main.about, main.title, others=others, without=script.without
     )
-    click.echo(as_text(timeline))
-    file.write_text(as_svg(timeline), encoding="utf-8")
-    click.echo(f"drawn to {file}")
-
-
-def _print_events(result: SimulationResult, count: int) -> None:
-    """Shows what was noticed, and the events up to the first of it."""
-    for line in result.breaks[:10]:
-        click.echo(f"  {line}")
-    events = list(result.events)
-    first = next((number for number, event in enumerate(events) if "BROKEN" in event), len(events) - 1)
-    click.echo("last events:")
-    for event in events[max(0, first + 1 - count) : first + 1]:
-        click.echo(f"  {event}")
+    click.echo(as_text(timeline, events))
+    if picture is not None:
+        picture.write_text(as_svg(timeline), encoding="utf-8")
+        click.echo(f"drawn to {picture}")

@@ -43,7 +43,7 @@ import json
 import logging
 import math
 import re
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -131,7 +131,6 @@ class SimulationResult:
     violations: list[Violation] = field(default_factory=list)
     """In the order in which they were noticed."""
     counts: Counter[str] = field(default_factory=Counter)
-    events: deque[str] = field(default_factory=lambda: deque(maxlen=4000))
     owned_after: float = 0.0
     history: list[Entry] = field(default_factory=list)
 
@@ -168,13 +167,9 @@ class Judge:
 
     def broken(self, oracle: str, what: str, about: str = "", *, authors: bool = False) -> None:
         """Called when something that must hold did not; `oracle` names it. For the others see `Violation`."""
-        self.event(f"BROKEN: {oracle}: {what}")
         self._result.noticed(self._now, oracle, what, about, authors=authors)
         if oracle == self._until:
             self.alarm.set()
-
-    def event(self, what: str) -> None:
-        self._result.events.append(f"{self._now:9.2f} {what}")
 
     def restored(self) -> None:
         """Called when etcd has just been restored."""
@@ -282,7 +277,6 @@ class Oracles(Judge):
         self._worked[name] = process, now
         thing = _Object(name, meta.uid)
         at_work = self._at_work.setdefault(thing, [])
-        self.event(f"{process} begins {name}")
         if main is not None and main["metadata"]["uid"] == meta.uid and not excused:
             owner = self._owner(main)
             if owner != name_of(process):
@@ -299,7 +293,6 @@ class Oracles(Judge):
     def ends(self, process: str, meta: ObjectMeta) -> None:
         """Called when a reconcile ends that began with this metadata."""
         thing = _Object(meta.name, meta.uid)
-        self.event(f"{process} ends {meta.name}")
         self._at_work[thing].remove(process)
         if thing in self._from_before:
             self._from_before[thing][process] -= 1
@@ -421,7 +414,6 @@ class Oracles(Judge):
     def _note_owner(self, name: str, event: Event, sender: tuple[Process, HttpRequest] | None) -> None:
         before, after = self._owner(event.old), self._owner(event.new)
         if (asked := self._asked(event.new)) != self._asked(event.old):
-            self.event(f"{name}: {'asked for' if asked else 'not asked for'}")
             if asked:
                 self._drains[name] = after, self._now, math.inf
             elif name in self._drains:
@@ -429,7 +421,6 @@ class Oracles(Judge):
         if before == after:
             return
         self._came[name] = self._now
-        self.event(f"{name}: {before or None} -> {after or None}")
         self._dropped.pop(name, None)
         if after and after != self._last_owner.get(name):
             self._assigned[name] = self._world.server.store.revision
@@ -548,8 +539,6 @@ class Oracles(Judge):
         elif before or name not in self._free:
             deleted = new is None and (sender is None or not is_sharders(*sender))
             self._free[name] = self._now + (self._lives_on(deleted, evicted) if before else 0.0)
-        if before != after:
-            self.event(f"Lease {name}: {'held' if after else 'deleted' if new is None else 'not held'}")
         if sender is None or not changed:
             return
         process, request = sender

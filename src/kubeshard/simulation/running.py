@@ -148,7 +148,6 @@ async def _play(script: Script, workload: Workload, conditions: Conditions) -> N
         for number, fault in enumerate(script.faults):
             await asyncio.sleep(began + fault.after - loop.time())
             counts[f"fault: {fault.kind}"] += 1
-            oracles.event(f"fault: {fault.kind}")
             inflicted.append(asyncio.create_task(inflict(number, fault), name=fault.kind))
         await asyncio.sleep(began + script.minutes * 60 - loop.time())
         conditions.over.set()

@@ -4,6 +4,7 @@ effect and which requests failed, and what was inflicted. From the history of a 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from html import escape
 from textwrap import wrap
@@ -334,10 +335,14 @@ def _rows(bars: Iterable[Bar], seconds: float) -> list[list[Bar]]:
     return rows
 
 
-def as_text(timeline: Timeline) -> str:
-    """One line per event; violations are marked."""
-    lines = [timeline.title, *([timeline.without] if timeline.without else [])]
-    return "\n".join([*lines, *(f"{at:9.2f}  {line}" for at, line in timeline.lines)])
+def as_text(timeline: Timeline, most: int = sys.maxsize) -> str:
+    """One line per event: of those before the moment the last ones, at most so many, and of those after it fewer.
+    Violations are marked.
+    """
+    moment = timeline.lines.index((timeline.moment, f">>> {timeline.title}"))
+    lines = timeline.lines[max(0, moment - most) : moment + most // 4 + 1]
+    head = [timeline.title, *([timeline.without] if timeline.without else [])]
+    return "\n".join([*head, *(f"{at:9.2f}  {line}" for at, line in lines)])
 
 
 def as_svg(timeline: Timeline) -> str:

@@ -131,7 +131,6 @@ class Workload(ABC):
         """Returns how the next process is called that is started under the name."""
         self._started[name] += 1
         process = f"{name}~{self._started[name]}"
-        self.oracles.event(f"{process} starts")
         self.recorder.started(process)
         return process
 
@@ -151,7 +150,6 @@ class Workload(ABC):
             for process in self.world.processes.values():
                 if process.dead and process.name not in self._judged:
                     self._judged.add(process.name)
-                    self.oracles.event(f"{process.name} {process.dead}")
                     self.result.counts[f"ends: {process.dead.split('(')[0]}"] += 1
 
 

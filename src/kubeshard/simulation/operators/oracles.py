@@ -169,7 +169,6 @@ class OperatorOracles(Judge):
         key = Key(key.namespace, key.name)
         there = self._world.objects(*resource).get(key)
         family = self._families.name(resource, there) if there else key.name
-        self.event(f"{process} begins {key.name}")
         self.recorder.began(process, family, obj.metadata.uid)
         at_work = self._at_work[controller, obj.metadata.uid]
         others = [each for each in at_work if each != process and not self._world.processes[each].dead]
@@ -194,7 +193,6 @@ class OperatorOracles(Judge):
         finally:
             _RUN.reset(token)
             at_work.remove(process)
-            self.event(f"{process} ends {key.name}")
             self.recorder.ended(process, family, obj.metadata.uid)
 
     def _judge_reads(self, process: str, controller: str, key: Key, meta: ObjectMeta, family: str) -> None:
@@ -306,11 +304,8 @@ class OperatorOracles(Judge):
             return
         process = sender[0].name
         if new is not None and new["spec"].get("holderIdentity"):
-            if self._leaders.get(key) != process:
-                self.event(f"Lease {key.name}: held by {process}")
             self._leaders[key] = process
         elif self._leaders.get(key) == process:
-            self.event(f"Lease {key.name}: not held")
             del self._leaders[key]
 
     def _judge_owner(
