@@ -37,6 +37,11 @@ def command(beginning: str) -> list[str]:
     return shlex.split(found)
 
 
+def texts(picture: Path) -> list[str]:
+    drawn = ElementTree.fromstring(picture.read_text())
+    return [element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("less", [("--minutes", "1"), ()], ids=["short", "whole"])
 def test_the_first_operator_is_simulated_by_the_pages_command(less: tuple[str, ...]) -> None:
@@ -55,11 +60,7 @@ def test_the_planted_bug_is_found_drawn_and_replayed_by_the_pages_commands(
     found = kubeshard(*command("simulate run tickets:manager"))
     assert found.exit_code == 1
     assert "always: one_ticket_each: visitor-" in found.stdout
-    picture = (folder / "examples" / "tickets.svg").read_text()
-    title = next(
-        element.text or ""
-        for element in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
-    )
+    title, *_ = texts(folder / "examples" / "tickets.svg")
     assert title.startswith("always: one_ticket_each: visitor-")
     assert f">>> {title}" in found.stdout
     (replay,) = re.findall(r"again: kubeshard (simulate replay \S+)", found.stdout)
@@ -91,6 +92,15 @@ def test_an_operator_that_is_not_repeatable_is_told_so_without_what_is_in_object
     assert "the operator is not repeatable: seed 1 gave two different runs" in result.stderr
     assert "POST /api/v1/namespaces/default/configmaps" in result.stderr
     assert "sesame" not in result.stderr
+
+
+def test_the_pages_picture_is_of_the_failure_that_its_text_tells() -> None:
+    (told,) = re.findall(r"^again: kubeshard simulate replay .*\n([^`]*)drawn to tickets.svg\n", PAGE, re.M)
+    shown = texts(ROOT / "docs" / "images" / "tickets.svg")
+    violations = {what: at for at, what in re.findall(r"^ +([0-9.]+)  >>> (.*)$", told, re.M)}
+    assert told.splitlines()[0] == shown[0]
+    assert f"violation at {violations.pop(shown[0])} s" in shown
+    assert {what.partition(":")[0] for what in violations} == {"stale read"} < {*shown}
 
 
 TWO_BUGS = """
