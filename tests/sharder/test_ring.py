@@ -347,16 +347,17 @@ def test_an_object_that_could_not_be_moved_holds_back_what_it_controls_until_it_
 
 def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() -> None:
     waiting = WaitingObjects()
-    for now in (10.0, 20.0):
+    assert waiting.oldest == 0.0
+    for now in (10.0, 30.0):
         snapshot = waiting.snapshot(now)
         for number in range(REMEMBERED + 5):
             snapshot.add(Key("", str(number)), now)
         snapshot.commit()
     assert waiting.count == REMEMBERED + 5
-    assert waiting.oldest(30.0) == 20.0
-    assert len(list(waiting.older_than(15.0, 30.0))) == REMEMBERED
-    waiting.snapshot(30.0).commit()
-    assert (waiting.count, waiting.oldest(30.0)) == (0, 0.0)
+    assert waiting.oldest == 20.0
+    assert len(list(waiting)) == len(list(waiting.older_than(15.0))) == REMEMBERED
+    waiting.snapshot(40.0).commit()
+    assert (waiting.count, waiting.oldest) == (0, 0.0)
 
 
 def test_of_too_many_namespaces_any_may_be_meant() -> None:

@@ -94,6 +94,11 @@ class World:
     async def _is_dead(self, ring: str, shard: str, since: float) -> Still:
         return lambda: True
 
+    def number(self, name: str, **labels: str) -> float | None:
+        """The value of one of the ring's metrics."""
+        labels = {"controllerring": "ring", **labels}
+        return self.registry.get_sample_value(f"controller_sharding_{name}", labels)
+
     def secret(self, name: str, **labels: str) -> str:
         self.api.put(SECRETS, name, labels=labels)
         return f"{SECRETS}/{name}"
@@ -346,6 +351,35 @@ async def test_objects_that_nobody_works_on_are_counted_with_their_age() -> None
     await w.run(ScanScope.MISPLACED)
     assert number("objects_unassigned", group="", resource="secrets") == 0.0
     assert number("oldest_unassigned_seconds") == 0.0
+
+
+@virtual_time
+async def test_a_drain_ages_no_further_while_its_resource_cannot_be_read() -> None:
+    """It may have ended, and the object may be gone."""
+    w = World("shard-0", "shard-1", "shard-2")
+    w.secret("foo", **{SHARD: "shard-0"})
+    await w.run()
+    w.api.faults.append(lambda r: status(403, "Forbidden") if "/secrets" in r.target else None)
+    await asyncio.sleep(61.0)
+    await w.run()
+    assert w.failed == {GroupResource("", "secrets")}
+    assert w.report.stuck_drains == {}
+    assert not w.number("oldest_drain_seconds")
+
+
+@virtual_time
+async def test_an_object_that_was_assigned_since_it_was_seen_unassigned_is_not_told_as_stuck() -> None:
+    """Scans that follow drains do not look for objects without a shard."""
+    w = World("shard-0", "shard-1", "shard-2")
+    bar = w.secret("bar")
+    w.api.faults.append(lambda r: status(403, "Forbidden") if r.method == "PATCH" else None)
+    await w.run()
+    w.api.faults.clear()
+    w.api.relabel(bar, **{SHARD: "shard-0"})
+    await asyncio.sleep(61.0)
+    await w.run(ScanScope.CONTROLLED)
+    assert w.report.unassigned is None
+    assert not w.number("oldest_unassigned_seconds")
 
 
 @virtual_time

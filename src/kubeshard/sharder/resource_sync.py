@@ -16,14 +16,17 @@ A crash costs only the task that it is in, which starts again (`supervised`). Ke
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import Any
 
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import Key
 from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.ring import Ring
+from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER, Objects
 from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
 from kubeshard.sharder.supervised import supervised
 from kubeshard.sharder.waiting_objects import (
@@ -116,6 +119,39 @@ class RingSync:
         after = UNTIL_EXPLAINED if isinstance(error, Forbidden) else 0.0
         return self._failures.held_back((resource, verb, type(error).__name__), after=after)
 
+    def tell_waiting(self) -> None:
+        """Tells which objects wait, as of the last scan of each resource, and for how long."""
+        ring, syncs = self.ring, self.resources.values()
+        ring.metrics.oldest_drain(max((each.drains.oldest for each in syncs), default=0.0))
+        ring.metrics.oldest_unassigned(max((each.unassigned.oldest for each in syncs), default=0.0))
+        unconfirmed = [
+            (shard, each.spoken(key))
+            for each in syncs
+            for key, shard in each.unassigned
+            if shard and not ring.has_ended(shard)
+        ]
+        waiting = {name for _, name in unconfirmed}
+        stuck = (
+            each.spoken(key)
+            for each in syncs
+            for key, _ in each.unassigned.older_than(ASSIGNMENT_STUCK_AFTER)
+        )
+        unassigned = Objects.of(name for name in stuck if name not in waiting)
+        drains = [
+            (shard, each.spoken(key))
+            for each in syncs
+            for key, shard in each.drains.older_than(DRAIN_STUCK_AFTER)
+        ]
+        ring.metrics.unconfirmed(len(unconfirmed))
+        ring.report.waiting(
+            _by_shard(drains), unassigned if unassigned.count else None, _by_shard(unconfirmed)
+        )
+        ring.evictions.overdue(
+            ((each.entry.resource, key), shard, each.drains.read_at)
+            for each in syncs
+            for key, shard in each.drains.older_than(ring.evictions.timeout)
+        )
+
     def stop(self) -> None:
         """The ring was deleted, or this process lost leadership."""
         for sync in list(self.resources.values()):
@@ -159,6 +195,10 @@ class ResourceSync:
 
     def __str__(self) -> str:
         return f"{self.entry.resource} of {self.ring}"
+
+    def spoken(self, key: Key) -> str:
+        """An object of it in a text."""
+        return f"{self.entry.resource.resource} {key}"
 
     def start(self, work: Callable[[], Awaitable[None]], what: str) -> None:
         """Starts a task that ends with the sync. A crash costs only this work, which starts again (`supervised`)."""
@@ -263,6 +303,14 @@ class AnyOwner:
 
     def __contains__(self, key: object) -> bool:
         return True
+
+
+def _by_shard(found: Iterable[tuple[str, str]]) -> dict[str, Objects]:
+    """Groups names of objects by their shards."""
+    names = defaultdict[str, list[str]](list)
+    for shard, name in found:
+        names[shard].append(name)
+    return {shard: Objects.of(each) for shard, each in names.items()}
 
 
 class _DrainingOwners:

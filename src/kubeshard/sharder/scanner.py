@@ -23,8 +23,8 @@ RBAC: list, and what `moves` needs, on every main and controlled resource.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Container, Coroutine, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Container, Coroutine
 from dataclasses import dataclass, field
 
 from kubeshard.client.client import Client
@@ -43,9 +43,8 @@ from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.ring import Ring
-from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER, Objects
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
-from kubeshard.sharder.waiting_objects import WaitingObjects, WaitingSnapshot
+from kubeshard.sharder.waiting_objects import WaitingSnapshot
 from kubeshard.sharding.clean_up import CleanUp
 from kubeshard.sharding.names import RETURNING, shard_label
 from kubeshard.sharding.planner import NOT_SELECTED, Action, Decision, RingView, plan
@@ -325,49 +324,11 @@ class Scanner:
             ring.report.resolved(resource, str(error))
 
     def _tell(self, sync: ResourceSync) -> None:
-        now, ring, resource = self._clock.monotonic(), sync.ring, sync.entry.resource
+        metrics, resource = sync.ring.metrics, sync.entry.resource
         if sync.entry.main:
-            ring.metrics.pending(resource, sync.drains.count)
-        ring.metrics.unassigned(resource, sync.unassigned.count)
-        syncs = sync.of.resources.values()
-        ring.metrics.oldest_drain(max((each.drains.oldest(now) for each in syncs), default=0.0))
-        ring.metrics.oldest_unassigned(max((each.unassigned.oldest(now) for each in syncs), default=0.0))
-        self._tell_names(ring, syncs, now)
-        ring.evictions.overdue(
-            ((each.entry.resource, key), shard, each.drains.read_at)
-            for each in syncs
-            for key, shard in each.drains.older_than(ring.evictions.timeout, each.drains.read_at)
-        )
-
-    def _tell_names(self, ring: Ring, syncs: Collection[ResourceSync], now: float) -> None:
-        def older(waiting: Callable[[ResourceSync], WaitingObjects], age: float) -> list[tuple[str, str]]:
-            return [
-                (shard, f"{each.entry.resource.resource} {key}")
-                for each in syncs
-                for key, shard in waiting(each).older_than(age, now)
-            ]
-
-        drains = older(lambda sync: sync.drains, DRAIN_STUCK_AFTER)
-        stuck = older(lambda sync: sync.unassigned, ASSIGNMENT_STUCK_AFTER)
-        unconfirmed = [
-            (shard, name)
-            for shard, name in older(lambda sync: sync.unassigned, -1.0)
-            if shard and not ring.has_ended(shard)
-        ]
-        waiting = {name for _, name in unconfirmed}
-        unassigned = Objects.of(name for _, name in stuck if name not in waiting)
-        ring.metrics.unconfirmed(len(unconfirmed))
-        ring.report.waiting(
-            _by_shard(drains), unassigned if unassigned.count else None, _by_shard(unconfirmed)
-        )
-
-
-def _by_shard(found: Iterable[tuple[str, str]]) -> dict[str, Objects]:
-    """Groups names of objects by their shards."""
-    names = defaultdict[str, list[str]](list)
-    for shard, name in found:
-        names[shard].append(name)
-    return {shard: Objects.of(each) for shard, each in names.items()}
+            metrics.pending(resource, sync.drains.count)
+        metrics.unassigned(resource, sync.unassigned.count)
+        sync.of.tell_waiting()
 
 
 def _selector(scope: ScanScope, entry: RingEntry, view: RingView) -> Selector | None:

@@ -29,7 +29,9 @@ J = TypeVar("J")
 
 
 class WaitingObjects:
-    """Objects that wait for something, and for how long, as of the last scan. `count` is their number."""
+    """Objects that wait for something, and for how long, as of the last scan: what has become of them since is not
+    known, so they do not age between scans. `count` is their number.
+    """
 
     def __init__(self) -> None:
         self._since: dict[Key, tuple[float, str]] = {}
@@ -42,13 +44,20 @@ class WaitingObjects:
         """A scan starts; what it finds counts once it is committed."""
         return WaitingSnapshot(self, now)
 
-    def oldest(self, now: float) -> float:
-        """Age in seconds of the oldest; 0 if there is none."""
-        return now - min((since for since, _ in self._since.values()), default=now)
+    def __iter__(self) -> Iterator[tuple[Key, str]]:
+        """All, and for whom they wait."""
+        return ((key, whom) for key, (_, whom) in self._since.items())
 
-    def older_than(self, age: float, now: float) -> Iterator[tuple[Key, str]]:
-        """Those that wait for longer, and for whom they wait."""
-        return ((key, whom) for key, (since, whom) in self._since.items() if now - since > age)
+    @property
+    def oldest(self) -> float:
+        """Age in seconds of the oldest; 0 if there is none."""
+        return max(
+            (self.read_at - since for since, _ in self._since.values() if since < self.read_at), default=0.0
+        )
+
+    def older_than(self, age: float) -> Iterator[tuple[Key, str]]:
+        """Those that had waited for longer, and for whom they wait."""
+        return ((key, whom) for key, (since, whom) in self._since.items() if self.read_at - since > age)
 
 
 class WaitingSnapshot:
