@@ -383,6 +383,21 @@ async def test_an_object_that_was_assigned_since_it_was_seen_unassigned_is_not_t
 
 
 @virtual_time
+async def test_what_waited_in_the_last_resource_of_a_ring_is_not_told_any_longer_when_that_leaves_it() -> (
+    None
+):
+    w = World("shard-0", "shard-1", "shard-2")
+    w.secret("foo", **{SHARD: "shard-0", DRAIN: "true"})
+    await w.run()
+    await asyncio.sleep(61.0)
+    await w.run()
+    assert w.report.stuck_drains
+    w.small.become()
+    assert w.report.stuck_drains == {}
+    assert w.number("oldest_drain_seconds") == 0.0
+
+
+@virtual_time
 async def test_a_ring_that_is_gone_leaves_no_alarm_behind() -> None:
     w = World("shard-0", "shard-1", "shard-2")
     w.secret("foo", **{SHARD: "shard-0", DRAIN: "true"})

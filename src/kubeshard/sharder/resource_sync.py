@@ -55,6 +55,7 @@ class RingSync:
         for sync in list(self.resources.values()):
             if sync.entry not in self.ring.resources.entries:
                 sync.close()
+        self.tell_waiting()  # without what has left: there may be no other scan
 
     def namespace_changed(self, name: str) -> None:
         """The namespace appeared, was deleted, or has other labels."""
