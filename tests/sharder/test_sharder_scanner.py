@@ -398,6 +398,17 @@ async def test_what_waited_in_the_last_resource_of_a_ring_is_not_told_any_longer
 
 
 @virtual_time
+async def test_no_drain_is_pending_of_a_main_resource_that_became_a_controlled_one() -> None:
+    w = World("shard-0", "shard-1", "shard-2")
+    w.secret("foo", **{SHARD: "shard-0", DRAIN: "true"})
+    await w.run()
+    assert w.number("drains_pending", group="", resource="secrets") == 1.0
+    w.small.become(ring_resource("things.example", "clusters", "secrets"))
+    await w.run()
+    assert w.number("drains_pending", group="", resource="secrets") == 0.0
+
+
+@virtual_time
 async def test_a_ring_that_is_gone_leaves_no_alarm_behind() -> None:
     w = World("shard-0", "shard-1", "shard-2")
     w.secret("foo", **{SHARD: "shard-0", DRAIN: "true"})

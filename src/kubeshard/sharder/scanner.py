@@ -325,8 +325,7 @@ class Scanner:
 
     def _tell(self, sync: ResourceSync) -> None:
         metrics, resource = sync.ring.metrics, sync.entry.resource
-        if sync.entry.main:
-            metrics.pending(resource, sync.drains.count)
+        metrics.pending(resource, sync.drains.count)
         metrics.unassigned(resource, sync.unassigned.count)
         sync.of.tell_waiting()
 
