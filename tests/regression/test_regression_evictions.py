@@ -15,6 +15,7 @@ from tiers import further
 
 from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.manager.config_file import Duration
 from kubeshard.sharder.config import ControllersConfig, SharderConfig, SharderControllerConfig
@@ -230,6 +231,29 @@ async def test_an_object_on_which_every_shard_hangs_costs_one_of_them() -> None:
         assert at.lives("s1")
         assert at.lives("s2")
         assert at.lives("s0again")
+        assert not at.overlaps
+
+
+@virtual_time
+async def test_an_object_costs_no_shard_less_because_of_another_one_that_had_its_name() -> None:
+    async with scene() as at:
+        stuck = at.would_leave("s0", "s0", "s1", "s2")[0]
+        await at.hang("s0", stuck)
+        at.shard("s2")
+        await at.world.until(lambda: not at.lives("s0"), within=TIMEOUT + 60)
+        at.hangs.clear()
+        await at.world.until(lambda: at.world.all_owned("s1", "s2"), within=GIVEN_UP + 10)
+        async with at.world.admin() as client:
+            await client.delete(Thing, stuck, "team")
+            await client.create(Thing(metadata=ObjectMeta(name=stuck, namespace="team")))
+        await at.world.until(lambda: at.world.all_owned("s1", "s2"), within=10)
+        owner = at.world.owners()[stuck]
+        joins = next(
+            name for name in map("n{}".format, range(99)) if stuck in at.would_leave(owner, "s1", "s2", name)
+        )
+        await at.hang(owner, stuck)
+        at.shard(joins)
+        await at.world.until(lambda: at.holder(owner) == "shardlease-controller", within=TIMEOUT + 40)
         assert not at.overlaps
 
 

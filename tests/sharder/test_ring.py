@@ -19,7 +19,7 @@ from kubeshard.core.builtin import Namespace
 from kubeshard.core.conditions import Condition
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
-from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.resource_sync import AnyOwner
@@ -351,7 +351,7 @@ def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() 
     for now in (10.0, 30.0):
         snapshot = waiting.snapshot(now)
         for number in range(REMEMBERED + 5):
-            snapshot.add(Key("", str(number)), now)
+            snapshot.add(ObjectMeta(name=str(number)), now)
         snapshot.commit()
     assert waiting.count == REMEMBERED + 5
     assert waiting.oldest == 20.0

@@ -383,6 +383,25 @@ async def test_an_object_that_was_assigned_since_it_was_seen_unassigned_is_not_t
 
 
 @virtual_time
+async def test_an_object_does_not_wait_as_long_as_another_one_that_had_its_name() -> None:
+    w = World("shard-0", "shard-1", "shard-2")
+    w.secret("foo", **{SHARD: "shard-0", DRAIN: "true"})
+    w.secret("bar")
+    w.api.faults.append(lambda r: status(403, "Forbidden") if r.method == "PATCH" else None)
+    await w.run()
+    w.api.put(SECRETS, "foo", uid="another", labels={SHARD: "shard-0", DRAIN: "true"})
+    w.api.put(SECRETS, "bar", uid="another")
+    await asyncio.sleep(61.0)
+    await w.run()
+    assert w.report.stuck_drains == {}
+    assert w.report.unassigned is None
+    await asyncio.sleep(61.0)
+    await w.run()
+    assert w.report.stuck_drains == {"shard-0": Objects(1, ("secrets default/foo",))}
+    assert w.report.unassigned == Objects(1, ("secrets default/bar",))
+
+
+@virtual_time
 async def test_what_waited_in_the_last_resource_of_a_ring_is_not_told_any_longer_when_that_leaves_it() -> (
     None
 ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.objects import Key
 from kubeshard.sharding.evictions import RECENT, REMEMBERED, Evictions, Place
 
 THINGS = GroupResource("sim.example", "things")
@@ -16,7 +15,7 @@ def due(evictions: Evictions, shard: str, others: int, now: float) -> bool:
 
 
 def place(name: str) -> Place:
-    return THINGS, Key("team", name)
+    return THINGS, f"uid of {name}"
 
 
 def test_a_shard_with_an_overdue_object_is_evicted_if_another_one_is_available() -> None:

@@ -126,31 +126,31 @@ class RingSync:
         ring.metrics.oldest_drain(max((each.drains.oldest for each in syncs), default=0.0))
         ring.metrics.oldest_unassigned(max((each.unassigned.oldest for each in syncs), default=0.0))
         unconfirmed = [
-            (shard, each.spoken(key))
-            for each in syncs
-            for key, shard in each.unassigned
-            if shard and not ring.has_ended(shard)
+            (each.whom, sync.spoken(each.key))
+            for sync in syncs
+            for each in sync.unassigned
+            if each.whom and not ring.has_ended(each.whom)
         ]
         waiting = {name for _, name in unconfirmed}
         stuck = (
-            each.spoken(key)
-            for each in syncs
-            for key, _ in each.unassigned.older_than(ASSIGNMENT_STUCK_AFTER)
+            sync.spoken(each.key)
+            for sync in syncs
+            for each in sync.unassigned.older_than(ASSIGNMENT_STUCK_AFTER)
         )
         unassigned = Objects.of(name for name in stuck if name not in waiting)
         drains = [
-            (shard, each.spoken(key))
-            for each in syncs
-            for key, shard in each.drains.older_than(DRAIN_STUCK_AFTER)
+            (each.whom, sync.spoken(each.key))
+            for sync in syncs
+            for each in sync.drains.older_than(DRAIN_STUCK_AFTER)
         ]
         ring.metrics.unconfirmed(len(unconfirmed))
         ring.report.waiting(
             _by_shard(drains), unassigned if unassigned.count else None, _by_shard(unconfirmed)
         )
         ring.evictions.overdue(
-            ((each.entry.resource, key), shard, each.drains.read_at)
-            for each in syncs
-            for key, shard in each.drains.older_than(ring.evictions.timeout)
+            ((sync.entry.resource, each.uid), each.whom, sync.drains.read_at)
+            for sync in syncs
+            for each in sync.drains.older_than(ring.evictions.timeout)
         )
 
     def stop(self) -> None:

@@ -230,7 +230,7 @@ class Scanner:
                 scan.waiting += 1
                 if entry.main:
                     asked = decision.action is Action.DRAIN  # it was not, or that was undone
-                    scan.drains.add(obj.key, self._clock.monotonic(), decision.source, anew=asked)
+                    scan.drains.add(meta, self._clock.monotonic(), decision.source, anew=asked)
                     sync.pending_drains.draining(decision.key)
                     if meta.label(current.drain_label) == RETURNING:
                         scan.kept = True
@@ -242,7 +242,7 @@ class Scanner:
             elif obj.key in sync.delayed or (
                 decision.action is Action.ASSIGN and self._late.delays(sync, kind, meta)
             ):
-                scan.unassigned.add(obj.key, self._clock.monotonic(), decision.source)
+                scan.unassigned.add(meta, self._clock.monotonic(), decision.source)
             elif decision.action in _CARRY_OUT:
                 job = Job(sync.of, entry, kind, meta, decision, draining, read_at, current)
                 await tasks.start(self._carry_out(job, scan))
@@ -300,7 +300,7 @@ class Scanner:
             outcome in (MoveResult.FAILED, MoveResult.WAITING)
             and job.decision.source not in job.sync.ring.available
         ):
-            scan.unassigned.add(job.key, self._clock.monotonic(), job.decision.source)
+            scan.unassigned.add(job.meta, self._clock.monotonic(), job.decision.source)
 
     def _tell_clean_up(self, scan: _Scan, clean_up: CleanUp, error: ApiError | None, started: float) -> None:
         """Of a resource that is not served any more, nothing is left."""

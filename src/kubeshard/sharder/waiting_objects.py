@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.times import parse_time
@@ -28,14 +28,22 @@ MANY = 5000
 J = TypeVar("J")
 
 
+class Waiting(NamedTuple):
+    """An object that waits. One that is made anew under the name is another one, and begins to wait."""
+
+    key: Key
+    uid: str
+    whom: str
+    """For whom."""
+
+
 class WaitingObjects:
     """Objects that wait for something, and for how long, as of the last scan: what has become of them since is not
     known, so they do not age between scans. `count` is their number.
     """
 
     def __init__(self) -> None:
-        self._since: dict[Key, tuple[float, str]] = {}
-        """Since when, and for whom."""
+        self._since: dict[Waiting, float] = {}
         self.count = 0
         self.read_at = float("-inf")
         """When the last scan that counts started (monotonic seconds)."""
@@ -44,20 +52,19 @@ class WaitingObjects:
         """A scan starts; what it finds counts once it is committed."""
         return WaitingSnapshot(self, now)
 
-    def __iter__(self) -> Iterator[tuple[Key, str]]:
-        """All, and for whom they wait."""
-        return ((key, whom) for key, (_, whom) in self._since.items())
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._since)
 
     @property
     def oldest(self) -> float:
         """Age in seconds of the oldest; 0 if there is none."""
         return max(
-            (self.read_at - since for since, _ in self._since.values() if since < self.read_at), default=0.0
+            (self.read_at - since for since in self._since.values() if since < self.read_at), default=0.0
         )
 
-    def older_than(self, age: float) -> Iterator[tuple[Key, str]]:
-        """Those that had waited for longer, and for whom they wait."""
-        return ((key, whom) for key, (since, whom) in self._since.items() if self.read_at - since > age)
+    def older_than(self, age: float) -> Iterator[Waiting]:
+        """Those that had waited for longer."""
+        return (each for each, since in self._since.items() if self.read_at - since > age)
 
 
 class WaitingSnapshot:
@@ -66,16 +73,15 @@ class WaitingSnapshot:
     def __init__(self, waiting: WaitingObjects, started: float) -> None:
         self._waiting = waiting
         self._started = started
-        self._seen: dict[Key, tuple[float, str]] = {}
+        self._seen: dict[Waiting, float] = {}
         self._count = 0
 
-    def add(self, key: Key, now: float, whom: str = "", *, anew: bool = False) -> None:
+    def add(self, meta: ObjectMeta, now: float, whom: str = "", *, anew: bool = False) -> None:
         """`anew`: what it waited for before is over, and it begins to wait now."""
-        known = {} if anew else self._waiting._since
+        waiting, known = Waiting(Key(meta.namespace, meta.name), meta.uid, whom), self._waiting._since
         self._count += 1
-        if key in known or len(self._seen) < REMEMBERED:
-            since, before = known.get(key, (now, whom))
-            self._seen[key] = since if before == whom else now, whom
+        if waiting in known or len(self._seen) < REMEMBERED:
+            self._seen[waiting] = now if anew else known.get(waiting, now)
 
     def commit(self) -> None:
         self._waiting._since, self._waiting.count = self._seen, self._count

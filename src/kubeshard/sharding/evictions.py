@@ -21,14 +21,13 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.objects import Key
 
 REMEMBERED = 1000
 RECENT = 30.0
 """Seconds from the start of a scan for which what it saw counts: the next ones may fail."""
 
-Place = tuple[GroupResource, Key]
-"""An object of a ring."""
+Place = tuple[GroupResource, str]
+"""An object of a ring, by its uid: one that is made anew under the name is another one."""
 
 
 class Evictions:
