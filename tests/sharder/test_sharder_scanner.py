@@ -21,12 +21,14 @@ from kubeshard.sharder.late_assignment import LateAssignment
 from kubeshard.sharder.moves import Mover, Still
 from kubeshard.sharder.permissions import Permissions
 from kubeshard.sharder.resource_kinds import ResourceKinds
+from kubeshard.sharder.ring import OnDeletion
 from kubeshard.sharder.ring_conditions import Objects
 from kubeshard.sharder.scanner import MANY_NAMESPACES, STALLED, Scanner
 from kubeshard.sharder.schedule import ScanPriority, ScanResult, ScanScope
 from kubeshard.sharder.waiting_objects import ASSIGNMENT_DELAY
 from kubeshard.sharding.api import RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
 
@@ -53,10 +55,13 @@ class World:
         *shards: str,
         resources: tuple[RingResource, ...] = RESOURCES,
         selector: LabelSelector | None = None,
+        on_deletion: OnDeletion = "nothing",
     ) -> None:
         self.api, clock = SmallApi(), VirtualClock()
         client = self.api.client(clock)
-        self.small = SmallRing(*shards, resources=resources, selector=selector, clock=clock)
+        self.small = SmallRing(
+            *shards, resources=resources, selector=selector, on_deletion=on_deletion, clock=clock
+        )
         self.ring, self.registry = self.small.ring, self.small.registry
         self.report = self.ring.report
         mover = Mover(
@@ -425,6 +430,26 @@ async def test_no_drain_is_pending_of_a_main_resource_that_became_a_controlled_o
     w.small.become(ring_resource("things.example", "clusters", "secrets"))
     await w.run()
     assert w.number("drains_pending", group="", resource="secrets") == 0.0
+
+
+@virtual_time
+async def test_a_ring_whose_deletion_was_undone_by_a_restore_is_not_told_to_be_cleaned_up() -> None:
+    w = World("shard-0", "shard-1", on_deletion="clean up")
+    w.secret("foo", **{SHARD: "shard-0"})
+    w.small.begin_deletion(CLEAN_UP_FINALIZER)
+    await w.run()
+    assert w.report.labels_left
+    w.small.become(*RESOURCES)
+    assert w.report.labels_left is None
+    w.small.begin_deletion(CLEAN_UP_FINALIZER)
+
+    def restore(request: HttpRequest) -> None:
+        if w.ring.clean_up is not None:
+            w.small.become(*RESOURCES)
+
+    w.api.faults.append(restore)  # while a scan is under way
+    await w.scan("secrets")
+    assert w.report.labels_left is None
 
 
 @virtual_time

@@ -286,6 +286,7 @@ class Ring:
     def _begin_clean_up(self) -> None:
         if not self.releasing:
             self.clean_up = None  # of a restore of etcd
+            self.report.cleaning_up(None)
         elif self.clean_up is None:
             self.clean_up = CleanUp(self.clock.monotonic())
 

@@ -181,8 +181,8 @@ class RingReport:
             self.webhook_unreached = not reached
             self._changed()
 
-    def cleaning_up(self, left: str) -> None:
-        """The ring is being deleted, and these objects are left to clean up; "" if none are."""
+    def cleaning_up(self, left: str | None) -> None:
+        """The ring is being deleted, and these objects are left to clean up; "" if none are. None: it is not."""
         if self.labels_left != left:
             self.labels_left = left
             self._changed()

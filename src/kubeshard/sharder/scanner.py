@@ -133,7 +133,7 @@ class Scanner:
         scan = _Scan(sync, scope, tells_drains, drains, unassigned)
         clean_up = ring.clean_up if scope is not ScanScope.MISPLACED else None
         error = await self._scanned(scan)
-        if clean_up is not None:
+        if clean_up is not None and clean_up is ring.clean_up:
             self._tell_clean_up(scan, clean_up, error, started)
         ring.metrics.scanned(scope.name.lower(), self._clock.monotonic() - started)
         if problem := error or next(iter(scan.unread.values()), None):
