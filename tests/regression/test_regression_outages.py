@@ -259,3 +259,18 @@ def test_few_shards_or_all_if_so_configured_are_given_up_at_once(
             await ring.world.until(lambda: ring.world.all_owned(*left), within=DETECTED + 5)
 
     scene()
+
+
+@virtual_time
+async def test_when_nobody_is_left_of_those_that_failed_together_no_take_over_is_said_to_be_paused() -> None:
+    """Ten of them, so that the last ones are given up while many were a moment ago."""
+    async with at_work() as ring:
+        more = [f"s{number}" for number in range(5, 10)]
+        for name in more:
+            ring.start(name)
+        await ring.world.until(lambda: ring.world.all_owned(*SHARDS, *more), within=60)
+        await asyncio.sleep(60)
+        ring.kill(*SHARDS, *more)
+        await ring.world.until(lambda: "TakeoversPaused" in ring.conditions(), within=DETECTED + 10)
+        bound = MASS_FAILURE_GRACE + PARTS * EVERY + 2 * DETECTED
+        await ring.world.until(lambda: "TakeoversPaused" not in ring.conditions(), within=bound)

@@ -113,11 +113,12 @@ def lease_controller(
     rings: Rings, observer: LeaseObserver, clock: Clock, mass_failure_grace: float
 ) -> Controller[Lease]:
     """The controller. Triggers: state changes that the observer saw, new or changed rings."""
+    leases = ShardLeases(rings, observer, clock, mass_failure_grace)
     return Controller(
         name=NAME,
-        reconciler=ShardLeases(rings, observer, clock, mass_failure_grace),
+        reconciler=leases,
         primary=Watch(Lease, when=never, scope=SHARD_LEASES),
-        sources=[StateChanges(rings, observer), SilentShards(observer, clock)],
+        sources=[StateChanges(rings, observer), SilentShards(observer, clock), leases],
         workers=5,
         limiter=lambda world: ItemExponential(cap=LONGEST_RETRY, jitter=JITTER, rng=world.rng),
     )
@@ -165,7 +166,9 @@ class SilentShards:
 
 
 class ShardLeases(Reconciler[Lease]):
-    """Reconciles one Lease, or the tombstone of one."""
+    """Reconciles one Lease, or the tombstone of one. As a source it triggers nothing, and looks whether many shards of
+    a ring still fail: of those that did, there may be no Lease left to reconcile.
+    """
 
     def __init__(
         self, rings: Rings, observer: LeaseObserver, clock: Clock, mass_failure_grace: float = 0.0
@@ -182,6 +185,13 @@ class ShardLeases(Reconciler[Lease]):
         """From when the next shard of a ring may be taken over for that."""
         self._unlabelled: dict[Key, tuple[ShardState, float]] = {}
         """Leases whose label could not be written: the state that was announced, and the seconds until the next try."""
+
+    async def run(self, enqueue: Enqueue) -> None:
+        while True:
+            await asyncio.sleep(HELD_BACK)
+            for ring, breaker in tuple(self._breakers.items()):
+                if breaker.is_open and not ring.ended:
+                    self._judge(ring)
 
     async def reconcile(self, ctx: Context, obj: Lease, /) -> Result | None:
         return await self._tend(ctx, ctx.key)
