@@ -9,7 +9,9 @@ from test_regression_takeover import Cluster
 from kubeshard.client import Client
 from kubeshard.controller import Context, Reconciler
 from kubeshard.core import MergePatch
+from kubeshard.core.builtin import Namespace
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.config import SharderConfig
 from kubeshard.sharding.names import drain_label, shard_label
@@ -254,6 +256,39 @@ async def test_a_webhook_that_swallows_its_calls_delays_a_creation_by_two_second
         await world.make_things(1)
         assert 1.9 < world.loop.time() - began < 2.1
         await world.until(lambda: world.all_owned("s0"), within=1)
+
+
+@pytest.mark.regression
+@virtual_time
+async def test_a_webhook_is_not_said_to_be_unreached_because_of_a_namespace_for_which_it_is_not_called() -> (
+    None
+):
+    async with SimulatedCluster() as world:
+        await world.install()
+        await world.make_ring(selector=LabelSelector(match_labels={"space": "a"}))
+
+        async def label(value: str | None) -> None:
+            async with world.admin() as client:
+                await client.patch(
+                    Namespace, "team", "", MergePatch({"metadata": {"labels": {"space": value}}})
+                )
+
+        def said() -> bool:
+            (ring,) = world.objects("sharding.timebertt.dev", "controllerrings").values()
+            return "WebhookReached" in {each["type"] for each in ring["status"]["conditions"]}
+
+        await label("a")
+        world.sharder("x0")
+        world.shard("s0", Touch())
+        await asyncio.sleep(20)
+        world.caller.reachable = False
+        await world.make_things(1)
+        await world.until(said, within=60)
+        world.caller.reachable = True
+        await label(None)
+        await world.until(lambda: not said(), within=65)
+        await asyncio.sleep(130)
+        assert not said()
 
 
 @pytest.mark.regression

@@ -6,8 +6,9 @@ label away, and is never stored, comes back with the label if the webhook was ca
 
 Guaranteed: while a webhook is not called although objects are assigned late, the ring's report says so, within a minute
 of the first such object; it stops to say so within about a minute when the webhook is called again. Anything but an
-answer without the label, twice in a row, proves nothing. Not guaranteed: that it goes on to be reported when the object
-of the dry runs is deleted; the next one that is assigned late begins anew.
+answer without the label, twice in a row, about an object that the ring still wants, proves nothing. Not guaranteed:
+that it goes on to be reported when the object of the dry runs is deleted, or not wanted any more; the next one that is
+assigned late begins anew.
 
 At most `AT_ONCE` requests are under way. RBAC: patch on the ring's resources.
 """
@@ -19,12 +20,13 @@ from functools import partial
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError
-from kubeshard.core.kinds import Kind
+from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import Key, metadata_only
 from kubeshard.core.patches import MergePatch
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.resource_sync import ResourceSync
 from kubeshard.sharder.ring import Ring
+from kubeshard.sharding.planner import Action, plan
 
 SOON, LATER = 10.0, 60.0
 """Seconds before each of the first two dry runs, which a new webhook configuration needs to take effect, and between
@@ -56,7 +58,7 @@ class WebhookProbe:
         try:
             while True:
                 await asyncio.sleep(SOON if missed < ENOUGH else LATER)
-                if await self._is_called(ring, kind, key):
+                if await self._is_called(sync, kind, key):
                     return
                 missed += 1
                 if missed >= ENOUGH:
@@ -69,8 +71,9 @@ class WebhookProbe:
         ring.report.webhook(reached=reached)
         ring.metrics.webhook_unreached(not reached)
 
-    async def _is_called(self, ring: Ring, kind: Kind, key: Key) -> bool:
+    async def _is_called(self, sync: ResourceSync, kind: Kind, key: Key) -> bool:
         """Whether the webhook was called, or nobody can know."""
+        ring = sync.ring
         view = ring.view
         if view is None or not view.available:
             return True
@@ -82,4 +85,6 @@ class WebhookProbe:
                 )
             except ApiError:
                 return True
-        return answer.metadata.has_label(view.shard_label) or ring.view is not view
+        # The webhook is not called in a namespace that the ring does not select any more, say.
+        wanted = plan(view, sync.entry, TypeMeta(kind.api_version, kind.kind), answer.metadata)
+        return wanted.action is not Action.ASSIGN or ring.view is not view
