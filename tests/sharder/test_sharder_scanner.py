@@ -305,6 +305,30 @@ async def test_controlled_objects_wait_for_their_owner_whichever_resource_could_
     assert w.api.labels(child)[SHARD] == "shard-1"
 
 
+@pytest.mark.parametrize(
+    ("kind", "code", "reason"),
+    [("gadgets", 404, "NotFound"), ("clusters", 404, "NotFound"), ("clusters", 500, "InternalError")],
+)
+@virtual_time
+async def test_controlled_objects_do_not_wait_for_a_kind_that_cannot_be_read_and_is_not_their_owners(
+    kind: str, code: int, reason: str
+) -> None:
+    """It was never installed, was uninstalled, or is unavailable."""
+    both = (
+        ring_resource("", "secrets", "configmaps"),
+        ring_resource("things.example", kind, "configmaps"),
+    )
+    w = World("shard-0", "shard-2", resources=both)
+    await w.run()
+    w.small.shards = ("shard-0", "shard-1", "shard-2")
+    w.api.faults.append(lambda r: status(code, reason) if "things.example" in r.target else None)
+    w.secret("foo", **{SHARD: "shard-1"})
+    child = w.config_map("sum", "foo", **{SHARD: "shard-0"})
+    await w.run()
+    assert {each.resource for each in w.failed} == {kind}
+    assert w.api.labels(child)[SHARD] == "shard-1"
+
+
 @virtual_time
 async def test_a_pending_drain_is_neither_repeated_nor_counted_again() -> None:
     """A9 in docs/defects.md."""

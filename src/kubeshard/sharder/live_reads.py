@@ -10,7 +10,7 @@ get them.
 from __future__ import annotations
 
 from kubeshard.client.client import Client
-from kubeshard.core.errors import Forbidden, NotFound
+from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import Key, ObjectMeta, metadata_only
 from kubeshard.core.owners import controller_of, group_kind_of
@@ -52,8 +52,16 @@ class OwnerReads:
         return owner.label(label) if owner.uid == reference.uid else None
 
     async def _kind(self, owners: frozenset[GroupResource], wanted: GroupKind) -> Kind | None:
+        """Raises ApiError if it may be a kind that cannot be found at the moment."""
+        unknown: ApiError | None = None
         for resource in sorted(owners):
-            kind = await self._kinds.kind(resource)
+            try:
+                kind = await self._kinds.kind(resource)
+            except ApiError as error:
+                unknown = error
+                continue
             if kind.group_kind == wanted:
                 return kind
+        if unknown is not None:
+            raise unknown
         return None

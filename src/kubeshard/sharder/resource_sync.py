@@ -6,7 +6,7 @@
 Guaranteed: a controlled object is not moved away from a live shard before the drain of its owner was requested, and
 not while that drain is pending. So it waits while its owner is known to be drained, or the drain could not
 be requested, or the owner could not be given to a shard, because such a move may take effect late; and until the
-owners' resource was read completely, without an error, with the ring's current shards: until then drains are unknown.
+owner's resource was read completely, without an error, with the ring's current shards: until then drains are unknown.
 With strict parity nothing waits, as in the reference.
 
 A crash costs only the task that it is in, which starts again (`supervised`). Kept in memory: what
@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import Any
 
 from kubeshard.core.errors import Forbidden
-from kubeshard.core.kinds import GroupResource
+from kubeshard.core.kinds import GroupResource, Kind
 from kubeshard.core.objects import Key
 from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
@@ -35,6 +35,7 @@ from kubeshard.sharder.waiting_objects import (
     SkippedNamespaces,
     WaitingObjects,
 )
+from kubeshard.sharding.keys import kind_of_key
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.sharding.ring_resources import RingEntry
 
@@ -173,6 +174,8 @@ class ResourceSync:
         self.schedule = Schedule(sync_period, FOLLOW_MAIN if entry.main else FOLLOW)
         self.open = True
         """Whether the ring still has the resource."""
+        self.kind: Kind | None = None
+        """The kind of its objects, as of the last scan; None if none has found it."""
         self.pending_drains = PendingDrains()
         """Drains of a main resource, for the objects that it controls."""
         self.drains = WaitingObjects()
@@ -196,6 +199,10 @@ class ResourceSync:
 
     def __str__(self) -> str:
         return f"{self.entry.resource} of {self.ring}"
+
+    def has_kind_of(self, key: str) -> bool:
+        """Whether an object with this key is known to be one of its objects."""
+        return self.kind is not None and self.kind.group_kind == kind_of_key(key)
 
     def spoken(self, key: Key) -> str:
         """An object of it in a text."""
@@ -319,8 +326,12 @@ class _DrainingOwners:
         self._sync = sync
 
     def __contains__(self, key: object) -> bool:
-        view, resources = self._sync.ring.view, self._sync.of.resources
-        return view is None or any(
-            owner not in resources or resources[owner].pending_drains.unsure(str(key), view.hashring)
-            for owner in self._sync.entry.owners
+        view, syncs, owner_key = self._sync.ring.view, self._sync.of.resources, str(key)
+        if view is None:
+            return True
+        owners = [syncs.get(owner) for owner in self._sync.entry.owners]
+        # The others, which it may not be possible to read, do not have the object. Without any it may be one of theirs.
+        its = [owner for owner in owners if owner is not None and owner.has_kind_of(owner_key)]
+        return any(
+            owner is None or owner.pending_drains.unsure(owner_key, view.hashring) for owner in its or owners
         )

@@ -177,7 +177,7 @@ class Scanner:
         def reading(place: str | AllNamespaces, patience: float | None = None) -> Coroutine[None, None, None]:
             return self._read(scan, _Reading(place, kind, selector, draining, patience), tasks, limit)
 
-        kind = await self._kinds.kind(entry.resource)
+        sync.kind = kind = await self._kinds.kind(entry.resource)
         view = ring.view
         if view is None or not (view.hashring.shards or view.releasing):
             return

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from kubeshard.core.kinds import GroupKind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.owners import controller_of
 
@@ -65,6 +66,12 @@ def controlled_key(meta: ObjectMeta, namespace: str = "") -> str:
     except ValueError as error:
         raise KeyRefused(f"invalid apiVersion of controller reference: {error}") from None
     return f"{group}/{reference.kind}/{meta.namespace or namespace}/{reference.name}"
+
+
+def kind_of_key(key: str) -> GroupKind:
+    """The kind in a key."""
+    group, kind, *_ = key.split("/")
+    return GroupKind(group, kind)
 
 
 def namespace_of_key(key: str) -> str:
