@@ -345,6 +345,19 @@ def test_an_object_that_could_not_be_moved_holds_back_what_it_controls_until_it_
     assert not pending.unsure("key", hashring)
 
 
+def test_of_the_drains_of_a_kind_that_was_uninstalled_it_is_told_that_they_have_ended_if_it_is_back() -> None:
+    pending, hashring = PendingDrains(), HashRing(("a",))
+    pending.draining("key")
+    pending.uninstalled()
+    assert len(pending) == 0
+    assert pending.unsure("key", hashring)
+    pending.begin(complete=True)
+    assert pending.end(hashring)
+    assert not pending.unsure("key", hashring)
+    pending.begin(complete=True)
+    assert not pending.end(hashring)
+
+
 def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() -> None:
     waiting = WaitingObjects()
     assert waiting.oldest == 0.0

@@ -330,6 +330,19 @@ async def test_controlled_objects_do_not_wait_for_a_kind_that_cannot_be_read_and
 
 
 @virtual_time
+async def test_nothing_is_scanned_again_and_again_because_of_drains_of_a_kind_that_was_uninstalled() -> None:
+    w = World("shard-0", "shard-1", resources=(ring_resource("things.example", "clusters", "configmaps"),))
+    w.api.put(CLUSTERS, "c", labels={SHARD: "shard-0", DRAIN: "true"})
+    w.api.put(CLUSTERS, "d", labels={SHARD: "shard-1", DRAIN: "true"})
+    assert (await w.run()).waiting
+    assert (await w.scan("configmaps")).waiting
+    w.api.faults.append(lambda r: status(404, "NotFound") if "things.example" in r.target else None)
+    for _ in range(2):  # the first one finds out
+        await w.scan("clusters", "things.example")
+    assert not (await w.scan("configmaps")).waiting
+
+
+@virtual_time
 async def test_a_pending_drain_is_neither_repeated_nor_counted_again() -> None:
     """A9 in docs/defects.md."""
     w = World("shard-0", "shard-1", "shard-2")

@@ -147,6 +147,7 @@ class Scanner:
             if isinstance(error, KindNotServed):  # no object is left, so none waits
                 scan.drains.commit()
                 scan.unassigned.commit()
+                sync.pending_drains.uninstalled()
                 self._tell(sync)
             return ScanResult(failed=True, moved=scan.moved)
         if scan.tells_drains:

@@ -124,6 +124,8 @@ class PendingDrains:
         """Pending drains as of before the running scan."""
         self._unplaced: set[str] = set()
         """Objects that could not be given to a shard since the last complete scan started."""
+        self._lost = False
+        """Whether there were drains of a kind that was uninstalled, which may have ended."""
         self._complete = False
         self._hashring: HashRing | None = None
         """The view of the last complete scan; None if it failed or is running."""
@@ -173,13 +175,21 @@ class PendingDrains:
         if unread:
             self._seen |= {key for key in self._pending if namespace_of_key(key) in unread}
         self._unread = unread if self._complete else {*self._unread, *unread}
-        ended = not self._pending <= self._seen
+        ended = self._lost or not self._pending <= self._seen
+        self._lost = False
         # Earlier drains count until everything was read, for decisions made in between.
         self._pending, self._seen = self._seen, set()
         if self._complete:
             self._hashring = hashring
             self._refused_before = set()
         return ended
+
+    def uninstalled(self) -> None:
+        """There are no objects of the kind any more. If it is there again, nothing is known of them."""
+        self._lost = self._lost or bool(len(self))
+        for keys in (self._pending, self._seen, self._refused, self._refused_before, self._unplaced):
+            keys.clear()
+        self._hashring = None
 
     def is_known(self, hashring: HashRing) -> bool:
         """Whether the last scan was complete and used exactly these shards."""
