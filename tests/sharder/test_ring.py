@@ -30,7 +30,7 @@ from kubeshard.sharder.waiting_objects import REMEMBERED, PendingDrains, Skipped
 from kubeshard.sharder.webhook_drift import WebhookDrift
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import CLEAN_UP_FINALIZER
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER, STRICT_HANDOVER_ANNOTATION
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -356,6 +356,21 @@ def test_of_the_drains_of_a_kind_that_was_uninstalled_it_is_told_that_they_have_
     assert not pending.unsure("key", hashring)
     pending.begin(complete=True)
     assert not pending.end(hashring)
+
+
+@virtual_time
+async def test_the_wait_for_a_shard_without_a_lease_begins_anew_whenever_it_was_there_meanwhile() -> None:
+    small = SmallRing("a", clock=VirtualClock())
+    meta = msgspec.structs.replace(small.resource.metadata, annotations={STRICT_HANDOVER_ANNOTATION: "60s"})
+    small.rings.apply(Updated(small.resource, msgspec.structs.replace(small.resource, metadata=meta)))
+    assert not small.ring.has_ended("b")
+    small.shards = ("a", "b")
+    assert small.view.available == {"a", "b"}
+    await asyncio.sleep(60.0)
+    small.shards = ("a",)
+    assert not small.ring.has_ended("b")
+    await asyncio.sleep(60.0)
+    assert small.ring.has_ended("b")
 
 
 def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() -> None:

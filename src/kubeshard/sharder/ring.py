@@ -337,6 +337,8 @@ class Ring:
         if self._hashring is None or self._members != available:
             self._hashring = HashRing(available)
             self.metrics.calculated()
+            if self.confirmations is not None:
+                self.confirmations.there(available)
         self._members = available
         return self._hashring
 

@@ -9,7 +9,7 @@ systems that know neither Leases nor fences.
 |---|---|
 | one is held, was deleted while it was held, or was taken by a sharder and is not confirmed | no |
 | each was released by its holder, or is confirmed | yes |
-| there are none | `longest` seconds after that was first asked here |
+| there are none | `longest` seconds after that was first asked here, since it was last a member of the ring |
 
 A Lease is confirmed by `CONFIRMED_ANNOTATION`, with the number of its transitions, so that the annotation is void once
 anybody has taken the Lease again. Who confirms:
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import Enum
 
 from kubeshard.core.builtin import Lease
@@ -82,6 +82,11 @@ class Confirmations:
         if shard not in self._absent and len(self._absent) >= REMEMBERED:
             del self._absent[next(iter(self._absent))]
         return now - self._absent.setdefault(shard, now) >= self.longest
+
+    def there(self, shards: Iterable[str]) -> None:
+        """These shards have Leases: nobody may ask about them until these are gone again."""
+        for shard in shards if self._absent else ():
+            self._absent.pop(shard, None)
 
     def over(self, shard: Shard) -> bool:
         """Whether a shard whose Lease was taken is not waited for any longer."""
