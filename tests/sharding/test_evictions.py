@@ -74,6 +74,18 @@ def test_a_process_is_not_blamed_for_what_its_predecessor_did() -> None:
     assert evictions.is_due("a", "second", 1, 180.0)
 
 
+def test_of_shards_that_have_left_nothing_is_remembered() -> None:
+    """With each rollout all have other names."""
+    evictions = Evictions(90.0)
+    assert not evictions.is_due("a", "process", 1, 0.0)
+    evictions.keep({"b"})
+    evictions.overdue([(place("x"), "a", 100.0)])
+    assert not evictions.is_due("a", "process", 1, 100.0)
+    evictions.keep({"a", "b"})
+    assert not evictions.is_due("a", "process", 1, 110.0)
+    assert evictions.number("a") == 1
+
+
 def test_nothing_is_overdue_that_no_recent_scan_has_seen() -> None:
     evictions = Evictions(90.0)
     evictions.overdue([(place("x"), "a", 0.0)])

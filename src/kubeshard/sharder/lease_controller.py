@@ -485,7 +485,11 @@ class ShardLeases(Reconciler[Lease]):
         return ASK_AGAIN
 
     def _is_overdue(self, ring: Ring, shard: Shard) -> bool:
-        others = len(set(ring.available) - {shard.name})
+        if ring.evictions.timeout == math.inf:
+            return False
+        available = set(ring.available)
+        ring.evictions.keep(available)
+        others = len(available - {shard.name})
         meta, spec = shard.lease.metadata, shard.lease.spec
         term = f"{meta.uid}/{spec.lease_transitions}/{meta.annotation(INCARNATION_ANNOTATION)}"
         due = ring.evictions.is_due(shard.name, term, others, self._clock.monotonic())

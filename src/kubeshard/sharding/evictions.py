@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from kubeshard.core.kinds import GroupResource
 
@@ -63,6 +63,10 @@ class Evictions:
             return False
         places = self._overdue.get(shard, {}).items()
         return any(now - seen < RECENT and place not in self._causes for place, seen in places)
+
+    def keep(self, shards: Container[str]) -> None:
+        """These are the available shards. Most names never come back."""
+        self._terms = {shard: term for shard, term in self._terms.items() if shard in shards}
 
     def evicted(self, shard: str, now: float) -> None:
         """The shard was evicted."""
