@@ -577,3 +577,37 @@ async def test_a_label_that_was_refused_is_written_within_ten_seconds_when_it_ma
     world.api.faults.remove(refuse)
     assert await world.tend() == 15.0
     assert (world.state(), world.events) == ("ready", ["ShardJoined"])
+
+
+@virtual_time
+async def test_a_shard_is_not_taken_over_by_one_report_because_of_another_one_about_its_predecessor() -> None:
+    """The second report was not yet enough, because another shard had been taken over a moment before."""
+    world, b = World(), Key("ns", "b")
+    ended = {"a", "b"}
+
+    async def certify(client: Client, lease: Lease) -> bool:
+        return lease.metadata.name in ended
+
+    world.controller._pods = SimpleNamespace(certify=certify)  # type: ignore[assignment]
+
+    async def tend(*keys: Key) -> None:
+        await world.observer.relist()
+        for key in keys:
+            await world.tend(key)
+        await asyncio.sleep(1.1)
+
+    world.shard("a")
+    world.shard("b")
+    await world.observer.relist()
+    await asyncio.sleep(3.0)
+    await tend(b, A)
+    await tend(b, A)
+    assert world.spec("b")["holderIdentity"] == SHARDER_IDENTITY
+    assert world.spec("a")["holderIdentity"] == "a"
+    world.shard("a")
+    await world.observer.relist()
+    await asyncio.sleep(3.0)
+    await tend(A)
+    assert world.spec("a")["holderIdentity"] == "a"
+    await tend(A)
+    assert world.spec("a")["holderIdentity"] == SHARDER_IDENTITY

@@ -340,6 +340,8 @@ class ShardLeases(Reconciler[Lease]):
             self._reported.pop(shard.key, None)
             return False
         first, _ = self._reported.get(shard.key, (now, now))
+        if first < now - silence:  # it was about a process before the last renewal
+            first = now
         self._reported[shard.key] = first, now
         ring = self._rings.get(shard.ring)
         if ring is None or now - first < CONFIRMED or now < self._next_report.get(ring, now):
