@@ -524,6 +524,19 @@ async def test_logs_metrics_and_the_debug_page_tell_clusters_apart() -> None:
 
 
 @virtual_time
+async def test_of_a_cluster_that_has_gone_no_series_of_a_controller_is_left() -> None:
+    async with Places("eu") as places:
+        await places["eu"].put("one")
+        async with places.manager(controller(Seen())) as process:
+            await asyncio.sleep(5)
+            assert "maps@eu" in "\n".join(await process.metrics())
+            await process.manager.remove_cluster("eu")
+            lines = "\n".join(await process.metrics())
+            assert "maps@eu" not in lines
+            assert 'controller_runtime_max_concurrent_reconciles{controller="maps"}' in lines
+
+
+@virtual_time
 async def test_clusters_that_a_controller_names_and_the_manager_lacks_are_told_and_waited_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -242,7 +242,7 @@ class Controllers:
                 self._entries.remove(entry)
                 if isinstance(part, ControllerRunner):
                     self.runners.remove(part)
-                    self._metrics.unwatch_queue(part.queue)
+                    self._metrics.forget(part.queue)
                     if part in self.main:
                         self.main.remove(part)
                 await part.close()

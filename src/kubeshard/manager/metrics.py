@@ -111,8 +111,10 @@ class Metrics:
         """Exposes the metrics that are computed from the queue."""
         self._queues.computed[queue.name] = queue
 
-    def unwatch_queue(self, queue: WorkQueue[Any]) -> None:
-        self._queues.computed.pop(queue.name, None)
+    def forget(self, queue: WorkQueue[Any]) -> None:
+        """The controller of the queue has left, or its cluster: its series are removed."""
+        self._queues.forget(queue.name)
+        self._reconciles.forget(queue.name)
 
     def watch_loop(self, longest_lag: Callable[[], float]) -> None:
         """Exposes the lag of the event loop."""
@@ -186,7 +188,7 @@ class ControllerObserver:
         self._time = reconciles.time.series(name)
         self._active = reconciles.active.series(name)
         self._overdue = reconciles.overdue.labels(name)
-        self._triggers = reconciles.triggers
+        self._reconciles = reconciles
         self._name = name
         reconciles.workers.labels(name).set(workers)
 
@@ -208,7 +210,7 @@ class ControllerObserver:
         self._overdue.inc(change)
 
     def trigger_failed(self, source: str, step: TriggerStep) -> None:
-        self._triggers.labels(self._name, source, step).inc()
+        self._reconciles.trigger_failed(self._name, source, step)
 
 
 class QueueObserver:
@@ -242,6 +244,12 @@ class Queues(Collector):
         for metric in (self.adds, self.retries, self.waits, self.work):
             registry.register(metric)
         registry.register(self)
+
+    def forget(self, name: str) -> None:
+        self.computed.pop(name, None)
+        self._priorities.pop(name, None)
+        for metric in (self.adds, self.retries, self.waits, self.work):
+            metric.remove(name, name)
 
     def collect(self) -> Iterator[Metric]:
         unfinished = gauge("workqueue_unfinished_work_seconds")
@@ -302,6 +310,22 @@ class _Reconciles:
         self.active = Levels(*declared("controller_runtime_active_workers"))
         for metric in (self.total, self.time, self.active):
             registry.register(metric)
+        self._triggered: dict[str, set[tuple[str, str]]] = {}
+        """The labels of each controller's errors of triggers."""
+
+    def trigger_failed(self, controller: str, source: str, step: TriggerStep) -> None:
+        self._triggered.setdefault(controller, set()).add((source, step))
+        self.triggers.labels(controller, source, step).inc()
+
+    def forget(self, controller: str) -> None:
+        for result in RESULTS:
+            self.total.remove(controller, result)
+        self.time.remove(controller)
+        self.active.remove(controller)
+        for metric in (self.errors, self.terminal, self.panics, self.timeouts, self.overdue, self.workers):
+            metric.remove(controller)
+        for labels in self._triggered.pop(controller, ()):
+            self.triggers.remove(controller, *labels)
 
 
 class _Shown:
