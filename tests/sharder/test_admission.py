@@ -652,6 +652,21 @@ def test_where_a_shard_has_been_seen_as_the_pod_of_its_name_only_the_shards_pod_
     assert acknowledged(pod="z")
 
 
+def test_a_shard_outside_a_pod_acknowledges_when_no_shard_is_there_any_more_that_was_seen_as_a_pod() -> None:
+    view = View("a", "z")
+    handler = ShardAdmission(view.rings(), SystemClock())
+    pod = {"extra": {POD_NAME_CLAIM: ["a"]}}
+    ask(object=config_map(owner()), resource=CONFIG_MAPS, handler=handler, userInfo=pod)
+
+    def acknowledged() -> bool:
+        response = update(view, old={DRAIN_LABEL: "true"}, new={}, manager="z", handler=handler)
+        return response["status"]["message"] != "restoring shard label"
+
+    assert not acknowledged()
+    view.shards = ("y", "z")
+    assert acknowledged()
+
+
 OWN_NAME = {
     "by its pod": {"pod": "z", "manager": "z"},
     "by a listed account": {"user": "op", "shard_users": {"op"}, "manager": "z"},
@@ -801,7 +816,7 @@ def _knowing(**attributes: Any) -> Callable[..., bool]:
 
 
 def _of_no_pods(self: ShardAdmission, shard: str, ring: Ring, *args: Any) -> bool:
-    self._of(ring).shards_are_pods = False
+    self._of(ring).pods = frozenset()
     return IS_FROM(self, shard, ring, *args)
 
 

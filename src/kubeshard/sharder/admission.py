@@ -37,7 +37,7 @@ Who the shard is, is told by the first row that applies:
 | the caller is the pod with the shard's name | the caller |
 | the caller is the pod of another shard | not the caller |
 | `shard_users` has accounts of the ring | a caller with one of these |
-| a shard of the ring has been seen as the pod of its name | not the caller |
+| an available shard of the ring has been seen as the pod of its name | not the caller |
 | the caller's field manager is the shard's name | the caller |
 | the shard's Lease says that it signs its acknowledgements like that | not the caller |
 | nothing: a Go shard outside a pod | a caller without a field manager, unlike kubectl and GitOps tools |
@@ -155,8 +155,8 @@ class ShardAdmission:
             message = f"error determining ControllerRing for request: {error.args[0]}"
             return self._leave_unassigned(request, None, "ring", message)
         served = self._of(ring)
-        if request.user.extra and not served.shards_are_pods:
-            served.shards_are_pods = request.user.claim(POD_NAME_CLAIM) in view.available
+        if request.user.extra:
+            served.saw(request.user.claim(POD_NAME_CLAIM), view)
         if request.object_error:
             message = f"error decoding object: {request.object_error}"
             return self._leave_unassigned(request, ring, "object", message)
@@ -265,7 +265,7 @@ class ShardAdmission:
             return False
         if users := self._shard_users.get(ring.name):
             return request.user.username in users
-        if self._of(ring).shards_are_pods:
+        if not self._of(ring).pods.isdisjoint(view.available):
             return False
         return request.field_manager == shard or not (request.field_manager or self._signs(ring.name, shard))
 
@@ -331,11 +331,16 @@ class _Served:
 
     notices: Notices
     """Of objects that were left unassigned, by reason."""
-    shards_are_pods: bool = False
-    """Whether a shard was seen to authenticate as the pod of its name: the others do too."""
+    pods: frozenset[str] = frozenset()
+    """Shards that were seen to authenticate as the pods of their names. While one is there, the others do too."""
     hashring: HashRing | None = None
     answers: dict[tuple[str, bool], PreparedAnswer] = field(default_factory=dict)
     """Responses that label an object with a shard of this hash ring, with or without other labels."""
+
+    def saw(self, pod: str, view: RingView) -> None:
+        """This pod has sent a request."""
+        if pod in view.available and pod not in self.pods:
+            self.pods = self.pods & view.available | {pod}
 
     def assigning(self, view: RingView, shard: str, *, labelled: bool) -> PreparedAnswer:
         """The response that adds the label of a shard, to an object with or without labels."""
