@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 from tiers import further
 
 from kubeshard.controller import Context, Controller, Reconciler, Result
@@ -373,6 +374,64 @@ def test_who_loses_the_leadership_only_goes_on_as_a_shard_and_becomes_the_sharde
                     world.processes[name].kill()
             await team.until_settled(leader)
             assert team.leader == leader
+
+    simulate(scene)
+
+
+def test_who_does_not_lead_any_more_tells_no_drains_and_ages() -> None:
+    """They are in alerts, whichever process has them."""
+
+    async def scene() -> None:
+        async with SimulatedCluster() as world:
+            team, stuck, busy = Team(world), set[str](), set[str]()
+            registries = {name: CollectorRegistry() for name in SHARDS}
+
+            class Hangs(Slow):
+                async def reconcile(self, ctx: Context, obj: Thing) -> Result | None:
+                    if obj.metadata.name in stuck:
+                        busy.add(obj.metadata.name)
+                        await asyncio.Event().wait()
+                    return await super().reconcile(ctx, obj)
+
+            def start(name: str) -> None:
+                world.shard(name, Hangs(team, name), sharding={"mode": "both"}, registry=registries[name])
+
+            def number(process: str, what: str) -> float:
+                labels = {"controllerring": "r"}
+                if what == "drains_pending":
+                    labels |= {"group": "sim.example", "resource": "things"}
+                return registries[process].get_sample_value(f"controller_sharding_{what}", labels) or 0.0
+
+            await world.install()
+            for name in SHARDS[:2]:
+                start(name)
+            await world.make_things(20)
+            await team.until_settled(*SHARDS[:2])
+            ring = HashRing(SHARDS)
+            stuck.add(next(f"t{i}" for i in range(20) if ring.owner(f"sim.example/Thing/team/t{i}") == "s2"))
+            async with world.admin() as client:
+                await client.patch(Thing, *stuck, "team", MergePatch({"spec": {"v": 1}}))
+            await world.until(lambda: busy, within=5)
+            start("s2")
+            leader = team.leader
+            await world.until(lambda: number(leader, "oldest_drain_seconds") > 60, within=90)
+            assert number(leader, "drains_pending") == 1
+
+            async def refuse(request: HttpRequest) -> HttpResponse | None:
+                if "sharder-r" in request.target and request.method == "PUT":
+                    return HttpResponse(500, {"content-type": "application/json"}, b"{}")
+                return None
+
+            for network in world.processes[leader].networks:
+                network.before = refuse
+            world.connected = lambda process, network: setattr(
+                network, "before", refuse if process.name == leader else None
+            )
+            await world.until(lambda: team.leader not in ("", leader), within=40)
+            await asyncio.sleep(30)
+            assert not world.processes[leader].dead
+            assert number(team.leader, "drains_pending") == 1
+            assert number(leader, "drains_pending") == number(leader, "oldest_drain_seconds") == 0
 
     simulate(scene)
 

@@ -198,6 +198,8 @@ class InManagerSharder:
                     leadership.stopped_cleanly()
         finally:
             self._fence.leadership = self._term = None
+            for ring in self._rings:
+                ring.leads_no_more()
         if stop.error is not None:
             raise stop.error
 

@@ -10,7 +10,7 @@ The number of series of a ring is bounded: no histogram has a label for the ring
 other series, and a gauge of a ring appears when it is not zero for the first time.
 
 Guaranteed: a series is removed with its ring, or when its ring no longer lists the resource, and late counts do not
-re-create it.
+re-create it. Gauges of a process that does not lead any more are zero.
 """
 
 from __future__ import annotations
@@ -158,6 +158,12 @@ class RingMetrics:
         self._remove([key for key in self._series if key[1] is not None and key[1] not in resources])
         # A counter that first appears with its first count hides that count from rates, and there is an alert on this.
         self._of(self._metrics.takeovers)
+
+    def leads_no_more(self) -> None:
+        """This process does not see any more what the gauges are about, and another one does: counters stay."""
+        for (metric, _, _), series in self._series.items():
+            if isinstance(metric, Levels):
+                series.value = 0.0
 
     def end(self) -> None:
         """The ring was deleted: removes its series."""

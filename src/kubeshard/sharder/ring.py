@@ -283,6 +283,12 @@ class Ring:
         self.report.end()
         self.metrics.end()
 
+    def leads_no_more(self) -> None:
+        """This process is not its sharder any more: what only a sharder sees is not told any longer."""
+        self.report.waiting({}, None, {})
+        self.report.mass_failure()
+        self.metrics.leads_no_more()
+
     def _begin_clean_up(self) -> None:
         if not self.releasing:
             self.clean_up = None  # of a restore of etcd
