@@ -179,6 +179,22 @@ async def test_a_ring_is_gone_although_a_shard_does_not_release_its_objects() ->
 
 
 @virtual_time
+async def test_the_next_leader_does_not_give_up_a_clean_up_because_it_has_not_seen_its_progress() -> None:
+    async with scene(things=8) as at:
+        at.world.sharder("x1")
+        at.shards["s0"].work, at.shards["s1"].work = PATIENCE + 120, PATIENCE - 60
+        await at.touch()
+        await at.world.until(lambda: all(each.at_work for each in at.shards.values()), within=5)
+        await at.delete()
+        await asyncio.sleep(PATIENCE + 20)
+        at.world.processes["x0"].kill()
+        await at.gone(within=160)
+        assert not at.labelled()
+        assert not at.taken
+        assert "CleanUpGivenUp" not in at.said()
+
+
+@virtual_time
 async def test_a_ring_that_is_created_again_at_once_gets_its_objects_back_and_none_has_two_shards() -> None:
     async with scene(work=2.0) as at:
         await at.touch()

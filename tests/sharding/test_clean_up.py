@@ -33,9 +33,11 @@ def test_a_ring_without_resources_has_nothing_to_clean_up() -> None:
     assert clean_up.state((), SETTLED) is CleanUpState.CLEAN
 
 
-def test_it_is_given_up_when_nothing_is_read() -> None:
-    assert CleanUp(0.0).state(BOTH, PATIENCE - 0.1) is CleanUpState.UNDER_WAY
-    assert CleanUp(0.0).state(BOTH, PATIENCE) is CleanUpState.GIVEN_UP
+def test_it_is_given_up_when_nothing_is_read_since_somebody_waits_for_it() -> None:
+    clean_up = CleanUp(0.0)
+    assert clean_up.state(BOTH, 1000.0) is CleanUpState.UNDER_WAY
+    assert clean_up.state(BOTH, 1000.0 + PATIENCE - 0.1) is CleanUpState.UNDER_WAY
+    assert clean_up.state(BOTH, 1000.0 + PATIENCE) is CleanUpState.GIVEN_UP
 
 
 def test_it_may_take_as_long_as_it_makes_progress() -> None:
@@ -51,6 +53,7 @@ def test_it_may_take_as_long_as_it_makes_progress() -> None:
 def test_objects_that_come_and_go_cannot_keep_a_ring(reads: list[tuple[GroupResource, int, float]]) -> None:
     """Another sharder may assign again what this one releases. Fewer than ever before can be found only so often."""
     clean_up, now, fewest, last = CleanUp(0.0), 0.0, dict[GroupResource, int](), 0.0
+    clean_up.state(BOTH, now)
     for resource, count, wait in reads:
         now += wait
         clean_up.found(resource, {"a": count} if count else {}, now, now)

@@ -6,7 +6,8 @@ The caller reports how many objects of each resource carried the shard label whe
   clean-up, when every replica's webhook has seen that the ring is being deleted; or
 * when it has made no progress for `PATIENCE` seconds: no resource had fewer than ever before, and none was read for the
   first time. So a shard that does not release its objects, a missing right, or another sharder that assigns them again
-  cannot keep a ring, and the time is bounded by the number of objects and not by what fails.
+  cannot keep a ring, and the time is bounded by the number of objects and not by what fails. A process that begins to
+  lead has not seen any progress: its patience begins when it asks for the state first.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class CleanUp:
 
     def __init__(self, began: float) -> None:
         self._began = began
-        self._progress = began
+        self._progress: float | None = None
+        """When there was some; None if nobody has read or asked yet."""
         self._reads: dict[GroupResource, _Read] = {}
         self._fewest: dict[GroupResource, int] = {}
 
@@ -61,6 +63,8 @@ class CleanUp:
         """Whether it is over, for a ring with these resources."""
         if now - self._began >= SETTLED and all(self._is_clean(each) for each in resources):
             return CleanUpState.CLEAN
+        if self._progress is None:
+            self._progress = now
         if now - self._progress >= PATIENCE:
             return CleanUpState.GIVEN_UP
         return CleanUpState.UNDER_WAY
