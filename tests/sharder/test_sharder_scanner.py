@@ -59,6 +59,7 @@ class World:
     ) -> None:
         self.api, clock = SmallApi(), VirtualClock()
         client = self.api.client(clock)
+        kinds = ResourceKinds(client)
         self.small = SmallRing(
             *shards, resources=resources, selector=selector, on_deletion=on_deletion, clock=clock
         )
@@ -66,7 +67,7 @@ class World:
         self.report = self.ring.report
         mover = Mover(
             client,
-            ResourceKinds(client),
+            kinds,
             dead=self._is_dead,
             retry=lambda *_: None,
             clock=clock,
@@ -75,7 +76,7 @@ class World:
         late = LateAssignment(mover, concurrent_moves=10)
         self.resync = Scanner(
             client,
-            ResourceKinds(client),
+            kinds,
             mover,
             late,
             Permissions(client, clock),
@@ -327,6 +328,20 @@ async def test_controlled_objects_do_not_wait_for_a_kind_that_cannot_be_read_and
     await w.run()
     assert {each.resource for each in w.failed} == {kind}
     assert w.api.labels(child)[SHARD] == "shard-1"
+
+
+@virtual_time
+async def test_no_controlled_object_that_moves_costs_a_look_for_a_kind_that_is_not_its_owners() -> None:
+    """It would hold up all of them, one after the other, if discovery does not respond."""
+    both = (ring_resource("", "gadgets", "configmaps"), ring_resource("", "secrets", "configmaps"))
+    w = World("shard-0", "shard-1", "shard-2", resources=both)
+    w.secret("foo", **{SHARD: "shard-1"})
+    children = [w.config_map(f"sum-{number}", "foo", **{SHARD: "shard-0"}) for number in range(10)]
+    await w.run()  # the Secrets after the ConfigMaps
+    w.api.requests.clear()
+    await w.scan("configmaps")
+    assert {w.api.labels(child)[SHARD] for child in children} == {"shard-1"}
+    assert not [path for _, path, _ in w.api.requests if path == "/api/v1"]
 
 
 @virtual_time

@@ -53,8 +53,13 @@ class OwnerReads:
 
     async def _kind(self, owners: frozenset[GroupResource], wanted: GroupKind) -> Kind | None:
         """Raises ApiError if it may be a kind that cannot be found at the moment."""
+        perhaps = sorted(owner for owner in owners if owner.group == wanted.group)
+        for resource in perhaps:  # else a kind that is not installed would be looked for once for each object
+            known = self._kinds.known(resource)
+            if known is not None and known.group_kind == wanted:
+                return known
         unknown: ApiError | None = None
-        for resource in sorted(owners):
+        for resource in perhaps:
             try:
                 kind = await self._kinds.kind(resource)
             except ApiError as error:

@@ -46,6 +46,10 @@ class ResourceKinds:
             self.learned += 1
         return kind
 
+    def known(self, resource: GroupResource) -> Kind | None:
+        """The kind, if it is cached."""
+        return self._kinds.get(resource)
+
     async def kind(self, resource: GroupResource) -> Kind:
         """The kind, from the cache or from the server. Raises like `learn`."""
         return self._kinds.get(resource) or await self.learn(resource)
