@@ -480,6 +480,8 @@ async def test_no_drain_is_pending_of_a_main_resource_that_became_a_controlled_o
     await w.run()
     assert w.number("drains_pending", group="", resource="secrets") == 1.0
     w.small.become(ring_resource("things.example", "clusters", "secrets"))
+    assert w.number("drains_pending", group="", resource="secrets") == 0.0
+    w.api.faults.append(lambda r: status(403, "Forbidden") if "/secrets" in r.target else None)
     await w.run()
     assert w.number("drains_pending", group="", resource="secrets") == 0.0
 

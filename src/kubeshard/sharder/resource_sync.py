@@ -229,6 +229,9 @@ class ResourceSync:
         """The ring no longer has the resource, or this process does not lead any more."""
         self.open = False
         self.of.resources.pop(self.entry.resource, None)
+        # The ring may have it in another role now, and be unable to read it.
+        self.ring.metrics.pending(self.entry.resource, 0)
+        self.ring.metrics.unassigned(self.entry.resource, 0)
         self.notify()
         for task in tuple(self._tasks):
             task.cancel()
