@@ -358,6 +358,19 @@ def test_of_the_drains_of_a_kind_that_was_uninstalled_it_is_told_that_they_have_
     assert not pending.end(hashring)
 
 
+def test_a_scan_during_which_its_kind_was_uninstalled_does_not_know_all_drains() -> None:
+    """It may be served again before the scan ends, which had seen some of the drains before."""
+    pending, hashring = PendingDrains(), HashRing(("a",))
+    pending.begin(complete=True)
+    pending.draining("key")
+    pending.uninstalled()
+    pending.end(hashring)
+    assert pending.unsure("key", hashring)
+    pending.begin(complete=True)
+    assert not pending.end(hashring)
+    assert not pending.unsure("key", hashring)
+
+
 @virtual_time
 async def test_the_wait_for_a_shard_without_a_lease_begins_anew_whenever_it_was_there_meanwhile() -> None:
     small = SmallRing("a", clock=VirtualClock())

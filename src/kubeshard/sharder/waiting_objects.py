@@ -185,11 +185,13 @@ class PendingDrains:
         return ended
 
     def uninstalled(self) -> None:
-        """There are no objects of the kind any more. If it is there again, nothing is known of them."""
+        """There are no objects of the kind any more. If it is there again, nothing is known of them: nor by a scan that
+        is running, which has seen some of them before.
+        """
         self._lost = self._lost or bool(len(self))
         for keys in (self._pending, self._seen, self._refused, self._refused_before, self._unplaced):
             keys.clear()
-        self._hashring = None
+        self._hashring, self._complete = None, False
 
     def is_known(self, hashring: HashRing) -> bool:
         """Whether the last scan was complete and used exactly these shards."""
