@@ -401,6 +401,16 @@ def test_of_what_waits_the_count_is_exact_and_the_ages_of_the_first_are_known() 
     assert (waiting.count, waiting.oldest) == (0, 0.0)
 
 
+def test_a_scan_that_began_before_the_last_one_tells_nothing_of_what_waits() -> None:
+    """A scan of all may take longer than urgent ones that begin meanwhile, and find that the objects were assigned."""
+    waiting = WaitingObjects()
+    earlier = waiting.snapshot(10.0)
+    earlier.add(ObjectMeta(name="a", uid="a"), 11.0)
+    waiting.snapshot(20.0).commit()
+    earlier.commit()
+    assert (waiting.count, list(waiting), waiting.read_at) == (0, [], 20.0)
+
+
 def test_of_too_many_namespaces_any_may_be_meant() -> None:
     names = SkippedNamespaces()
     for number in range(REMEMBERED):

@@ -84,6 +84,9 @@ class WaitingSnapshot:
             self._seen[waiting] = now if anew else known.get(waiting, now)
 
     def commit(self) -> None:
+        """Not if a scan that began later has told more: one of all may take long, and urgent ones begin meanwhile."""
+        if self._started < self._waiting.read_at:
+            return
         self._waiting._since, self._waiting.count = self._seen, self._count
         self._waiting.read_at = self._started
 
