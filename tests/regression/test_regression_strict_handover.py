@@ -15,6 +15,7 @@ from kubeshard.client import Client
 from kubeshard.controller.context import Context
 from kubeshard.controller.reconciler import Result
 from kubeshard.core import Key, Lease, MergePatch
+from kubeshard.core.objects import ObjectMeta
 from kubeshard.inspection.cluster import read_cluster
 from kubeshard.inspection.errors import Unanswerable
 from kubeshard.inspection.release import confirm, unconfirmed
@@ -295,6 +296,39 @@ async def test_a_label_that_a_user_takes_from_an_object_of_a_dead_shard_is_put_b
             await at.admin.patch(Thing, name, "team", labels)
         await asyncio.sleep(10)
         assert at.of("s0") == before
+
+
+@virtual_time
+async def test_also_a_replica_that_was_asked_about_the_name_before_the_shard_was_there_waits_as_long() -> (
+    None
+):
+    """It does not lead, and is not asked about anything else meanwhile. The Lease of the dead shard is deleted."""
+    async with scene("3m") as at:
+        caller = at.world.caller
+        at.world.sharder("x1")
+        await asyncio.sleep(10)
+
+        async def take_label(name: str) -> None:
+            caller.preferred = "x1"
+            labels = MergePatch({"metadata": {"labels": {shard_label(at.world.ring): None}}})
+            await at.admin.patch(Thing, name, "team", labels)
+            caller.preferred = "x0"
+
+        early = ObjectMeta(name="early", namespace="team", labels={shard_label(at.world.ring): "s9"})
+        await at.admin.create(Thing(metadata=early))
+        await take_label("early")
+        assert at.of("s9") == {"early"}
+        at.shard("s9")
+        await at.world.until(lambda: at.world.all_owned("s0", "s1", "s9"), within=60)
+        await asyncio.sleep(200)
+        at.world.processes["s9"].kill()
+        await at.world.until(lambda: at.holder("s9") == SHARDER_IDENTITY, within=GIVEN_UP + 10)
+        await at.admin.delete(Lease, "s9", "ops")
+        await asyncio.sleep(5)
+        before = at.of("s9")
+        await take_label(min(before))
+        await asyncio.sleep(10)
+        assert at.of("s9") == before
 
 
 @virtual_time

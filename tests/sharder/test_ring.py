@@ -15,12 +15,13 @@ from small_api import SmallApi
 from small_ring import SmallRing
 
 from kubeshard.cache import Added, Deleted, Updated
-from kubeshard.core.builtin import Namespace
+from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.conditions import Condition
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
+from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.resource_sync import AnyOwner
 from kubeshard.sharder.retries import Retries
@@ -30,7 +31,7 @@ from kubeshard.sharder.waiting_objects import REMEMBERED, PendingDrains, Skipped
 from kubeshard.sharder.webhook_drift import WebhookDrift
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
-from kubeshard.sharding.names import CLEAN_UP_FINALIZER, STRICT_HANDOVER_ANNOTATION
+from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, STRICT_HANDOVER_ANNOTATION
 from kubeshard.sharding.planner import Action, Decision
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
 from kubeshard.testing.virtual_world import SeededRng
@@ -376,11 +377,16 @@ async def test_the_wait_for_a_shard_without_a_lease_begins_anew_whenever_it_was_
     small = SmallRing("a", clock=VirtualClock())
     meta = msgspec.structs.replace(small.resource.metadata, annotations={STRICT_HANDOVER_ANNOTATION: "60s"})
     small.rings.apply(Updated(small.resource, msgspec.structs.replace(small.resource, metadata=meta)))
+    observer = LeaseObserver(SmallApi().client(small.clock), small.clock)
+    lease = Lease(metadata=ObjectMeta(name="b", namespace="ops", labels={RING_LABEL: "ring"}))
     assert not small.ring.has_ended("b")
-    small.shards = ("a", "b")
-    assert small.view.available == {"a", "b"}
-    await asyncio.sleep(60.0)
-    small.shards = ("a",)
+    with observer.subscribed(small.rings.shard_changed):
+        # Nobody asks for a view, as in a replica that does not lead.
+        small.leases["b"] = [lease]
+        observer.observe(lease)
+        await asyncio.sleep(60.0)
+        del small.leases["b"]
+        observer.forget(lease.key)
     assert not small.ring.has_ended("b")
     await asyncio.sleep(60.0)
     assert small.ring.has_ended("b")

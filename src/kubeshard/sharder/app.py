@@ -116,6 +116,10 @@ def build_sharder(
         """The webhook's certificate, which scrapers can verify: it has the Service's name."""
         return servers[0].context if servers else None
 
+    async def observe() -> None:
+        with observer.subscribed(rings.shard_changed):
+            await observer.run()
+
     async def learn_kinds() -> None:
         await ring_objects.synced()
         await kinds.keep_learning(rings)
@@ -138,7 +142,7 @@ def build_sharder(
         cache=cache,
         leader_election=election,
         runnables=[
-            Runnable("lease-observer", observer.run),
+            Runnable("lease-observer", observe),
             Runnable("ring-kinds", learn_kinds),
         ],
         servers=servers,

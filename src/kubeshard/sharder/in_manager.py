@@ -143,7 +143,7 @@ class InManagerSharder:
         try:
             apart = self._places.running() if self._places is not self._cache else nullcontext()
             async with self._cache.running(), apart, asyncio.TaskGroup() as tasks:
-                observing = tasks.create_task(self._observer.run(), name="lease observer")
+                observing = tasks.create_task(self._observe(), name="lease observer")
                 campaign = tasks.create_task(self._campaign(gates), name="campaign")
                 await self._stopping.wait()
                 if self._term is None:
@@ -162,6 +162,10 @@ class InManagerSharder:
 
     def under_way(self) -> Sequence[str]:
         return ()
+
+    async def _observe(self) -> None:
+        with self._observer.subscribed(self._rings.shard_changed):
+            await self._observer.run()
 
     async def _campaign(self, gates: Sequence[Gate]) -> None:
         """Leads whenever it is elected, until it is stopped."""

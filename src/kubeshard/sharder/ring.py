@@ -272,6 +272,11 @@ class Ring:
         self.report.keep(self.listed)
         return True
 
+    def shard_changed(self, shard: str) -> None:
+        """A Lease of this name has appeared, or is gone."""
+        if self.confirmations is not None and self._inputs.shards.named(self.name, shard):
+            self.confirmations.there(shard)
+
     def namespaces_changed(self) -> None:
         """It may select a namespace now, or may not any longer."""
         self._views = self._few = None
@@ -343,8 +348,6 @@ class Ring:
         if self._hashring is None or self._members != available:
             self._hashring = HashRing(available)
             self.metrics.calculated()
-            if self.confirmations is not None:
-                self.confirmations.there(available)
         self._members = available
         return self._hashring
 

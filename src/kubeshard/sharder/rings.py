@@ -10,6 +10,7 @@ from kubeshard.cache.deltas import Deleted, Delta, Updated
 from kubeshard.core.builtin import Namespace
 from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.shard_states import ShardChange
 
 
 class Rings:
@@ -97,6 +98,15 @@ class Rings:
             self.selections += 1
         for subscriber in tuple(self._subscribers.values()):
             subscriber(resource.name)
+
+    def shard_changed(self, change: ShardChange) -> None:
+        """Call it with all changes of Leases, in each process: one that leads later must not take it for long ago that
+        a Lease was missed.
+        """
+        if change.presence or len(change.rings) > 1:
+            for name in change.rings:
+                if (ring := self._rings.get(name)) is not None:
+                    ring.shard_changed(change.key.name)
 
     def _end(self, name: str) -> None:
         if (ring := self._rings.pop(name, None)) is not None:

@@ -9,7 +9,7 @@ systems that know neither Leases nor fences.
 |---|---|
 | one is held, was deleted while it was held, or was taken by a sharder and is not confirmed | no |
 | each was released by its holder, or is confirmed | yes |
-| there are none | `longest` seconds after that was first asked here, since it was last a member of the ring |
+| there are none | `longest` seconds after that was first asked here, since there was last one |
 
 A Lease is confirmed by `CONFIRMED_ANNOTATION`, with the number of its transitions, so that the annotation is void once
 anybody has taken the Lease again. Who confirms:
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from enum import Enum
 
 from kubeshard.core.builtin import Lease
@@ -83,10 +83,9 @@ class Confirmations:
             del self._absent[next(iter(self._absent))]
         return now - self._absent.setdefault(shard, now) >= self.longest
 
-    def there(self, shards: Iterable[str]) -> None:
-        """These shards have Leases: nobody may ask about them until these are gone again."""
-        for shard in shards if self._absent else ():
-            self._absent.pop(shard, None)
+    def there(self, shard: str) -> None:
+        """There is a Lease of this name: nobody may ask about it until that is gone again."""
+        self._absent.pop(shard, None)
 
     def over(self, shard: Shard) -> bool:
         """Whether a shard whose Lease was taken is not waited for any longer."""
