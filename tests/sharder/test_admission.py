@@ -667,6 +667,18 @@ def test_a_shard_outside_a_pod_acknowledges_when_no_shard_is_there_any_more_that
     assert acknowledged()
 
 
+def test_a_shard_that_is_back_under_its_name_need_not_be_in_a_pod_any_more() -> None:
+    view = View("a", "z")
+    handler = ShardAdmission(view.rings(), SystemClock())
+    pod = {"extra": {POD_NAME_CLAIM: ["a"]}}
+    ask(object=config_map(owner()), resource=CONFIG_MAPS, handler=handler, userInfo=pod)
+    view.shards = ("z",)
+    ask(object=config_map(owner()), resource=CONFIG_MAPS, handler=handler)
+    view.shards = ("a", "z")
+    response = update(view, old={DRAIN_LABEL: "true"}, new={}, manager="z", handler=handler)
+    assert response["status"]["message"] != "restoring shard label"
+
+
 OWN_NAME = {
     "by its pod": {"pod": "z", "manager": "z"},
     "by a listed account": {"user": "op", "shard_users": {"op"}, "manager": "z"},

@@ -155,8 +155,7 @@ class ShardAdmission:
             message = f"error determining ControllerRing for request: {error.args[0]}"
             return self._leave_unassigned(request, None, "ring", message)
         served = self._of(ring)
-        if request.user.extra:
-            served.saw(request.user.claim(POD_NAME_CLAIM), view)
+        served.saw(request.user.claim(POD_NAME_CLAIM) if request.user.extra else "", view)
         if request.object_error:
             message = f"error decoding object: {request.object_error}"
             return self._leave_unassigned(request, ring, "object", message)
@@ -333,14 +332,19 @@ class _Served:
     """Of objects that were left unassigned, by reason."""
     pods: frozenset[str] = frozenset()
     """Shards that were seen to authenticate as the pods of their names. While one is there, the others do too."""
+    available: frozenset[str] = frozenset()
+    """The shards that were there when the last request came."""
     hashring: HashRing | None = None
     answers: dict[tuple[str, bool], PreparedAnswer] = field(default_factory=dict)
     """Responses that label an object with a shard of this hash ring, with or without other labels."""
 
     def saw(self, pod: str, view: RingView) -> None:
-        """This pod has sent a request."""
+        """This pod has sent a request, or a caller in none. A shard that was away need not be back in a pod."""
+        if view.available is not self.available:
+            self.available = view.available
+            self.pods &= view.available
         if pod in view.available and pod not in self.pods:
-            self.pods = self.pods & view.available | {pod}
+            self.pods |= {pod}
 
     def assigning(self, view: RingView, shard: str, *, labelled: bool) -> PreparedAnswer:
         """The response that adds the label of a shard, to an object with or without labels."""
