@@ -18,8 +18,16 @@ from kubeshard.core.objects import Key
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
 from kubeshard.sharder.dead_shards import DeadShardProofs
-from kubeshard.sharder.lease_controller import LABEL_PATIENCE, RELABEL, RELABEL_CHANGED, ShardLeases
+from kubeshard.sharder.lease_controller import (
+    HELD_BACK,
+    LABEL_PATIENCE,
+    RELABEL,
+    RELABEL_CHANGED,
+    ShardLeases,
+)
 from kubeshard.sharder.lease_observer import LeaseObserver
+from kubeshard.sharder.ring import Ring
+from kubeshard.sharding.circuit_breaker import BreakerState, CircuitBreaker
 from kubeshard.sharding.names import RING_LABEL, SHARDER_IDENTITY, STATE_LABEL
 from kubeshard.sharding.shard_states import ShardChange
 from kubeshard.testing.virtual_time import VirtualClock, virtual_time
@@ -38,7 +46,7 @@ class World:
         self.client = self.api.client(self.clock)
         self.observer = LeaseObserver(self.client, self.clock)
         self.rings = {"ring"}
-        ring = SmallRing(clock=self.clock).ring
+        ring = self.ring = SmallRing(clock=self.clock).ring
         rings: Any = SimpleNamespace(get=lambda name: ring if name in self.rings else None)
         self.controller = ShardLeases(rings, self.observer, self.clock)
         self.events: list[str] = []
@@ -577,6 +585,45 @@ async def test_a_label_that_was_refused_is_written_within_ten_seconds_when_it_ma
     world.api.faults.remove(refuse)
     assert await world.tend() == 15.0
     assert (world.state(), world.events) == ("ready", ["ShardJoined"])
+
+
+@virtual_time
+async def test_others_have_their_turn_while_it_is_looked_whether_the_shards_of_many_rings_still_fail() -> (
+    None
+):
+    world, rings, turns = World(), [SmallRing() for _ in range(50)], list[int]()
+    others, breakers = 0, world.controller._breakers
+    for small in rings:
+        breakers[small.ring] = CircuitBreaker(60.0)
+        breakers[small.ring].state = BreakerState.WAITING
+
+    def judge(ring: Ring) -> CircuitBreaker:
+        turns.append(others)
+        return breakers[ring]
+
+    world.controller._judge = judge  # type: ignore[method-assign]
+    running = asyncio.create_task(world.controller.run(lambda *_, **__: None))
+    await asyncio.sleep(HELD_BACK - 0.001)
+    while len(turns) < len(rings):
+        others += 1
+        await asyncio.sleep(0 if turns else 0.001)
+    running.cancel()
+    assert len(set(turns)) == len(rings)
+
+
+@virtual_time
+async def test_what_a_ring_costs_that_is_judged_does_not_depend_on_the_reports_about_others() -> None:
+    """With a rollout that crashes everywhere all of them have ended, and every one is a reason to judge its ring."""
+
+    class Reports(dict[Key, tuple[float, float]]):
+        def items(self) -> Any:
+            raise AssertionError("looks at all of them")
+
+    world = World()
+    world.shard()
+    await world.see()
+    world.controller._reported = Reports({A: (0.0, 0.0)})
+    world.controller._judge(world.ring)
 
 
 @virtual_time

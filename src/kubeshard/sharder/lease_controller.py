@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
@@ -189,9 +190,12 @@ class ShardLeases(Reconciler[Lease]):
     async def run(self, enqueue: Enqueue) -> None:
         while True:
             await asyncio.sleep(HELD_BACK)
+            now = self._clock.monotonic()
+            self._reported = {key: said for key, said in self._reported.items() if now - said[1] < REPORTED}
             for ring, breaker in tuple(self._breakers.items()):
                 if breaker.is_open and not ring.ended:
                     self._judge(ring)
+                    await asyncio.sleep(0)  # it may be every ring of the cluster
 
     async def reconcile(self, ctx: Context, obj: Lease, /) -> Result | None:
         return await self._tend(ctx, ctx.key)
@@ -355,13 +359,6 @@ class ShardLeases(Reconciler[Lease]):
         wait = first + CONFIRMED - self._clock.monotonic()
         return wait if wait > 0 else math.inf
 
-    def _ended(self, now: float) -> set[Key]:
-        """Shards that have ended according to the kubelet."""
-        for key, (_, last) in tuple(self._reported.items()):
-            if now - last >= REPORTED:
-                del self._reported[key]
-        return set(self._reported)
-
     def _returned(self, shard: Shard) -> None:
         """With this shard, it may no longer be true that many fail."""
         ring = self._rings.get(shard.ring)
@@ -389,7 +386,7 @@ class ShardLeases(Reconciler[Lease]):
         breaker = self._breakers.setdefault(ring, CircuitBreaker(self._grace))
         now, states = self._clock.monotonic(), self._observer.states
         shards, fresh = states.shards(ring.name, now), states.fresh(now)
-        breaker.update(shards, now, fresh=fresh, dead=self._ended(now))
+        breaker.update(shards, now, fresh=fresh, dead=_Ended(self._reported, now))
         ring.report.mass_failure(breaker.explained)
         ring.metrics.failing_together(len(breaker.failing) if breaker.is_open else 0)
         return breaker
@@ -570,6 +567,18 @@ class ShardLeases(Reconciler[Lease]):
 
     def _shard(self, key: Key) -> Shard | None:
         return self._observer.states.shard(key, self._clock.monotonic())
+
+
+class _Ended:
+    """Shards that have ended according to the kubelet. There may be many, and each is a reason to judge its ring."""
+
+    def __init__(self, reported: Mapping[Key, tuple[float, float]], now: float) -> None:
+        self._reported = reported
+        self._now = now
+
+    def __contains__(self, key: object) -> bool:
+        said = self._reported.get(key) if isinstance(key, Key) else None
+        return said is not None and self._now - said[1] < REPORTED
 
 
 def _after(seconds: float) -> Result:
