@@ -417,6 +417,19 @@ def test_a_scan_that_began_before_the_last_one_tells_nothing_of_what_waits() -> 
     assert (waiting.count, list(waiting), waiting.read_at) == (0, [], 20.0)
 
 
+def test_what_it_costs_to_tell_which_objects_wait_does_not_grow_with_their_number() -> None:
+    """To ask whether a shard has ended is to look at all Leases of the ring."""
+    small, asked = SmallRing("a"), list[str]()
+    small.ring.has_ended = lambda shard: bool(asked.append(shard))  # type: ignore[method-assign, func-returns-value]
+    snapshot = small.sync("secrets").unassigned.snapshot(0.0)
+    for number in range(100):
+        snapshot.add(ObjectMeta(name=str(number)), 0.0, "b" if number % 2 else "")
+    snapshot.commit()
+    small.ring_sync.tell_waiting()
+    assert asked == ["b"]
+    assert small.ring.report.unconfirmed["b"].count == 50
+
+
 def test_of_too_many_namespaces_any_may_be_meant() -> None:
     names = SkippedNamespaces()
     for number in range(REMEMBERED):

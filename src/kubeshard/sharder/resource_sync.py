@@ -126,11 +126,15 @@ class RingSync:
         ring, syncs = self.ring, self.resources.values()
         ring.metrics.oldest_drain(max((each.drains.oldest for each in syncs), default=0.0))
         ring.metrics.oldest_unassigned(max((each.unassigned.oldest for each in syncs), default=0.0))
+        lost = {each.whom for sync in syncs for each in sync.unassigned} - {""}
+        awaited = {
+            shard for shard in sorted(lost) if not ring.has_ended(shard)
+        }  # once: it looks at all Leases
         unconfirmed = [
             (each.whom, sync.spoken(each.key))
             for sync in syncs
             for each in sync.unassigned
-            if each.whom and not ring.has_ended(each.whom)
+            if each.whom in awaited
         ]
         waiting = {name for _, name in unconfirmed}
         stuck = (
