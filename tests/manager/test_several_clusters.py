@@ -460,6 +460,9 @@ async def test_a_controller_that_cannot_work_in_one_of_the_clusters_changes_noth
             after = process.manager.snapshot()
             assert [each.kind for each in before.informers] == [each.kind for each in after.informers]
             assert [each.name for each in after.controllers] == ["there@eu"]
+            lines = await process.metrics()
+            assert not [line for line in lines if '"maps"' in line or '"maps@eu"' in line]
+            assert 'controller_runtime_max_concurrent_reconciles{controller="there@eu"} 1.0' in lines
 
 
 @virtual_time

@@ -165,8 +165,10 @@ class Controllers:
         has changed then.
         """
         made: list[_Entry] = []
+        names: list[str] = []
         try:
             for controller, cluster in wanted:
+                names.append(located(controller.name, cluster))
                 if cluster in controller.clusters and (entry := self._entry_for(controller, cluster)):
                     made.append(entry)
             for entry in [*self._entries, *made]:
@@ -174,6 +176,8 @@ class Controllers:
         except BaseException:
             for entry in made:
                 entry.part.discard()
+            for name in names:
+                self._metrics.forget(name)
             raise
         self._entries += made
         for part, group, sharded in made:
@@ -242,7 +246,7 @@ class Controllers:
                 self._entries.remove(entry)
                 if isinstance(part, ControllerRunner):
                     self.runners.remove(part)
-                    self._metrics.forget(part.queue)
+                    self._metrics.forget(part.name)
                     if part in self.main:
                         self.main.remove(part)
                 await part.close()

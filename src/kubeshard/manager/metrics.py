@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client import (
@@ -111,10 +112,10 @@ class Metrics:
         """Exposes the metrics that are computed from the queue."""
         self._queues.computed[queue.name] = queue
 
-    def forget(self, queue: WorkQueue[Any]) -> None:
-        """The controller of the queue has left, or its cluster: its series are removed."""
-        self._queues.forget(queue.name)
-        self._reconciles.forget(queue.name)
+    def forget(self, name: str) -> None:
+        """The controller has left, or its cluster, or could not be added: its series, if any, are removed."""
+        self._queues.forget(name)
+        self._reconciles.forget(name)
 
     def watch_loop(self, longest_lag: Callable[[], float]) -> None:
         """Exposes the lag of the event loop."""
@@ -323,7 +324,8 @@ class _Reconciles:
         self.time.remove(controller)
         self.active.remove(controller)
         for metric in (self.errors, self.terminal, self.panics, self.timeouts, self.overdue, self.workers):
-            metric.remove(controller)
+            with suppress(KeyError):  # some versions of the library raise it if there is none
+                metric.remove(controller)
         for labels in self._triggered.pop(controller, ()):
             self.triggers.remove(controller, *labels)
 
