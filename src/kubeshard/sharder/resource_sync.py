@@ -127,9 +127,8 @@ class RingSync:
         ring.metrics.oldest_drain(max((each.drains.oldest for each in syncs), default=0.0))
         ring.metrics.oldest_unassigned(max((each.unassigned.oldest for each in syncs), default=0.0))
         lost = {each.whom for sync in syncs for each in sync.unassigned} - {""}
-        awaited = {
-            shard for shard in sorted(lost) if not ring.has_ended(shard)
-        }  # once: it looks at all Leases
+        # Once for each shard: it looks at all Leases.
+        awaited = {shard for shard in sorted(lost) if not ring.has_ended(shard)}
         unconfirmed = [
             (each.whom, sync.spoken(each.key))
             for sync in syncs
