@@ -264,7 +264,7 @@ class ShardAdmission:
             return False
         if users := self._shard_users.get(ring.name):
             return request.user.username in users
-        if not self._of(ring).pods.isdisjoint(view.available):
+        if self._of(ring).pods:
             return False
         return request.field_manager == shard or not (request.field_manager or self._signs(ring.name, shard))
 
@@ -331,7 +331,7 @@ class _Served:
     notices: Notices
     """Of objects that were left unassigned, by reason."""
     pods: frozenset[str] = frozenset()
-    """Shards that were seen to authenticate as the pods of their names. While one is there, the others do too."""
+    """Those of the available shards that were seen to authenticate as the pods of their names: the others do too."""
     available: frozenset[str] = frozenset()
     """The shards that were there when the last request came."""
     hashring: HashRing | None = None
