@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from kubeshard.core.errors import NotFound
 from kubeshard.sharder.schedule import SETTLE
 from kubeshard.sharding.names import SYNC_PERIOD
-from kubeshard.simulation.cluster import SimulatedCluster, simulate
+from kubeshard.simulation.cluster import SimulatedCluster, Thing, simulate
 from kubeshard.simulation.faults.injection import AIMED, KINDS, Conditions, Injection, summary
-from kubeshard.simulation.oracles import SimulationResult
+from kubeshard.simulation.faults.users import created_again, mended_again
+from kubeshard.simulation.oracles import THINGS, SimulationResult
 from kubeshard.simulation.running import explore, things
 from kubeshard.simulation.script import Script, stream
 from kubeshard.simulation.workload import SETTLED_WITHIN
@@ -88,6 +90,79 @@ def test_a_child_whose_owner_changed_has_time_until_the_next_full_scan_if_the_sh
             await fault
             assert set(workload.next_scan) == ({owner} if cut else set())
             assert world.owners("", "configmaps")[child] == (there if cut else world.owners()[owner])
+
+    simulate(scene)
+
+
+def test_what_users_mended_is_mended_again_if_etcd_was_restored_to_a_state_before_that() -> None:
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world:
+            workload = things(world, SimulationResult(), Script(seed=1, minutes=1, objects=12), "")
+            await workload.begin()
+            conditions = Conditions(world, seed=1)
+            child_moves, unreadable = (
+                Injection(workload, conditions, stream("3"), stretch=100) for _ in "12"
+            )
+            faults = [
+                asyncio.create_task(KINDS["reparented"](child_moves)),
+                asyncio.create_task(KINDS["undecodable"](unreadable)),
+            ]
+            assert await child_moves.until(lambda: child_moves.effects == unreadable.effects == 1, 5)
+            back = world.backup()
+            conditions.over.set()
+            await asyncio.gather(*faults)
+            workload.oracles.restored()
+            back()
+
+            def broken() -> set[str]:
+                owners = {
+                    f"{key.name} is {found['metadata']['ownerReferences'][0]['name']}'s"
+                    for key, found in world.objects("", "configmaps").items()
+                }
+                things = world.objects("sim.example", "things")
+                texts = {key.name for key, found in things.items() if found["spec"] == "a text"}
+                return texts | (owners - {f"c-t{number} is t{number}'s" for number in range(12)})
+
+            assert len(broken()) == 2
+            await mended_again(workload)
+            assert not broken()
+            await workload.end()
+            assert workload.unsettled() == []
+
+    simulate(scene)
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["with the kind", "without the kind"])
+def test_a_restore_brings_back_whether_a_kind_is_served_and_users_create_what_is_missing(there: bool) -> None:
+    async def scene() -> None:
+        async with SimulatedCluster(seed=1) as world:
+            workload = things(world, SimulationResult(), Script(seed=1, minutes=1, objects=12), "")
+            await workload.begin()
+            conditions = Conditions(world, seed=1)
+            removal, restore = (Injection(workload, conditions, stream("3"), stretch=10) for _ in "12")
+            back = world.backup()
+            deleted = asyncio.create_task(KINDS["kind_deleted"](removal))
+            assert await removal.until(lambda: not world.server.store.has(THINGS), 60)
+            if not there:
+                back = world.backup()
+                await deleted
+                assert len(world.owners()) == 12
+            back()
+            workload.oracles.restored()
+            assert len(world.owners()) == 12 * there
+            assert world.server.store.has(THINGS) == there
+            async with world.admin() as client:
+                if there:
+                    await client.get(Thing, "t0", "team")
+                else:
+                    with pytest.raises(NotFound):
+                        await client.get(Thing, "t0", "team")
+            deleted.cancel()
+            await created_again(restore)
+            assert len(world.owners()) == 12
+            conditions.over.set()
+            await workload.end()
+            assert workload.unsettled() == []
 
     simulate(scene)
 

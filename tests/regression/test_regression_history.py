@@ -81,6 +81,14 @@ def leases(at: float, *names: str) -> tuple[Entry, ...]:
     return tuple(held)
 
 
+def released(at: float, *names: str) -> tuple[Entry, ...]:
+    """All of them are released by their shards."""
+    return tuple(
+        msgspec.structs.replace(each, holder="") if isinstance(each, LeaseChanged) else each
+        for each in leases(at, *names)
+    )
+
+
 def always(process: Process, request: HttpRequest) -> bool:
     return True
 
@@ -168,6 +176,18 @@ RIGHT: dict[str, Sequence[Entry]] = {
         Calm(11.0),
         *leases(20.0, "d", "e"),
         *leases(80.0, "d", "e"),
+        *MOVED_LATE,
+        Finished(150.0),
+    ),
+    "a restore brings back Leases that had been released, another shard stops, and an object of theirs waits": (
+        *leases(1.0, "a", "b", "c", "d", "e"),
+        CREATED,
+        *released(5.0, "a", "b"),
+        Restored(6.0, {"t1": ("a", False)}, ("a", "b", "c", "d", "e")),
+        *released(7.0, "c"),
+        Died(8.0, "a~1", "stopped"),
+        Calm(11.0),
+        *(each for at in range(12, 90, 8) for each in leases(at, "d", "e")),
         *MOVED_LATE,
         Finished(150.0),
     ),
@@ -275,6 +295,35 @@ WRONG: dict[str, tuple[str, Sequence[Entry]]] = {
             *(each for at in range(12, 81, 8) for each in leases(at, "d", "e", "f", "g")),
             *MOVED_LATE,
             Finished(150.0),
+        ),
+    ),
+    "a restore brings back few Leases that had been released, and an object of theirs waits as if most failed": (
+        "ownership",
+        (
+            *leases(1.0, "a", "b", "c", "d", "e"),
+            CREATED,
+            *released(5.0, "a", "b"),
+            Restored(6.0, {"t1": ("a", False)}, ("a", "b", "c", "d", "e")),
+            Died(8.0, "a~1", "stopped"),
+            Calm(11.0),
+            *(each for at in range(12, 90, 8) for each in leases(at, "c", "d", "e")),
+            *MOVED_LATE,
+            Finished(150.0),
+        ),
+    ),
+    "shards stop long after a restore, and an object of theirs waits as if they had failed": (
+        "ownership",
+        (
+            *leases(1.0, "a", "b", "c", "d", "e"),
+            CREATED,
+            Restored(6.0, {"t1": ("a", False)}, ("a", "b", "c", "d", "e")),
+            *(each for at in range(12, 70, 8) for each in leases(at, "a", "b", "c", "d", "e")),
+            *released(70.0, "a", "b", "c"),
+            Died(71.0, "a~1", "stopped"),
+            Calm(72.0),
+            *(each for at in range(73, 170, 8) for each in leases(at, "d", "e")),
+            *(msgspec.structs.replace(each, at=140.0) for each in MOVED),
+            Finished(170.0),
         ),
     ),
     "few shards fail, and an object of theirs waits as if most did": (

@@ -239,6 +239,39 @@ async def test_objects_of_shards_that_fail_together_may_wait_longer_but_not_fore
         assert result.broken == ({} if sharder else {"not owned": 1, "not settled": 1})
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "sharder", "least", "most"),
+    [(2, 1, "x0", 20, 145), (1, 1, "x0", 20, 60), (1, 1, "", 60, 62), (2, 1, "", 145, 152)],
+    ids=["most", "few", "few, and there is no sharder", "most, and there is no sharder"],
+)
+@virtual_time
+async def test_after_a_restore_shards_fail_that_stopped_before_or_after_it(
+    before: int, after: int, sharder: str, least: float, most: float
+) -> None:
+    async with SimulatedCluster(seed=1) as world:
+        result, script = SimulationResult(), Script(seed=1, minutes=1, objects=12)
+        workload = things(world, result, script, "")
+        assert isinstance(workload, Things)
+        workload.names = [f"s{number}" for number in range(5)]
+        await workload.begin()
+        restore = world.backup()
+
+        async def stop(names: list[str]) -> None:
+            for name in names:
+                await asyncio.gather(*(process.stop() for process in workload.live(f"{name}~")))
+
+        await stop(workload.names[:before])
+        workload.oracles.restored()
+        restore()
+        await stop(workload.names[before : before + after])
+        workload.sharders = [sharder] if sharder else []
+        for process in [] if sharder else workload.live("x"):
+            process.kill()
+        await workload.end()
+        assert least < result.owned_after < most
+        assert result.broken == ({} if sharder else {"not owned": 1, "not settled": 1})
+
+
 @virtual_time
 async def test_a_sharder_that_takes_a_lease_earlier_than_any_clock_allows_is_noticed() -> None:
     async with scene() as at:

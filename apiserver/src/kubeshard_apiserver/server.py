@@ -97,7 +97,7 @@ class ApiServer:
         self.reads = Reads(model)
         self.watches = Watches(model.store, self.reads)
         updates = Updates(model, self.admission)
-        definitions = Definitions(model, updates)
+        self.definitions = definitions = Definitions(model, updates)
         self.writes = Writes(model, self.admission, updates, definitions)
         self.deletions = Deletions(model, self.reads, self.admission, definitions)
         if journal is not None:

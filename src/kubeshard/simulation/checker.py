@@ -69,7 +69,9 @@ class _Checker:
         self._rights: dict[str, tuple[str, float]] = {}
         """For each shard, the process that acquired its Lease last, and until when it may act."""
         self._renewed: dict[str, float] = {}
-        """For each shard that holds its Lease, when it renewed it last."""
+        """For each shard that holds its Lease, when it renewed it last. Those that a restore brought back, or that were
+        released soon after it, count as held: their version does not tell that they were.
+        """
         self._last: float | None = None
         """When those must have one, too, that shards may keep for a while."""
         self._due: float | None = None
@@ -107,6 +109,7 @@ class _Checker:
                     self._grace_of_all = entry.at + GRACE
                     self._owners = dict(entry.owners)
                     self._rights.clear()
+                    self._renewed = dict.fromkeys(entry.leases, entry.at)
                     self._from_before = {
                         (name, uid): {
                             process: count
@@ -169,7 +172,7 @@ class _Checker:
 
     def _lease(self, entry: LeaseChanged) -> None:
         sent = self._sent.get(entry.request)
-        if entry.holder != entry.name:
+        if entry.holder != entry.name and (entry.holder or entry.at >= self._grace_of_all):
             self._renewed.pop(entry.name, None)
         elif sent is not None and not sent.sharder:
             self._renewed[entry.name] = entry.at

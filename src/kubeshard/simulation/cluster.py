@@ -60,6 +60,7 @@ from kubeshard_apiserver.front.gate import Identity
 from kubeshard_apiserver.front.handlers import Front
 from kubeshard_apiserver.front.memory import InMemoryTransport
 from kubeshard_apiserver.history import History
+from kubeshard_apiserver.resources.definitions import DEFINITIONS, resource_of
 from kubeshard_apiserver.server import ApiServer
 from kubeshard_apiserver.steps import WebhookCall, WebhookReply
 
@@ -308,19 +309,28 @@ class SimulatedCluster(Environment):
         """Takes a snapshot of etcd. The returned function restores it: every watch is cut, and versions continue from
         the snapshot's.
         """
-        store = self.server.store
+        store, registry = self.server.store, self.server.registry
         revision = store.revision
         objects = {resource: dict(found) for resource, found in store._states.items()}
 
         def restore() -> None:
             for resource in list(store._states):
                 store.interrupt(resource)
+                if resource not in objects:  # its kind did not exist yet
+                    registry.remove(resource)
+                    store.close(resource)
             store.revision = revision
-            for resource, states in store._states.items():
+            gone = [resource for resource in objects if not store.has(resource)]
+            for resource, found in objects.items():
+                store.open(resource)
+                states = store._states[resource]
                 states.clear()
-                states.update(objects.get(resource, {}))
+                states.update(found)
                 store._histories[resource] = History(revision, 10_000)
             store._ordered.clear()
+            for each in store.objects(DEFINITIONS).values():
+                if resource_of(each) in gone:
+                    self.server.definitions.serve(each)
 
         return restore
 

@@ -125,10 +125,13 @@ class Hit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Restored(msgspec.Struct, frozen=True, tag=True):
-    """etcd was restored. `owners` is who then owns each main object that exists, and whether it is being drained."""
+    """etcd was restored. `owners` is who then owns each main object that exists, and whether it is being drained;
+    `leases` are the shards that then hold their Leases.
+    """
 
     at: float
     owners: dict[str, tuple[str, bool]]
+    leases: tuple[str, ...] = ()
 
 
 class Calm(msgspec.Struct, frozen=True, tag=True):
@@ -202,7 +205,12 @@ class Recorder:
         things = GroupResource("sim.example", "things")
         mains = self._stores[0].objects(things) if self._stores[0].has(things) else {}
         owners = {key.name: (self._owner(obj), self._draining(obj)) for key, obj in mains.items()}
-        self.add(Restored(self._now, owners))
+        leases = sorted(
+            key.name
+            for key, lease in self._stores[0].objects(GroupResource("coordination.k8s.io", "leases")).items()
+            if lease["spec"].get("holderIdentity") == key.name
+        )
+        self.add(Restored(self._now, owners, tuple(leases)))
 
     def calm(self) -> None:
         self.add(Calm(self._now))

@@ -315,13 +315,16 @@ class Oracles(Judge):
 
     def left(self) -> set[str]:
         """The shards that failed at a time when most did, and at least three, and have not been back since: sharders
-        leave their Leases for a while, and then need a moment to move their objects.
+        leave their Leases for a while, and then need a moment to move their objects. After a restore they cannot tell
+        a Lease that was released since from one that was held later: such a shard fails, too.
         """
         leases = self._world.objects("coordination.k8s.io", "leases").items()
+        released = {*self._left, *(self._free if self._since_restore else ())}
         ages = {
             key.name: self._now - self._renewed.get(key.name, -math.inf)
             for key, lease in leases
-            if key.namespace == "ops" and lease["spec"].get("holderIdentity") == key.name
+            if key.namespace == "ops"
+            if lease["spec"].get("holderIdentity") in (key.name, "" if key.name in released else key.name)
         }
         failing = {name for name, age in ages.items() if age > STALE / FASTEST}
         together = len(failing) >= 3 and 2 * len(failing) > len(ages)

@@ -20,7 +20,7 @@ import msgspec
 from kubeshard.simulation.checker import check
 from kubeshard.simulation.cluster import SimulatedCluster, simulate
 from kubeshard.simulation.faults.injection import AIMED, KINDS, Conditions, Injection
-from kubeshard.simulation.faults.users import ring_as_it_was
+from kubeshard.simulation.faults.users import mended_again
 from kubeshard.simulation.history import Recorder
 from kubeshard.simulation.measures import Measure, switched_off
 from kubeshard.simulation.oracles import Crashes, Oracles, SimulationResult
@@ -155,7 +155,7 @@ async def _play(script: Script, workload: Workload, conditions: Conditions) -> N
         churning.cancel()
         counts["virtual seconds"] = int(loop.time())
         if isinstance(workload, Things):
-            await ring_as_it_was(workload.world, workload.admin)
+            await mended_again(workload)
         workload.recorder.calm()
         await workload.end()
         workload.recorder.finished()

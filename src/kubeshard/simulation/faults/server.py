@@ -6,7 +6,7 @@ import asyncio
 
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.simulation.faults.injection import Injection, Rule, fault
-from kubeshard.simulation.faults.users import recreated
+from kubeshard.simulation.faults.users import created_again, recreated
 from kubeshard.simulation.processes import Process
 
 
@@ -19,7 +19,7 @@ async def compaction(on: Injection) -> None:
 
 @fault
 async def restore(on: Injection) -> None:
-    """etcd is restored to an earlier state."""
+    """etcd is restored to an earlier state. Users create what it lacks."""
     store, back = on.world.server.store, on.world.backup()
     revision = store.revision
     await on.lasts(5, 60)
@@ -27,6 +27,7 @@ async def restore(on: Injection) -> None:
     on.workload.oracles.restored()
     back()
     on.workload.recorder.restored()
+    await created_again(on)
 
 
 @fault

@@ -21,7 +21,9 @@ from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, SYNC_PERIOD
 from kubeshard.simulation.cluster import MAIN, SimulatedCluster, Thing, definition
 from kubeshard.simulation.faults.injection import Injection, Rule, fault
 from kubeshard.simulation.faults.rollouts import scale
+from kubeshard.simulation.oracles import THINGS
 from kubeshard.simulation.processes import Process, name_of
+from kubeshard.simulation.workload import Workload
 
 
 @fault
@@ -216,6 +218,32 @@ async def _cleared(on: Injection) -> None:
             on.effects += 1
 
 
+def _missing(workload: Workload) -> list[str]:
+    there = workload.world.owners()
+    return [name for name in (f"t{number}" for number in range(workload.count)) if name not in there]
+
+
+async def _created(workload: Workload) -> None:
+    """A user creates what is missing of the kind, the namespace and the objects, as far as the API server lets them."""
+    world, admin = workload.world, workload.admin
+    if not world.server.store.has(THINGS):
+        with suppress(ApiError):
+            await admin.apply(definition())
+    if Key("", "team") not in world.objects("", "namespaces"):
+        with suppress(ApiError):
+            await admin.create(Namespace(metadata=ObjectMeta(name="team")))
+    for name in _missing(workload):
+        with suppress(ApiError):
+            await admin.create(Thing(metadata=ObjectMeta(name=name, namespace="team"), spec={"v": 0}))
+
+
+async def created_again(on: Injection) -> None:
+    """A user goes on until all objects are there, or all faults are over."""
+    while _missing(on.workload) and not on.conditions.over.is_set():
+        await _created(on.workload)
+        await asyncio.sleep(1)
+
+
 @fault
 async def namespace_deleted(on: Injection) -> None:
     """The namespace with all objects is deleted, and created again with them."""
@@ -228,10 +256,7 @@ async def namespace_deleted(on: Injection) -> None:
         terminating["spec"] = {"finalizers": []}
         await on.admin.raw("PUT", f"{path}/finalize", json.dumps(terminating).encode())
     await on.lasts(0.5, 20)
-    with suppress(ApiError):
-        await on.admin.create(Namespace(metadata=ObjectMeta(name="team")))
-    with suppress(ApiError):
-        await on.world.make_things(on.workload.count, v=0)
+    await created_again(on)
 
 
 @fault
@@ -242,11 +267,7 @@ async def kind_deleted(on: Injection) -> None:
         definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         await on.admin.raw("DELETE", f"{definitions}/things.sim.example")
     await on.lasts(0.5, 30)
-    with suppress(ApiError):
-        await on.admin.apply(definition())
-    await asyncio.sleep(1)
-    with suppress(ApiError):
-        await on.world.make_things(on.workload.count, v=0)
+    await created_again(on)
 
 
 @fault
@@ -287,34 +308,58 @@ async def reparented(on: Injection) -> None:
     """
     first, second = on.rng.sample(range(on.workload.count), 2)
     child = f"c-t{first}"
-
-    async def belongs_to(name: str) -> None:
-        owner = on.world.objects("sim.example", "things").get(Key("team", name))
-        if owner is not None and Key("team", child) in on.world.objects("", "configmaps"):
-            reference = {"apiVersion": "sim.example/v1", "kind": "Thing", "name": name, "controller": True}
-            references = [{**reference, "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True}]
-            with suppress(ApiError):
-                patch = MergePatch({"metadata": {"ownerReferences": references}})
-                await on.admin.patch(ConfigMap, child, "team", patch)
-                on.effects += 1
-
-    await belongs_to(f"t{second}")
+    on.effects += await _given(on.workload, child, f"t{second}")
     await on.lasts(1, 30)
-    calls = on.world.caller.answered
-    await belongs_to(f"t{first}")
-    heard = on.conditions.now - HEARD_AGAIN
+    on.effects += await _given_back(on.workload, child)
+
+
+async def _given(workload: Workload, child: str, name: str) -> bool:
+    """Whether the child is now one of this object, as far as both exist."""
+    owner = workload.world.objects("sim.example", "things").get(Key("team", name))
+    if owner is None or Key("team", child) not in workload.world.objects("", "configmaps"):
+        return False
+    reference = {"apiVersion": "sim.example/v1", "kind": "Thing", "name": name, "controller": True}
+    references = [{**reference, "uid": owner["metadata"]["uid"], "blockOwnerDeletion": True}]
+    try:
+        patch = MergePatch({"metadata": {"ownerReferences": references}})
+        await workload.admin.patch(ConfigMap, child, "team", patch)
+    except ApiError:
+        return False
+    return True
+
+
+async def _given_back(workload: Workload, child: str) -> bool:
+    world, name = workload.world, child.removeprefix("c-")
+    calls = world.caller.answered
+    given = await _given(workload, child, name)
+    heard = world.loop.time() - HEARD_AGAIN
     informed = all(
-        network.whole_since <= heard for process in on.workload.live("x") for network in process.networks
+        network.whole_since <= heard for process in workload.live("x") for network in process.networks
     )
-    if not informed or on.world.caller.answered == calls:
-        on.workload.next_scan[f"t{first}"] = on.conditions.now + SYNC_PERIOD
+    if not informed or world.caller.answered == calls:
+        workload.next_scan[name] = world.loop.time() + SYNC_PERIOD
+    return given
 
 
 def _finalizers(*keys: str) -> MergePatch:
     return MergePatch({"metadata": {"finalizers": list(keys)}})
 
 
-async def ring_as_it_was(world: SimulatedCluster, admin: Client) -> None:
+async def mended_again(workload: Workload) -> None:
+    """What users broke and mended is whole: a restore may have brought back what was broken."""
+    world, admin = workload.world, workload.admin
+    await _ring_as_it_was(world, admin)
+    await _created(workload)
+    for key, thing in world.objects("sim.example", "things").items():
+        if not isinstance(thing["spec"], dict):
+            await admin.patch(metadata_only(Thing), key.name, key.namespace, MergePatch({"spec": {"v": 0}}))
+    for key, child in world.objects("", "configmaps").items():
+        owners = child["metadata"].get("ownerReferences") or ()
+        if any(owner["name"] != key.name.removeprefix("c-") for owner in owners):
+            await _given_back(workload, key.name)
+
+
+async def _ring_as_it_was(world: SimulatedCluster, admin: Client) -> None:
     """The ring is put back to its proper state, whatever a restore did to it: it may be one that is being deleted."""
     with suppress(ApiError):
         ring = await admin.get(ControllerRing, world.ring)
