@@ -215,6 +215,15 @@ async def test_a_webhook_need_not_know_a_shard_that_got_its_lease_a_moment_ago(
         assert at.result.broken == ({"not restored": 1} if noticed else {})
 
 
+async def ring_of(world: SimulatedCluster, shards: int) -> Things:
+    """A workload that has begun, with this number of shards."""
+    workload = things(world, SimulationResult(), Script(seed=1, minutes=1, objects=12), "")
+    assert isinstance(workload, Things)
+    workload.names = [f"s{number}" for number in range(shards)]
+    await workload.begin()
+    return workload
+
+
 @pytest.mark.parametrize(
     ("shards", "ended", "sharder", "least", "most"),
     [(5, 2, "x0", 20, 60), (7, 3, "x0", 20, 60), (5, 3, "x0", 60, 145), (5, 3, "", 145, 146)],
@@ -225,18 +234,14 @@ async def test_objects_of_shards_that_fail_together_may_wait_longer_but_not_fore
     shards: int, ended: int, sharder: str, least: float, most: float
 ) -> None:
     async with SimulatedCluster(seed=1) as world:
-        result, script = SimulationResult(), Script(seed=1, minutes=1, objects=12)
-        workload = things(world, result, script, "")
-        assert isinstance(workload, Things)
-        workload.names = [f"s{number}" for number in range(shards)]
-        await workload.begin()
+        workload = await ring_of(world, shards)
         for name in workload.names[:ended] + ([] if sharder else [*workload.sharders]):
             for process in workload.live(f"{name}~"):
                 process.kill()
         workload.sharders = [sharder] if sharder else []
         await workload.end()
-        assert least < result.owned_after < most
-        assert result.broken == ({} if sharder else {"not owned": 1, "not settled": 1})
+        assert least < workload.result.owned_after < most
+        assert workload.result.broken == ({} if sharder else {"not owned": 1, "not settled": 1})
 
 
 @pytest.mark.parametrize(
@@ -249,11 +254,7 @@ async def test_after_a_restore_shards_fail_that_stopped_before_or_after_it(
     before: int, after: int, sharder: str, least: float, most: float
 ) -> None:
     async with SimulatedCluster(seed=1) as world:
-        result, script = SimulationResult(), Script(seed=1, minutes=1, objects=12)
-        workload = things(world, result, script, "")
-        assert isinstance(workload, Things)
-        workload.names = [f"s{number}" for number in range(5)]
-        await workload.begin()
+        workload = await ring_of(world, 5)
         restore = world.backup()
 
         async def stop(names: list[str]) -> None:
@@ -268,8 +269,8 @@ async def test_after_a_restore_shards_fail_that_stopped_before_or_after_it(
         for process in [] if sharder else workload.live("x"):
             process.kill()
         await workload.end()
-        assert least < result.owned_after < most
-        assert result.broken == ({} if sharder else {"not owned": 1, "not settled": 1})
+        assert least < workload.result.owned_after < most
+        assert workload.result.broken == ({} if sharder else {"not owned": 1, "not settled": 1})
 
 
 @virtual_time

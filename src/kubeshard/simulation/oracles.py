@@ -324,7 +324,8 @@ class Oracles(Judge):
             key.name: self._now - self._renewed.get(key.name, -math.inf)
             for key, lease in leases
             if key.namespace == "ops"
-            if lease["spec"].get("holderIdentity") in (key.name, "" if key.name in released else key.name)
+            if (holder := lease["spec"].get("holderIdentity")) == key.name
+            or (holder == "" and key.name in released)
         }
         failing = {name for name, age in ages.items() if age > STALE / FASTEST}
         together = len(failing) >= 3 and 2 * len(failing) > len(ages)
