@@ -32,6 +32,7 @@ from kubeshard.core import (
     NotOurs,
     ObjectMeta,
     PartialObject,
+    SchemaMismatch,
     Selector,
     Throttled,
     Timeout,
@@ -100,6 +101,29 @@ async def test_an_error_is_a_class_by_its_cause(server, client, status, code, re
     assert type(caught.value) is error
     assert (caught.value.code, caught.value.reason) == (code, reason)
     assert caught.value.causes == [{"field": "spec"}]
+
+
+@pytest.mark.parametrize(
+    ("problems", "causes"),
+    [
+        (".spec.sise: field not declared in schema", {"spec.sise": "field not declared in schema"}),
+        (
+            "errors:\n  .spec.a: field not declared in schema\n  .status.url: expected string, got &value{5}",
+            {"spec.a": "field not declared in schema", "status.url": "expected string, got &value{5}"},
+        ),
+        ("expected map, got &[]", {"": "expected map, got &[]"}),
+    ],
+)
+async def test_an_apply_that_does_not_fit_the_schema_is_no_outage(server, client, status, problems, causes):
+    head = "failed to create typed patch object (n/a; v1, Kind=ConfigMap): "
+    server.answer(status(500, "", message=head + problems))
+    with pytest.raises(SchemaMismatch) as caught:
+        await client.apply(ConfigMap(metadata=ObjectMeta(name="a", namespace="n")))
+    assert {each["field"]: each["message"] for each in caught.value.causes} == causes
+    assert all(
+        f"{field}: {words}" if field else words in str(caught.value) for field, words in causes.items()
+    )
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("causes", [None, "spec", 3, {"field": "spec"}, ["spec", None, 3]])

@@ -19,6 +19,7 @@ from kubeshard.core.errors import (
     Gone,
     Invalid,
     NotFound,
+    SchemaMismatch,
     Throttled,
     Timeout,
     Unauthorized,
@@ -86,6 +87,10 @@ def from_status(where: str, status: Status, code: int = 0, retry_after: float | 
     message = status.message or status.reason or str(code)
     if cause is Conflict and (owned := _owned_fields(details)):
         cause, message = FieldConflict, f"{owned}: leave these fields to them, or apply with force"
+    if code == 500 and message.startswith(_MISMATCH):
+        problems = _problems(message)
+        cause, message = SchemaMismatch, "; ".join(problems)
+        details = {**details, "causes": [_cause(problem) for problem in problems]}
     return cause(
         f"{where}: {message}",
         code=code,
@@ -102,6 +107,24 @@ def _owned_fields(details: Mapping[str, Any]) -> str:
         f"{cause.get('field', '')} {cause.get('message', '')}"
         for cause in (causes if isinstance(causes, list) else ())
         if isinstance(cause, dict) and cause.get("reason") == "FieldManagerConflict"
+    )
+
+
+_MISMATCH = "failed to create typed patch object ("
+"""The API server has neither code nor reason for such an apply: it answers as if it had failed itself."""
+
+
+def _problems(message: str) -> list[str]:
+    """One is on the line itself, several are a list under `errors:`."""
+    lines = [line.strip() for line in message.partition("): ")[2].removeprefix("errors:").splitlines()]
+    return [line for line in lines if line] or [message]
+
+
+def _cause(problem: str) -> dict[str, str]:
+    """As in a Status with reason Invalid."""
+    field, colon, words = problem.partition(": ")
+    return (
+        {"field": field.removeprefix("."), "message": words} if colon else {"field": "", "message": problem}
     )
 
 

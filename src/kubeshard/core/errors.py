@@ -79,6 +79,12 @@ class Invalid(ApiError):
     """422 (and 400 for malformed bodies): validation failed; `causes` name the fields."""
 
 
+class SchemaMismatch(Invalid):
+    """500 of an apply with a field that the schema does not have, or a value of another type than the schema says;
+    `causes` name them. Nothing was written, and the same apply fails again.
+    """
+
+
 class PatchTestFailed(Invalid):
     """422 for a JSON Patch with `test` operations: most likely a test failed. The server does not report
     which.
