@@ -137,20 +137,14 @@ def released(made: Path, values: Mapping[str, Any], programs: Path, *arguments: 
     """What the chart renders for these values and those of Helm itself, without what only a release has: some labels,
     and the annotation of definitions that are kept.
     """
-    given, place = dict(values), values.get("namespace", "pages")
-    given.pop("createNamespace", None)
-    given.pop("namespace", None)
-    if "image" in given:
-        given["image"] = image_parts(given["image"])
-    file = made.parent / "values.yaml"
-    file.write_text(json.dumps(given))
+    file = chart_values(values, made.parent / "values.yaml")
     command = [
         programs / "helm",
         "template",
         "pages",
         made,
         "--namespace",
-        place,
+        values.get("namespace", "pages"),
         "--values",
         file,
         *arguments,
@@ -161,11 +155,20 @@ def released(made: Path, values: Mapping[str, Any], programs: Path, *arguments: 
         assert labels.keys() >= RELEASE_ONLY
         each["metadata"]["labels"] = {key: labels[key] for key in labels.keys() - RELEASE_ONLY}
         if each["kind"] == "CustomResourceDefinition":
-            kept = given.get("crds", {}).get("keep", True)
+            kept = values.get("crds", {}).get("keep", True)
             assert (each["metadata"].get("annotations", {}).pop(KEEP, None) == "keep") is kept
             if not each["metadata"].get("annotations", True):
                 del each["metadata"]["annotations"]
     return found
+
+
+def chart_values(values: Mapping[str, Any], file: Path) -> Path:
+    """The file with these values, but for what the release decides."""
+    given = {key: each for key, each in values.items() if key not in ("createNamespace", "namespace")}
+    if "image" in given:
+        given["image"] = image_parts(given["image"])
+    file.write_text(json.dumps(given))
+    return file
 
 
 def beside_the_namespace(objects: Mapping[Any, Any]) -> dict[Any, Any]:

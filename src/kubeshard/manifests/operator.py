@@ -23,7 +23,7 @@ from kubeshard.manifests.network import UNVERIFIED, metrics_reader, network_poli
 from kubeshard.manifests.pods import container, pod_spec, spread, system_namespace
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import with_common_labels
-from kubeshard.manifests.template import Chosen, Each, File, Item, Made, Named, Part, When, symbolic
+from kubeshard.manifests.template import Chosen, Each, File, Item, Made, Named, Part, When, symbol, symbolic
 from kubeshard.manifests.values import COMPONENT_LABEL, OperatorValues, plain
 from kubeshard.monitoring.alerting import prometheus_rule
 from kubeshard.monitoring.grafana import dashboards
@@ -42,20 +42,14 @@ OWN_LABELS = {APP_LABEL, INSTANCE_LABEL, COMPONENT_LABEL}
 LONGEST_OPERATOR = 63 - len("-metrics")
 """Characters of an operator's name: it begins that of a Service."""
 
-NAME, NAMESPACE, ACCOUNT, WATCHED, PROGRAM, INSTANCE = (
-    "kubeshard-chosen-name",
-    "kubeshard-chosen-namespace",
-    "kubeshard-chosen-account",
-    "kubeshard-chosen-item",
-    "kubeshard-chosen-program",
-    "kubeshard-chosen-instance",
+NAME, NAMESPACE, ACCOUNT, WATCHED, PROGRAM, INSTANCE = map(
+    symbol, ("name", "namespace", "account", "item", "program", "instance")
 )
-"""What stands for values where a name is required, until `symbolic` puts these in its place: the name of the operator's
-objects, its namespace and service account, one of `watchNamespaces`, and two labels, which are the name, too, where
-there is no Helm: what program it is, and which installation of it.
+"""Symbols of the name of the operator's objects, its namespace and service account, one of `watchNamespaces`, and two
+labels, which are the name, too, where there is no Helm: what program it is, and which installation of it.
 """
 
-SHARDER = "kubeshard-sharders-namespace", "kubeshard-sharders-account"
+SHARDER = symbol("sharderspace"), symbol("sharderaccount")
 
 
 def operator_objects(

@@ -21,7 +21,18 @@ from kubeshard.manifests.network import metrics_reader, network_policy, service_
 from kubeshard.manifests.pods import container, pod_spec, system_namespace
 from kubeshard.manifests.policies import lease_policy, webhook_policy
 from kubeshard.manifests.rights import certificate_grants, pod_grants, sharder_grants
-from kubeshard.manifests.template import Chosen, Each, File, Made, Part, Values, When, resolved
+from kubeshard.manifests.template import (
+    Chosen,
+    Each,
+    File,
+    Made,
+    Part,
+    Values,
+    When,
+    resolved,
+    symbol,
+    symbolic,
+)
 from kubeshard.manifests.values import LABELS, SharderValues, plain
 from kubeshard.monitoring.alerting import rules
 from kubeshard.monitoring.grafana import dashboards
@@ -193,24 +204,13 @@ def _check_policies(config: SharderConfig, namespace: str) -> None:
             )
 
 
-_HERE, _WHO = "the-namespace", "the-account"
-"""Placeholders for the chosen namespace and account while roles are made."""
 ACCOUNT = Chosen("serviceAccount.name", otherwise=NAME)
-
-
-def _settled(manifest: Any) -> Any:
-    if isinstance(manifest, Mapping):
-        return {key: _settled(value) for key, value in manifest.items()}
-    if isinstance(manifest, list):
-        return [_settled(value) for value in manifest]
-    return (
-        {_HERE: NAMESPACE, _WHO: ACCOUNT}.get(manifest, manifest) if isinstance(manifest, str) else manifest
-    )
+_HERE, _WHO = symbol("namespace"), symbol("account")
 
 
 def _roles(name: str, grants: Any) -> Iterator[Manifest]:
     for manifest in roles(grants, name, account=(_HERE, _WHO)):
-        yield _labelled(_settled(manifest))
+        yield _labelled(symbolic(manifest, {_HERE: NAMESPACE, _WHO: ACCOUNT}))
 
 
 def _account() -> Manifest:

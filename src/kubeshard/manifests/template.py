@@ -225,9 +225,17 @@ def _of_item(description: Any, item: Any) -> Any:
             return description
 
 
+def symbol(word: str) -> str:
+    """What stands for a value where code wants a name, until `symbolic` puts the value in its place. It is a DNS label,
+    and none is part of another, nor of two that meet: each begins and ends alike, with one word between hyphens.
+    """
+    assert re.fullmatch("[a-z]+", word), word
+    return f"kubeshard-{word}-chosen"
+
+
 def symbolic(manifest: Any, symbols: Mapping[str, Chosen | Named | Item]) -> Any:
-    """The description that a manifest becomes when the symbols in its texts are taken for the values that they stand
-    for. An `Item` has to be a whole text.
+    """The description that a manifest becomes when the symbols in its texts (`symbol`) are taken for the values that
+    they stand for. An `Item` has to be a whole text.
     """
     match manifest:
         case str():
