@@ -106,6 +106,9 @@ model: $(STAMP) ## Check the model of the protocol with TLC (needs Java and Mave
 modules: $(STAMP) ## Count modules, lines and imports of both distributions
 	@$(BIN)/python tools/modules.py $(ARGS)
 
+budget: $(STAMP) ## Count the calls, requests and bytes of every operation, beside tools/budget.toml (ARGS="--functions assign": where they are made; --write: make it the table)
+	@$(BIN)/python tools/budget.py $(ARGS)
+
 trips: $(STAMP) ## Count the modules that a watch event, a membership change, ctx.status and ctx.apply pass (ARGS=--modules: list them)
 	@$(BIN)/python tools/trips.py $(ARGS)
 
@@ -148,4 +151,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS) lowest) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons test-lowest dist image test-image test-kube test-kube-apiserver test-install kube cluster manifests isolation traces chaos types lint model docs bench lock install clean
+.PHONY: help demo test test-system test-all test-pythons test-lowest dist image test-image test-kube test-kube-apiserver test-install kube cluster manifests isolation traces chaos types lint model budget docs bench lock install clean
