@@ -49,6 +49,11 @@ class TopRng:
         return "token"
 
 
+class BottomRng(TopRng):
+    def uniform(self, low: float, high: float) -> float:
+        return low
+
+
 def thing(name: str, version: int) -> Thing:
     return Thing(metadata=ObjectMeta(name=name, uid=f"uid-{name}", resource_version=str(version)))
 
@@ -317,6 +322,19 @@ def test_a_doubt_from_before_the_server_asked_to_wait_is_resolved_afterwards() -
     assert asks(machine) == named(List())
 
 
+def test_a_watch_that_could_not_be_opened_is_doubted_from_the_end_of_the_pause_that_the_server_asked_for() -> (
+    None
+):
+    """A server that has just throttled is sent a probe and not a list."""
+    machine = Machine("apps", SharedKnowledge(enabled=False), BottomRng())
+    machine.listed("10", 0.0)
+    machine.failed(Throttled("slow down", code=429, retry_after=30), 1.0)
+    machine.elapsed()
+    machine.failed(Unavailable("connection refused"), 31.0)
+    machine.elapsed()
+    assert asks(machine) == named(Probe())
+
+
 @pytest.mark.regression
 def test_a_rewritten_history_that_another_notices_while_the_server_asks_to_wait_is_listed_anew() -> None:
     shared = SharedKnowledge(enabled=False)
@@ -579,6 +597,13 @@ def test_each_restore_is_told_to_the_others_once_whoever_notices_it() -> None:
     assert shared.rewrites == 1
 
 
+def test_a_restore_that_a_probe_shows_is_told_to_the_others_at_once() -> None:
+    """Not when the list that follows is complete: it may take long."""
+    shared = SharedKnowledge()
+    asking(shared).probed("9", 62.0)
+    assert shared.rewrites == 1
+
+
 @pytest.mark.regression
 def test_replays_that_a_probe_has_cleared_are_dropped_until_something_new_comes() -> None:
     machine = in_watch()
@@ -608,6 +633,14 @@ def test_a_short_silent_watch_is_a_failure_and_a_short_busy_one_is_not() -> None
     long.ended(1.0)
     assert isinstance(silent.state, Pausing)
     assert asks(busy) == asks(long) == named(Probe())
+
+
+def test_a_watch_that_times_out_at_once_is_a_failure_and_one_that_falls_silent_later_is_not() -> None:
+    at_once, later = in_watch(heard=False), in_watch(heard=False)
+    at_once.failed(Timeout("nothing was received"), 0.5)
+    later.failed(Timeout("nothing was received"), 60.0)
+    assert isinstance(at_once.state, Pausing)
+    assert not isinstance(later.state, Pausing)
 
 
 def test_pauses_grow_to_the_cap_and_start_over_after_two_quiet_minutes() -> None:

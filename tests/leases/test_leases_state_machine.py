@@ -507,6 +507,14 @@ def test_a_lease_whose_versions_only_grow_tells_of_no_restore() -> None:
     assert m.rewinds == 0
 
 
+def test_a_lease_that_is_read_twice_as_it_was_tells_of_no_restore() -> None:
+    m = machine()
+    for now in (100.0, 102.0):
+        m.next(now, WALL)
+        m.found(lease("other", rv="15"), now)
+    assert m.rewinds == 0
+
+
 def test_a_lease_that_is_created_at_an_earlier_version_than_it_had_tells_of_a_restore() -> None:
     m = holding()
     m.next(102.0, WALL)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable
 
 import pytest
 from small_api import SmallApi, ok, status
 from small_ring import SmallRing
 
 from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
-from kubeshard.core.errors import Throttled
+from kubeshard.core.errors import Throttled, Unauthorized
 from kubeshard.core.kinds import GroupResource, Kind, TypeMeta
 from kubeshard.core.objects import ObjectMeta, metadata_only
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.manager.leader_election import LeaderFence
 from kubeshard.runtime.transport import HttpRequest, HttpResponse
-from kubeshard.sharder.moves import TAKEN, Job, Mover, MoveResult, Still
+from kubeshard.sharder.moves import TAKEN, THROTTLING, TRIES, Job, Mover, MoveResult, Still
 from kubeshard.sharder.object_locks import Known
 from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharding.api import RingGroupResource, RingResource
@@ -84,6 +86,17 @@ class World:
         def meddle(request: HttpRequest) -> HttpResponse | None:
             if request.method == "PATCH" and next(left, None) is not None:
                 self.api.relabel(FOO, **{"touched": str(self.api.version), **labels})
+            return None
+
+        self.api.faults.append(meddle)
+
+    def before_patch(self, number: int, do: Callable[[], object]) -> None:
+        """Something happens when that patch arrives, counted from 1."""
+        patches = itertools.count(1)
+
+        def meddle(request: HttpRequest) -> HttpResponse | None:
+            if request.method == "PATCH" and next(patches) == number:
+                do()
             return None
 
         self.api.faults.append(meddle)
@@ -231,6 +244,41 @@ async def test_an_object_without_labels_written_all_the_time_is_not_overwritten(
     assert world.api.labels(FOO)[SHARD] == "shard-2"
 
 
+@pytest.mark.parametrize("labels", [None, {"app": "x"}], ids=str)
+@virtual_time
+async def test_what_another_sharder_has_assigned_meanwhile_is_not_overwritten_however_often_the_object_is_written(
+    labels: dict[str, str] | None,
+) -> None:
+    """The patch that no longer depends on the version is the first one after the assignment."""
+    world = World()
+    world.api.put(SECRETS, "foo", labels=labels)
+    job = await world.job()
+    for number in (1, 2, 3):
+        world.before_patch(
+            number, lambda: world.api.put(SECRETS, "foo", labels=labels, touched=world.api.version)
+        )
+    world.before_patch(4, lambda: world.api.relabel(FOO, **{SHARD: "shard-2"}))
+    await world.mover.carry_out(job)
+    assert world.api.labels(FOO)[SHARD] == "shard-2"
+
+
+@virtual_time
+async def test_an_object_that_was_created_again_under_its_name_is_another_one() -> None:
+    """It looks as the former one did, but nobody has decided about it; and now the ring is gone."""
+    world = World()
+    world.api.put(SECRETS, "foo", labels={"app": "x"})
+    job = await world.job()
+
+    def create_again() -> None:
+        world.api.put(SECRETS, "foo", labels={"app": "x"}, uid="another")
+        world.api.faults.append(lambda request: world.small.delete() if request.method == "GET" else None)
+
+    world.before_patch(4, create_again)
+    world.conflict_by(3)
+    assert await world.mover.carry_out(job) is MoveResult.NOTHING
+    assert world.api.labels(FOO) == {"app": "x"}
+
+
 @virtual_time
 async def test_a_hot_object_is_drained_by_a_test_of_its_label() -> None:
     world = World()
@@ -258,6 +306,59 @@ async def test_a_refused_object_is_counted_and_handed_on(answer: HttpResponse, e
     assert await world.mover.carry_out(job) is MoveResult.FAILED
     assert [(name, kind.__name__) for name, kind in world.failures] == [("foo", error)]
     assert world.count("movements") == 0
+
+
+@virtual_time
+async def test_an_expired_credential_costs_one_more_patch_and_not_the_wait_for_a_retry() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    world.before_patch(2, world.api.faults.clear)
+    world.api.faults.append(
+        lambda request: status(401, "Unauthorized") if request.method == "PATCH" else None
+    )
+    assert await world.mover.carry_out(job) is MoveResult.MOVED
+    assert (world.failures, len(world.api.writes())) == ([], 2)
+
+
+@virtual_time
+async def test_credentials_that_are_refused_again_are_left_to_the_retries() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job = await world.job()
+    world.api.faults.append(
+        lambda request: status(401, "Unauthorized") if request.method == "PATCH" else None
+    )
+    assert await world.mover.carry_out(job) is MoveResult.FAILED
+    assert (world.failures, len(world.api.writes())) == ([("foo", Unauthorized)], 2)
+
+
+@virtual_time
+async def test_children_wait_for_an_owner_without_a_shard_until_it_is_seen_that_somebody_has_given_it_one() -> (
+    None
+):
+    world = World()
+    world.api.put(SECRETS, "foo")
+    job, hashring = await world.job(), world.small.view.hashring
+    drains, key = world.small.sync("secrets").pending_drains, job.decision.key
+    drains.begin(complete=True)
+    drains.not_placed(key)
+    drains.end(hashring)
+    await world.mover.check(job)
+    assert drains.unsure(key, hashring)
+    world.api.relabel(FOO, **{SHARD: "shard-1"})
+    await world.mover.check(job)
+    assert not drains.unsure(key, hashring)
+
+
+@virtual_time
+async def test_nothing_is_taken_from_a_shard_whose_end_the_ring_has_not_seen() -> None:
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    job = await world.job()
+    world.ring.has_ended = lambda shard: False
+    assert await world.mover.carry_out(job) is MoveResult.WAITING
+    assert (world.asked, world.api.writes()) == ([], [])
 
 
 @virtual_time
@@ -549,10 +650,11 @@ async def test_an_object_whose_resource_became_a_controlled_one_waits_for_a_scan
 
 
 @pytest.mark.regression
+@pytest.mark.parametrize("instead", [None, "true"])
 @virtual_time
-async def test_a_hot_object_of_a_dead_shard_is_marked_before_it_is_taken() -> None:
+async def test_a_hot_object_of_a_dead_shard_is_marked_before_it_is_taken(instead: str | None) -> None:
     """Where the version is no guard, the mark is: a shard that came back does not work on a marked object, and an
-    object without its mark is not moved any more.
+    object without its mark, or with that of a drain, is not moved any more.
     """
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "gone", DRAIN: "true"})
@@ -561,13 +663,14 @@ async def test_a_hot_object_of_a_dead_shard_is_marked_before_it_is_taken() -> No
     def let_go_of(request: HttpRequest) -> HttpResponse | None:
         """When the second step comes, the shard is back: it released the object, and got it again."""
         if request.method == "PATCH" and world.api.labels(FOO).get(DRAIN) == TAKEN:
-            world.api.relabel(FOO, **{DRAIN: None})
+            world.api.relabel(FOO, **{DRAIN: instead})
             world.dead = False
         return None
 
     world.api.faults.append(let_go_of)
     assert await world.mover.carry_out(await world.job()) is MoveResult.WAITING
-    assert world.api.labels(FOO) == {SHARD: "gone", "touched": world.api.labels(FOO)["touched"]}
+    labels = {SHARD: "gone", "touched": world.api.labels(FOO)["touched"], DRAIN: instead}
+    assert world.api.labels(FOO) == {key: value for key, value in labels.items() if value}
 
 
 class OtherRing:
@@ -628,6 +731,30 @@ async def test_an_object_that_another_ring_wrote_meanwhile_needs_a_new_proof_of_
     assert world.since[0] < written <= world.since[1]
     assert len(world.api.writes()) == 1
     assert world.api.labels(FOO) == {SHARD: "shard-1", "other": "only"}
+
+
+@virtual_time
+async def test_an_object_that_other_rings_write_all_the_time_is_moved_in_the_end() -> None:
+    """What they write, under the lock, is no failed attempt of this one."""
+    world = World()
+    world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
+    job, clock = await world.job(), VirtualClock()
+    meta = job.meta
+
+    async def others() -> None:
+        nonlocal meta
+        for _ in range(TRIES + THROTTLING.tries + 1):
+            async with world.mover._locks.held(job.place, "other", Known(meta, clock.monotonic())) as lock:
+                await asyncio.sleep(0.1)
+                world.api.relabel(FOO, other=str(world.api.version))
+                meta = (await world.job()).meta
+                lock.known = Known(meta, clock.monotonic())
+
+    writing = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    assert await world.mover.carry_out(job) is MoveResult.MOVED
+    await writing
+    assert world.failures == []
 
 
 @virtual_time
