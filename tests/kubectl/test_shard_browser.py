@@ -96,7 +96,7 @@ def test_the_page_moves_with_the_ring(written: KubeApi, page: str, chromium: Bro
     chromium.until("document.getElementById('verdict').innerText.includes('1 draining')")
     chromium.until("document.querySelector('#shards .draining').getBoundingClientRect().width > 0")
     relabel(written, drain=None, shard="b")
-    chromium.until("document.getElementById('verdict').className === 'settled'")
+    chromium.until("document.getElementById('verdict').className === 'well'")
     assert shown(chromium) == {"a": ["new", "6", "6", "", "-1"], "b": ["new", "1", "0", "", "+1"]}
     chromium.until(
         "document.querySelectorAll('#shards .main')[1].getBoundingClientRect().width * 5"

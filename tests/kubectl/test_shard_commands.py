@@ -105,7 +105,7 @@ def test_an_object_that_does_not_exist(filled: KubeApi, kubectl_shard: KubectlSh
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("status", "rr"), "there is no ControllerRing rr; did you mean r?"),
+        (("status", "rr"), "there is no ring rr; did you mean r?"),
         (("where", "pod/p"), "no ring shards pod; the rings shard configmaps, secrets"),
     ],
 )
@@ -198,8 +198,9 @@ def test_a_cluster_without_rings(bare: KubectlShard) -> None:
     done = bare("status")
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "Error: the cluster has no ControllerRings, because their CustomResourceDefinition is not installed: "
-        "`kubeshard manifests sharder` prints it\n"
+        "Error: there is no ring: neither a ControllerRing, as the CustomResourceDefinition"
+        " controllerrings.sharding.timebertt.dev is not installed (`kubeshard manifests sharder` prints it),"
+        " nor an operator with a sharder inside\n"
     )
 
 

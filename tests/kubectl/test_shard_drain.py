@@ -144,7 +144,7 @@ def test_a_shard_that_does_not_leave_in_time(
     [
         (["bb"], "there is no shard bb; did you mean b?"),
         (["dead"], "dead is dead: the sharder is already moving its objects"),
-        (["b", "--ring", "rr"], "there is no ControllerRing rr; did you mean r?"),
+        (["b", "--ring", "rr"], "there is no ring rr; did you mean r?"),
         (
             ["a"],
             "there is no pod team/a: stop the shard's process with SIGTERM; it finishes its work and releases",

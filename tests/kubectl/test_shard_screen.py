@@ -84,13 +84,24 @@ def test_totals_and_a_note_stand_below() -> None:
         (snapshot(stranded=3, misplaced=4), "3 on dead shards, 4 to be moved"),
         (
             snapshot((ShardRow("a", "expired", True, 1, 0, 0),)),
-            "every object is where it belongs, but a Lease is about to expire",
+            "every object is where it belongs, but not renewed: the Lease of a",
         ),
         (RingSnapshot((), unread=("secrets: no",)), "the picture is incomplete: secrets: no"),
     ],
 )
 def test_the_verdict_says_what_is_left_to_do(view: RingSnapshot, verdict: str) -> None:
     assert screen.line(view).endswith(f"; {verdict}")
+
+
+def test_what_is_not_well_is_not_shown_in_green() -> None:
+    """Also where every object is in its place, but a shard does not renew its Lease."""
+    for state, green in (("ready", True), ("expired", False), ("uncertain", False), ("dead", True)):
+        view = snapshot(
+            (ShardRow("a", "ready", True, 1, 0, 0), ShardRow("b", state, state != "dead", 0, 0, 0))
+        )
+        assert view.settled
+        assert view.well is green
+    assert not snapshot(()).well
 
 
 def test_a_line_has_every_shard_with_its_lease_and_objects() -> None:

@@ -114,7 +114,7 @@ def _text(picture: RenderableType) -> str:
 
 def test_a_ring_that_does_not_exist(written: KubeApi, kubectl_shard: KubectlShard) -> None:
     done = kubectl_shard("top", "rr", "--once")
-    assert (done.code, done.err) == (1, "Error: there is no ControllerRing rr; did you mean r?\n")
+    assert (done.code, done.err) == (1, "Error: there is no ring rr; did you mean r?\n")
 
 
 def test_without_rich_it_says_what_to_install(

@@ -147,11 +147,11 @@ async def test_events_are_pictures_at_once_and_on_every_change() -> None:
     async with asking(ring, "/events") as (answer, _, _):
         (first,) = await answer.pictures(1)
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-        assert (first["ring"], first["settled"], first["scale"]) == ("r", True, 5)
+        assert (first["ring"], first["well"], first["scale"]) == ("r", True, 5)
         assert first["picture"]["rows"][0]["objects"] == 3
         ring.now = RingSnapshot((ShardRow("a", "dead", False, 3, 1, 0),), stranded=4, total=4)
         _, second = await answer.pictures(2)
-        assert (second["settled"], second["verdict"]) == (False, "4 on dead shards, no shard is available")
+        assert (second["well"], second["verdict"]) == (False, "4 on dead shards, no shard is available")
 
 
 async def test_each_ring_has_its_events_and_an_object_is_looked_for() -> None:

@@ -9,7 +9,7 @@ RBAC: list on leases, and get on the sharder's.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -37,8 +37,8 @@ class Clock(NamedTuple):
     """Seconds; negative if it is behind."""
 
 
-async def wrong_clocks(client: Client, election: Key) -> AsyncIterator[Clock]:
-    """The shards, and the leading sharder, whose clocks are wrong. Raises MissingRight, ApiError."""
+async def wrong_clocks(client: Client, elections: Iterable[Key]) -> AsyncIterator[Clock]:
+    """The shards, and the leading sharders, whose clocks are wrong. Raises MissingRight, ApiError."""
     token = ""
     while True:
         target = collection_path(Lease.KIND, ALL) + query(
@@ -52,10 +52,11 @@ async def wrong_clocks(client: Client, election: Key) -> AsyncIterator[Clock]:
         token = (page.get("metadata") or {}).get("continue") or ""
         if not token:
             break
-    with needing("get", Lease.KIND.group_resource), suppress(NotFound):
-        leader = await client.raw("GET", Lease.KIND.path(election.namespace, election.name))
-        if wrong := _wrong(json.loads(leader.body)):
-            yield wrong
+    for election in elections:
+        with needing("get", Lease.KIND.group_resource), suppress(NotFound):
+            leader = await client.raw("GET", Lease.KIND.path(election.namespace, election.name))
+            if wrong := _wrong(json.loads(leader.body)):
+                yield wrong
 
 
 def _wrong(lease: Mapping[str, Any]) -> Clock | None:

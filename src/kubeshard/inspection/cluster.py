@@ -1,5 +1,8 @@
 """The data of a cluster that all questions about a ring need: rings, shard Leases, namespaces, the time.
 
+A ring is a ControllerRing or, where its operator is its own sharder, what the Lease of that sharder says
+(`DECLARED_RING_ANNOTATION`). Such a Lease counts only beside those of the ring's shards.
+
 RBAC: list on controllerrings, leases and namespaces; get on mutatingwebhookconfigurations. Without the latter, rings
 are assumed to have the default namespace selector of a sharder without a configuration file.
 """
@@ -19,18 +22,28 @@ from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import Key
-from kubeshard.core.selectors import FieldSelector, LabelSelector, Selector
+from kubeshard.core.objects import Key, ObjectMeta
+from kubeshard.core.selectors import LabelSelector, Selector
 from kubeshard.core.times import parse_time
-from kubeshard.inspection.errors import NoControllerRings, needing, unknown
+from kubeshard.inspection.errors import Unanswerable, needing, unknown
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import RING_LABEL, STATE_LABEL, SYSTEM_NAMESPACE, webhook_config_name
+from kubeshard.sharding.crd import NAME as DEFINITION
+from kubeshard.sharding.names import (
+    DECLARED_RING_ANNOTATION,
+    RING_LABEL,
+    SHARDER_LABEL,
+    STATE_LABEL,
+    STRICT_HANDOVER_ANNOTATION,
+    SYSTEM_NAMESPACE,
+    inside_election,
+    webhook_config_name,
+)
 from kubeshard.sharding.shard_states import DEFAULT_DURATION, ShardState, ShardStates, written_state
 
 ELECTION = Key(SYSTEM_NAMESPACE, "sharder")
-"""The Lease of the leading sharder, in installations with the default names."""
+"""The Lease of the leading sharder service, in installations with the default names."""
 
 
 class Member(NamedTuple):
@@ -48,6 +61,19 @@ class Member(NamedTuple):
     """Seconds since the last renewal."""
 
 
+class Sharder(NamedTuple):
+    """Who assigns the objects of a ring."""
+
+    election: Key
+    """The Lease of the one that leads."""
+    inside: bool = False
+    """Whether it is inside the operator."""
+    leader: str = ""
+    """The shard that leads, if it is inside."""
+    problem: str | None = None
+    """Why none leads, or why that is unknown."""
+
+
 class Webhook(NamedTuple):
     """A ring's MutatingWebhookConfiguration. `known` is whether the user may read it."""
 
@@ -63,20 +89,41 @@ class ClusterSnapshot:
     """See the module. `now` is in seconds since the epoch, by the API server's clock if it sends a date."""
 
     rings: Mapping[str, ControllerRing]
+    """Also those that operators declare, which have no UID."""
+    defined: bool
+    """Whether there may be ControllerRings."""
+    inside: Mapping[str, Lease]
+    """The Leases of sharders inside operators, by ring."""
     leases: tuple[Lease, ...]
     """The Leases of shards."""
     namespaces: Mapping[str, Namespace]
     now: float
     states: ShardStates
     election: Key = ELECTION
-    """The Lease of the leading sharder."""
+    """The Lease of the leading sharder service."""
 
     def ring(self, name: str) -> ControllerRing:
         """The ring of this name. Raises Unanswerable, with similar names."""
         try:
             return self.rings[name]
         except KeyError:
-            raise unknown("ControllerRing", name, self.rings) from None
+            raise (unknown("ring", name, self.rings) if self.rings else self.no_rings()) from None
+
+    def no_rings(self) -> Unanswerable:
+        """What to answer if there are none."""
+        why = (
+            ""
+            if self.defined
+            else f", as the CustomResourceDefinition {DEFINITION} is not installed"
+            " (`kubeshard manifests sharder` prints it)"
+        )
+        return Unanswerable(
+            f"there is no ring: neither a ControllerRing{why}, nor an operator with a sharder inside"
+        )
+
+    def is_declared(self, ring: str) -> bool:
+        """Whether there is no ControllerRing, only what an operator declares."""
+        return not self.rings[ring].metadata.uid
 
     def members(self, ring: str) -> list[Member]:
         """The Leases of a ring by name and namespace."""
@@ -88,9 +135,20 @@ class ClusterSnapshot:
         return self.states.available(ring, self.now)
 
     def without_ring(self) -> list[str]:
-        """Names of rings in Leases without a ControllerRing: rings sharded in the manager, or deleted ones."""
+        """Names of rings in Leases of shards that are not among `rings`: deleted ones, and those of operators that say
+        of themselves only that they are led (`orphans`).
+        """
         used = {lease.metadata.label(RING_LABEL) for lease in self.leases}
         return sorted(used - set(self.rings))
+
+    def orphans(self) -> list[str]:
+        """Those of them for which nobody assigns objects."""
+        return [name for name in self.without_ring() if not self.leads_inside(name)]
+
+    def leads_inside(self, ring: str) -> bool:
+        """Whether a sharder inside the ring's operator leads."""
+        lease = self.inside.get(ring)
+        return lease is not None and leads(lease, self.now)
 
     def _member(self, lease: Lease) -> Member:
         renewed = parse_time(lease.spec.renew_time)
@@ -106,28 +164,32 @@ class ClusterSnapshot:
 
 
 async def read_cluster(client: Client, election: Key = ELECTION) -> ClusterSnapshot:
-    """Reads the data. `election` is the Lease of the leading sharder. Raises NoControllerRings, MissingRight,
-    ApiError.
-    """
+    """Reads the data. `election` is the Lease of the leading sharder service. Raises MissingRight, ApiError."""
     now = await server_time(client)
+    defined, resources = True, list[ControllerRing]()
     try:
         with needing("list", ControllerRing.KIND.group_resource):
-            rings = await client.list_all(ControllerRing)
+            resources = await client.list_all(ControllerRing)
     except NotFound:
-        raise NoControllerRings(
-            "the cluster has no ControllerRings, because their CustomResourceDefinition is not installed: "
-            "`kubeshard manifests sharder` prints it"
-        ) from None
+        defined = False
     leases = await read_leases(client)
+    inside = await _read_inside(client, leases, now)
     with needing("list", Namespace.KIND.group_resource):
         namespaces = await client.list_all(Namespace)
     states = ShardStates()
     for lease in leases:
         states.observe(lease, now)
-    for ring in rings:
+    for ring in resources:
         states.confine(ring.name, ring.shard_namespaces, now)
+    declared = [
+        said
+        for name, lease in inside.items()
+        if (leads(lease, now) or states.available(name, now)) and (said := _declared(name, lease))
+    ]
     return ClusterSnapshot(
-        rings={ring.name: ring for ring in sorted(rings, key=lambda ring: ring.name)},
+        rings={ring.name: ring for ring in sorted([*declared, *resources], key=_by_name)},
+        defined=defined,
+        inside=inside,
         leases=tuple(leases),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
         now=now,
@@ -136,23 +198,43 @@ async def read_cluster(client: Client, election: Key = ELECTION) -> ClusterSnaps
     )
 
 
+def _by_name(ring: ControllerRing) -> tuple[str, bool]:
+    """A ControllerRing after what an operator declares for the ring, which it replaces."""
+    return ring.name, bool(ring.metadata.uid)
+
+
+async def _read_inside(client: Client, leases: Iterable[Lease], now: float) -> dict[str, Lease]:
+    places = {(lease.metadata.label(RING_LABEL), lease.metadata.namespace) for lease in leases}
+    if not places:
+        return {}
+    with needing("list", Lease.KIND.group_resource):
+        found = await client.list_all(Lease, ALL, label_selector=Selector.exists(SHARDER_LABEL))
+    known: dict[str, Lease] = {}
+    for lease in sorted(found, key=lambda lease: (leads(lease, now), lease.spec.renew_time or "")):
+        ring = lease.metadata.label(SHARDER_LABEL)
+        if lease.metadata.name == inside_election(ring) and (ring, lease.metadata.namespace) in places:
+            known[ring] = lease
+    return known
+
+
+def _declared(name: str, lease: Lease) -> ControllerRing | None:
+    """What the sharder inside an operator says of its ring."""
+    try:
+        ring = msgspec.json.decode(lease.metadata.annotation(DECLARED_RING_ANNOTATION), type=ControllerRing)
+    except msgspec.MsgspecError:
+        return None
+    annotations = {
+        key: text
+        for key, text in (ring.metadata.annotations or {}).items()
+        if key == STRICT_HANDOVER_ANNOTATION
+    }
+    return ControllerRing(metadata=ObjectMeta(name=name, annotations=annotations), spec=ring.spec)
+
+
 async def read_leases(client: Client) -> list[Lease]:
     """The Leases of all shards. Raises MissingRight, ApiError."""
     with needing("list", Lease.KIND.group_resource):
         return await client.list_all(Lease, ALL, label_selector=Selector.exists(RING_LABEL))
-
-
-async def read_orphans(client: Client, cluster: ClusterSnapshot) -> list[str]:
-    """Names of rings in Leases for which nobody assigns objects: there is no ControllerRing, and no instance leads the
-    election of a sharder inside the operator. Raises ApiError.
-    """
-    found = []
-    for ring in cluster.without_ring():
-        only = FieldSelector.equals("metadata.name", f"sharder-{ring}")
-        elections = await client.list_all(Lease, ALL, field_selector=only)
-        if not any(each.spec.holder_identity and not _silence(each, cluster.now) for each in elections):
-            found.append(ring)
-    return found
 
 
 async def read_webhook(client: Client, ring: str) -> Webhook:
@@ -173,8 +255,23 @@ async def read_webhook(client: Client, ring: str) -> Webhook:
     return Webhook(known=True, exists=True, trusted=trusted, selector=selector)
 
 
+async def read_sharder(client: Client, cluster: ClusterSnapshot, ring: str) -> Sharder:
+    """Who assigns the objects of a ring: the service or, if that does not lead, the sharder inside the operator, if
+    there is one. Raises ApiError.
+    """
+    lease, problem = cluster.inside.get(ring), None
+    if not cluster.is_declared(ring):
+        problem = await read_leader(client, cluster)
+        seen = cluster.ring(ring).status is not None
+        if lease is None or problem is None or (seen and not cluster.leads_inside(ring)):
+            return Sharder(cluster.election, problem=problem)
+    assert lease is not None  # it declares the ring
+    holder = (lease.spec.holder_identity or "").rpartition("_")[0]
+    return Sharder(lease.key, True, holder, _leaderless(lease, cluster.now))
+
+
 async def read_leader(client: Client, cluster: ClusterSnapshot) -> str | None:
-    """Why no sharder leads, or why that is unknown; None if one leads. Raises ApiError."""
+    """Why no sharder service leads, or why that is unknown; None if one leads. Raises ApiError."""
     election = cluster.election
     try:
         lease = await client.get(Lease, election.name, election.namespace)
@@ -182,11 +279,20 @@ async def read_leader(client: Client, cluster: ClusterSnapshot) -> str | None:
         return f"there is no Lease {election}: no sharder leads"
     except Forbidden:
         return f"you may not get the Lease {election}, so it is not known whether a sharder leads"
+    return _leaderless(lease, cluster.now)
+
+
+def _leaderless(lease: Lease, now: float) -> str | None:
     if not lease.spec.holder_identity:
-        return f"nobody holds the Lease {election}: no sharder runs"
-    if seconds := _silence(lease, cluster.now):
-        return f"{lease.spec.holder_identity} has not renewed the Lease {election} for {seconds:.0f} s"
+        return f"nobody holds the Lease {lease.key}: no sharder runs"
+    if seconds := _silence(lease, now):
+        return f"{lease.spec.holder_identity} has not renewed the Lease {lease.key} for {seconds:.0f} s"
     return None
+
+
+def leads(lease: Lease, now: float) -> bool:
+    """Whether somebody holds and renews the Lease of an election."""
+    return _leaderless(lease, now) is None
 
 
 def _silence(lease: Lease, now: float) -> float:

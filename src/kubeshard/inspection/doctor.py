@@ -1,4 +1,6 @@
-"""Examines an installation of the sharder: whether it is complete, current, permitted and at work.
+"""Examines an installation: whether it is complete, current, permitted and at work.
+
+The sharder service is examined unless there is no trace of it and all rings have their sharders inside their operators.
 
 Every part is examined for itself, so a right that the user lacks leaves out one part, and the diagnosis says which.
 
@@ -11,7 +13,7 @@ Every part is examined for itself, so a right that the user lacks leaves out one
 | policies | the admission policies that confine this account are installed, bound and current |
 | clocks | this machine, the leader and the shards have the API server's time |
 | ring | what `kubectl shard status` reports: conditions, shards, objects without a shard, stuck drains |
-| rights on a ring | the sharder may assign the objects of the ring's resources |
+| rights on a ring | the sharder may assign the objects of the ring's resources; inside an operator: all that it needs |
 | webhook of a ring | the API server calls it (`webhook_call`), and its certificates are valid |
 | deleted rings | no shards wait for the objects of a ring that does not exist |
 
@@ -19,7 +21,7 @@ Guaranteed: nothing is written. Not guaranteed: that everything works if nothing
 example, are seen through the webhook only.
 
 RBAC: see `cluster`, `counts` and `webhook_call`; get on customresourcedefinitions, deployments, secrets and the
-policies; create on subjectaccessreviews.
+policies, and on the pod of a sharder inside an operator; create on subjectaccessreviews.
 """
 
 from __future__ import annotations
@@ -30,23 +32,32 @@ import binascii
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubeshard.client.client import Client
-from kubeshard.core.builtin import Secret
-from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.builtin import Lease, Secret
+from kubeshard.core.errors import ApiError, Forbidden, NotFound
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupResource
 from kubeshard.core.namespaces import ALL
 from kubeshard.core.objects import Key, KubeObject, field
 from kubeshard.inspection.clocks import TOLERATED, wrong_clocks
-from kubeshard.inspection.cluster import ClusterSnapshot, read_cluster, read_leader, read_orphans, server_time
+from kubeshard.inspection.cluster import (
+    ClusterSnapshot,
+    Sharder,
+    read_cluster,
+    read_leader,
+    read_sharder,
+    server_time,
+)
 from kubeshard.inspection.diagnosis import Diagnosis, Finding, Unchecked
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.inspection.status import EXAMINE, Severity, status_of
 from kubeshard.inspection.webhook_call import causes, is_called
+from kubeshard.shard.sharding import Sharding
 from kubeshard.sharder.ring_conditions import OPTIONAL_VERBS
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, contains
 from kubeshard.sharding.api import VERSION, ControllerRing
@@ -71,6 +82,10 @@ class CustomResourceDefinition(KubeObject, group="apiextensions.k8s.io", version
 class Deployment(KubeObject, group="apps", version="v1"):
     spec: Mapping[str, Any] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Pod(KubeObject, version="v1"):
+    spec: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Policy(
@@ -112,6 +127,35 @@ async def examine(client: Client, standard: Standard, namespace: str = SYSTEM_NA
     return Diagnosis(namespace, doctor.examined, doctor.findings, doctor.unchecked)
 
 
+Account = tuple[str, str]
+"""The namespace and name of a service account."""
+
+
+class _Lacking(NamedTuple):
+    """Verbs that an account may not do with a resource; `where` is a namespace, or "" for all."""
+
+    resource: GroupResource
+    where: str
+    verbs: list[str]
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.verbs)} {self.resource}{f' in {self.where}' if self.where else ''}"
+
+    @property
+    def severity(self) -> Severity:
+        return "warning" if _is_optional(self.resource, self.verbs) else "error"
+
+    def grant(self, account: Account) -> str:
+        """The command that gives the account these rights."""
+        namespace, name = account
+        role = f"{name}-sharder-{self.resource.resource.replace('/', '-')}"
+        kind, place = ("role", f" --namespace {self.where}") if self.where else ("clusterrole", "")
+        return (
+            f"kubectl create {kind} {role}{place} --verb={','.join(self.verbs)} --resource={self.resource}"
+            f" && kubectl create {kind}binding {role}{place} --{kind}={role} --serviceaccount={namespace}:{name}"
+        )
+
+
 class _Doctor:
     def __init__(self, client: Client, standard: Standard, namespace: str, now: float) -> None:
         self._client = client
@@ -126,23 +170,33 @@ class _Doctor:
         self.unchecked: list[Unchecked] = []
 
     async def examine(self) -> None:
-        await self._part("definition", self._definition)
         try:
             cluster = await read_cluster(self._client, self._election)
         except (Unanswerable, ApiError) as error:
             cluster = None
-            if not isinstance(error.__context__, NotFound):  # else the definition has been missed already
-                self.unchecked.append(Unchecked("rings", str(error)))
-        if cluster:
-            await self._part("leader", self._leader, cluster)
-        await self._part("deployment", self._deployment)
-        await self._part("rights", self._rights, self._standard.rights, self._install("rights"))
-        await self._part("policies", self._policies)
-        await self._part("clocks", self._clocks)
+            self.unchecked.append(Unchecked("rings", str(error)))
+        if cluster is None or await self._has_service(cluster):
+            await self._part("definition", self._definition)
+            if cluster and cluster.defined:
+                await self._part("leader", self._leader, cluster)
+            await self._part("deployment", self._deployment)
+            rights, account = self._standard.rights, (self._namespace, self._account)
+            await self._part("rights", self._rights, rights, account, self._install("rights"))
+            await self._part("policies", self._policies)
+        await self._part("clocks", self._clocks, cluster)
         if cluster:
             for name in cluster.rings:
                 await self._ring(cluster, name)
             await self._part("deleted rings", self._deleted_rings, cluster)
+
+    async def _has_service(self, cluster: ClusterSnapshot) -> bool:
+        """Whether a sharder service should be here, or something of one is."""
+        if not cluster.rings or any(not cluster.leads_inside(each) for each in cluster.rings):
+            return any(not cluster.is_declared(each) for each in cluster.rings) or not cluster.rings
+        with suppress(NotFound, Forbidden):
+            await self._client.get(Lease, SHARDER, self._namespace)
+            return True
+        return False
 
     async def _part(self, name: str, check: Callable[..., AsyncIterator[Finding]], *arguments: Any) -> None:
         self.examined.append(name)
@@ -232,13 +286,20 @@ class _Doctor:
                 f"{self._kubectl} set image deployment/{SHARDER} {SHARDER}={repository}:{__version__}",
             )
 
-    async def _rights(self, part: str, grants: Iterable[Grant], command: str) -> AsyncIterator[Finding]:
+    async def _rights(
+        self, part: str, grants: Iterable[Grant], account: Account, command: str
+    ) -> AsyncIterator[Finding]:
+        for lack in await self._lacking(grants, account):
+            yield Finding(part, lack.severity, f"the sharder may not {lack}", command)
+
+    async def _lacking(self, grants: Iterable[Grant], account: Account) -> list[_Lacking]:
+        """What of it the account may not do."""
         asked = [(grant, verb) for grant in grants for verb in sorted(grant.verbs)]
         places = asyncio.Semaphore(AT_ONCE)
 
         async def may(grant: Grant, verb: str) -> bool:
             async with places:
-                return await self._may(grant, verb)
+                return await self._may(account, grant, verb)
 
         with needing("create", _REVIEWS):
             answers = await asyncio.gather(*(may(grant, verb) for grant, verb in asked))
@@ -247,21 +308,17 @@ class _Doctor:
             if not allowed:
                 where = "" if grant.namespace is ALL or grant.namespace is None else str(grant.namespace)
                 lacking.setdefault((grant.resource, where), []).append(verb)
-        for (resource, where), verbs in lacking.items():
-            severity: Severity = "warning" if _is_optional(resource, verbs) else "error"
-            place = f" in {where}" if where else ""
-            yield Finding(
-                part, severity, f"the sharder may not {', '.join(verbs)} {resource}{place}", command
-            )
+        return [_Lacking(resource, where, verbs) for (resource, where), verbs in lacking.items()]
 
-    async def _may(self, grant: Grant, verb: str) -> bool:
-        """Whether the sharder's account may."""
+    async def _may(self, account: Account, grant: Grant, verb: str) -> bool:
+        """Whether the account may."""
+        namespace, name = account
         resource, _, subresource = grant.resource.resource.partition("/")
         spec = {
-            "user": f"system:serviceaccount:{self._namespace}:{self._account}",
+            "user": f"system:serviceaccount:{namespace}:{name}",
             "groups": [
                 "system:serviceaccounts",
-                f"system:serviceaccounts:{self._namespace}",
+                f"system:serviceaccounts:{namespace}",
                 "system:authenticated",
             ],
             "resourceAttributes": {
@@ -300,13 +357,14 @@ class _Doctor:
             if not any(contains(spec, each) for each in alternatives):
                 yield Finding(part, "warning", f"the {kind} {name} is not that of {__version__}", install)
 
-    async def _clocks(self, part: str) -> AsyncIterator[Finding]:
+    async def _clocks(self, part: str, cluster: ClusterSnapshot | None) -> AsyncIterator[Finding]:
         ahead = self._client.world.clock.wall() - self._now
         if abs(ahead) > TOLERATED:
             yield Finding(
                 part, "warning", f"this machine's clock is {_off(ahead)}", "timedatectl set-ntp true"
             )
-        async for clock in wrong_clocks(self._client, self._election):
+        inside = [lease.key for lease in cluster.inside.values()] if cluster else []
+        async for clock in wrong_clocks(self._client, [self._election, *inside]):
             yield Finding(
                 part,
                 "warning",
@@ -316,6 +374,8 @@ class _Doctor:
 
     async def _ring(self, cluster: ClusterSnapshot, name: str) -> None:
         ring: SeenRing | None = None
+        sharder = await read_sharder(self._client, cluster, name)
+        known = sharder if sharder.inside else sharder._replace(problem=None)  # the leader was examined
 
         async def state(part: str) -> AsyncIterator[Finding]:
             nonlocal ring
@@ -327,7 +387,7 @@ class _Doctor:
                     f"ring {name} expects shards in the namespace {place}, which does not exist",
                     f"kubectl create namespace {place}",
                 )
-            for trouble in (await status_of(self._client, cluster, name, led=True)).troubles:
+            for trouble in (await status_of(self._client, cluster, name, known)).troubles:
                 if trouble.command == EXAMINE:
                     continue  # that is under way
                 if trouble.severity == "unknown":
@@ -336,16 +396,41 @@ class _Doctor:
                 yield Finding(part, trouble.severity, f"ring {name}: {trouble.problem}", trouble.command)
 
         await self._part(f"ring {name}", state)
+        if sharder.inside:
+            await self._part(f"rights on ring {name}", self._rights_inside, cluster, name, sharder)
+            return
         grant = (
             f"kubectl get controllerring {name} -o yaml"
             f" | kubeshard manifests ring - --sharder {self._namespace}:{self._account}"
             " | kubectl apply --server-side -f -"
         )
-        grants = self._standard.ring_rights(cluster.rings[name])
-        await self._part(f"rights on ring {name}", self._rights, grants, grant)
+        grants, account = self._standard.ring_rights(cluster.rings[name]), (self._namespace, self._account)
+        await self._part(f"rights on ring {name}", self._rights, grants, account, grant)
         if ring is not None:
             await self._part(f"webhook of ring {name}", self._webhook, ring)
             await self._part(f"certificates of ring {name}", self._certificates, ring)
+
+    async def _rights_inside(
+        self, part: str, cluster: ClusterSnapshot, name: str, sharder: Sharder
+    ) -> AsyncIterator[Finding]:
+        """Of the operator's account."""
+        place, ring = sharder.election.namespace, cluster.rings[name]
+        with needing("get", Pod.KIND.group_resource):
+            try:
+                pod = await self._client.get(Pod, sharder.leader, place) if sharder.leader else None
+            except NotFound:
+                pod = None
+        if pod is None:
+            raise Unanswerable("the sharder does not lead in a pod, so its account is not known")
+        account = (place, str(pod.spec.get("serviceAccountName") or "default"))
+        grants = Sharding(name, namespace=place, mode="both", resources=ring.spec.resources).grants(())
+        for lack in await self._lacking(grants, account):
+            yield Finding(
+                part,
+                lack.severity,
+                f"the operator's account {place}/{account[1]} may not {lack}",
+                lack.grant(account),
+            )
 
     async def _webhook(self, part: str, ring: SeenRing) -> AsyncIterator[Finding]:
         try:
@@ -415,7 +500,7 @@ class _Doctor:
             )
 
     async def _deleted_rings(self, part: str, cluster: ClusterSnapshot) -> AsyncIterator[Finding]:
-        for name in await read_orphans(self._client, cluster):
+        for name in cluster.orphans():
             yield Finding(
                 part,
                 "warning",

@@ -14,10 +14,6 @@ class Unanswerable(KubeshardError):
     """The question cannot be answered in the cluster's current state. The message is one line."""
 
 
-class NoControllerRings(Unanswerable):
-    """The CustomResourceDefinition is not installed: all rings are sharded in their operators."""
-
-
 class MissingRight(Unanswerable):
     """The user may not read something. `rule` is the RBAC rule that would allow it."""
 

@@ -329,7 +329,7 @@ def _shown_state(lease: Lease, wall: float) -> str:
 
 
 LOOK_AGAIN = 60.0
-"""Seconds between checks for resources that were not served."""
+"""Seconds between checks for resources that were not served, and for what an operator declares."""
 PAUSE = 2.0
 """Seconds after which a request to a cluster that does not answer is repeated."""
 
@@ -385,14 +385,16 @@ class RingWatcher:
 
     async def _follow_until_edited(self) -> None:
         """Follows one version of the ring until it is edited."""
-        edits = _Edits(self._ring.resource)
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(self.live.run(), name=f"follows {self.name}"),
-            asyncio.create_task(
-                _follow(self._client, form_of(ControllerRing), edits), name=f"edits of {self.name}"
-            ),
-            asyncio.create_task(edits.edited.wait(), name=f"edit of {self.name}"),
         ]
+        if self._ring.cluster.is_declared(self.name):
+            tasks.append(asyncio.create_task(self._declared_anew(), name=f"edit of {self.name}"))
+        else:
+            edits = _Edits(self._ring.resource)
+            edited = _follow(self._client, form_of(ControllerRing), edits)
+            tasks.append(asyncio.create_task(edited, name=f"edits of {self.name}"))
+            tasks.append(asyncio.create_task(edits.edited.wait(), name=f"edit of {self.name}"))
         if self._ring.unresolved:
             tasks.append(asyncio.create_task(self._served(), name=f"looks for resources of {self.name}"))
         try:
@@ -414,6 +416,13 @@ class RingWatcher:
         while unserved == self._ring.unresolved.keys():
             await asyncio.sleep(LOOK_AGAIN)
             unserved = (await self._seen_again()).unresolved.keys()
+
+    async def _declared_anew(self) -> None:
+        """Waits until the operator declares something else, or there is a ControllerRing."""
+        seen = now = self._ring.resource
+        while (seen.metadata.uid, seen.spec) == (now.metadata.uid, now.spec):
+            await asyncio.sleep(LOOK_AGAIN)
+            now = (await self._seen_again()).resource
 
     async def _seen_again(self) -> SeenRing:
         while True:

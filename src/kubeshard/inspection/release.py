@@ -19,8 +19,8 @@ from kubeshard.core.errors import AlreadyExists, ConfigurationError, Conflict, N
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.patches import MergePatch
 from kubeshard.core.times import micro_time
-from kubeshard.inspection.cluster import ClusterSnapshot, read_cluster, read_leases
-from kubeshard.inspection.errors import NoControllerRings, Unanswerable, needing, unknown
+from kubeshard.inspection.cluster import read_cluster
+from kubeshard.inspection.errors import Unanswerable, needing, unknown
 from kubeshard.inspection.ring import SeenRing, see
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.confirmations import Confirmed, confirmation
@@ -88,18 +88,14 @@ async def read_unconfirmed(
     """What is to be confirmed about a shard of a cluster, of whose rings some may have no ControllerRing. The ring may
     be left out if it follows from the shard. Raises ConfigurationError if it does not, Unanswerable, ApiError.
     """
-    cluster: ClusterSnapshot | None
-    try:
-        cluster = await read_cluster(client)
-        rings, leases = cluster.rings, cluster.leases
-    except NoControllerRings:
-        cluster, rings, leases = None, {}, tuple(await read_leases(client))
+    cluster = await read_cluster(client)
+    rings, leases = cluster.rings, cluster.leases
     known = {each.metadata.label(RING_LABEL) for each in leases} | rings.keys()
     if ring is None:
         ring = _ring_of(shard, rings, leases)
     elif ring not in known:
         raise unknown("ring", ring, known)
-    if cluster is not None and ring in rings:
+    if ring in rings:
         return unconfirmed(await see(client, cluster, ring), shard, namespace)
     return unconfirmed_by_leases(leases, ring, shard, namespace)
 

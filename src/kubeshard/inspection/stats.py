@@ -65,15 +65,25 @@ class RingSnapshot(msgspec.Struct, frozen=True, rename="camel"):
         return not (self.unassigned or self.stranded or self.misplaced or self.draining or self.unread)
 
     @property
+    def well(self) -> bool:
+        """Whether it is settled, and by shards that renew their Leases."""
+        return self.settled and any(row.live for row in self.rows) and not self.silent
+
+    @property
+    def silent(self) -> list[str]:
+        """Shards that hold their Leases, but do not renew them."""
+        return [row.shard for row in self.rows if row.live and row.state in LOOSE]
+
+    @property
     def verdict(self) -> str:
         """The ring in one sentence."""
         if self.unread:
             return f"the picture is incomplete: {'; '.join(self.unread)}"
         live = any(row.live for row in self.rows)
-        if self.settled and live and any(row.live and row.state in LOOSE for row in self.rows):
-            return "every object is where it belongs, but a Lease is about to expire"
         if self.settled and live:
-            return "every object is where it belongs"
+            silent = ", ".join(self.silent[:3]) + (", ..." if len(self.silent) > 3 else "")
+            but = f", but not renewed: the Lease of {silent}" if silent else ""
+            return f"every object is where it belongs{but}"
         troubles = {
             "unassigned": self.unassigned,
             "on dead shards": self.stranded,

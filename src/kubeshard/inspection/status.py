@@ -1,8 +1,11 @@
 """The current state of a ring as a value, as printed by `kubectl shard status`, its problems, and what to do about
 them.
 
-RBAC: the rights that `cluster`, `counts` and `drains` need, and get on the sharder's Lease. Without the latter, it is
-unknown whether a sharder leads.
+A ring whose sharder is inside its operator has no conditions, unless a ControllerRing has some of earlier: it counts as
+ready while that sharder leads and there are shards. What else it finds wrong is in the log of the instance that leads.
+
+RBAC: the rights that `cluster`, `counts` and `drains` need, and get on the Lease of the sharder service. Without the
+latter, it is unknown whether a sharder leads.
 
 | problem | advice |
 |---|---|
@@ -27,7 +30,7 @@ import msgspec
 from kubeshard.client.client import Client
 from kubeshard.core.conditions import Condition
 from kubeshard.core.kinds import GroupResource
-from kubeshard.inspection.cluster import ClusterSnapshot, read_leader
+from kubeshard.inspection.cluster import ClusterSnapshot, Sharder, read_sharder
 from kubeshard.inspection.counts import Counts, Some, count
 from kubeshard.inspection.drain_age import oldest_drain
 from kubeshard.inspection.ring import SeenRing, see
@@ -81,9 +84,14 @@ class ResourceStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 class RingStatus(msgspec.Struct, rename="camel", frozen=True):
-    """`oldest_drain_seconds` is None if there is no drain or its age is unknown."""
+    """`oldest_drain_seconds` is None if there is no drain or its age is unknown. `sharder` is the Lease of the one that
+    leads, as NAMESPACE/NAME; `inside`: it is inside the ring's operator. `declared`: there is no ControllerRing.
+    """
 
     ring: str
+    sharder: str
+    inside: bool
+    declared: bool
     ready: str
     conditions: list[Condition]
     shards: list[ShardStatus]
@@ -93,23 +101,33 @@ class RingStatus(msgspec.Struct, rename="camel", frozen=True):
     troubles: list[Trouble]
 
 
-async def status_of(client: Client, cluster: ClusterSnapshot, name: str, *, led: bool = False) -> RingStatus:
-    """Reads the status of a ring. `led`: whether a sharder leads is not asked again. Raises Unanswerable, ApiError."""
+async def status_of(
+    client: Client, cluster: ClusterSnapshot, name: str, sharder: Sharder | None = None
+) -> RingStatus:
+    """Reads the status of a ring. `sharder`: who assigns its objects, if that is known already. Raises Unanswerable,
+    ApiError.
+    """
     ring = await see(client, cluster, name)
     counted = [counts async for counts in count(client, ring)]
     draining = sum(counts.draining.total() for counts in counted)
     age = await _oldest(client, ring, counted) if draining else None
-    leaderless = None if led else await read_leader(client, cluster)
+    sharder = sharder or await read_sharder(client, cluster, name)
     conditions = list(ring.resource.status.conditions) if ring.resource.status else []
+    works = "True" if sharder.problem is None and ring.view.available else "False"
     return RingStatus(
         ring=name,
-        ready=next((each.status for each in conditions if each.type == "Ready"), "Unknown"),
+        sharder=str(sharder.election),
+        inside=sharder.inside,
+        declared=cluster.is_declared(name),
+        ready=works
+        if sharder.inside
+        else next((each.status for each in conditions if each.type == "Ready"), "Unknown"),
         conditions=conditions,
         shards=_shards(ring, counted),
         resources=[_resource(counts) for counts in counted],
         draining=draining,
         oldest_drain_seconds=age,
-        troubles=troubles(ring, counted, leaderless, age),
+        troubles=troubles(ring, counted, sharder, age),
     )
 
 
@@ -197,18 +215,19 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 def troubles(
-    ring: SeenRing, counted: Sequence[Counts], leaderless: str | None, oldest_drain: float | None
+    ring: SeenRing, counted: Sequence[Counts], sharder: Sharder, oldest_drain: float | None
 ) -> list[Trouble]:
-    """All problems, causes before their consequences. `leaderless` is why no sharder leads; `oldest_drain` is its age
-    in seconds. What a condition says is not said twice.
+    """All problems, causes before their consequences. `oldest_drain` is its age in seconds. What a condition says is
+    not said twice.
     """
+    do = _Commands(ring, sharder)
     found = [
-        *_sharder(ring, leaderless),
-        *_conditions(ring),
-        *_specification(ring, counted),
-        *_shard_troubles(ring),
-        *_webhook(ring),
-        *_objects(ring, counted, oldest_drain),
+        *(_inside(sharder, do) if sharder.inside else _service(ring, sharder.problem, do)),
+        *_conditions(ring, do),
+        *_specification(ring, counted, do),
+        *_shard_troubles(ring, do),
+        *(() if sharder.inside else _webhook(ring, do)),
+        *_objects(ring, counted, oldest_drain, do),
     ]
     said = [condition.message for condition in _wrong_conditions(ring)]
     return [each for each in found if not any(each.problem in message for message in said)]
@@ -217,21 +236,36 @@ def troubles(
 class _Commands:
     """What one types next, for a ring."""
 
-    def __init__(self, ring: SeenRing) -> None:
-        namespace = ring.cluster.election.namespace
-        self.log = f"kubectl --namespace {namespace} logs deployment/sharder"
+    def __init__(self, ring: SeenRing, sharder: Sharder) -> None:
+        namespace = sharder.election.namespace
+        self.leases = f"kubectl get leases --all-namespaces -l {RING_LABEL}={ring.name}"
+        who = sharder.leader if sharder.inside else "deployment/sharder"
+        self.log = f"kubectl --namespace {namespace} logs {who}" if who else self.leases
         self.scale = f"kubectl --namespace {namespace} scale deployment/sharder --replicas=2"
-        self.edit = f"kubectl edit controllerring {ring.name}"
+        self.edit = (
+            "# in the operator's program: change its watches with sharded=True, or Sharding(namespace_selector=)"
+            if ring.cluster.is_declared(ring.name)
+            else f"kubectl edit controllerring {ring.name}"
+        )
         self.grant = (
             f"kubectl get controllerring {ring.name} -o yaml | kubeshard manifests ring - --sharder {namespace}:sharder"
             " | kubectl apply --server-side -f -"
         )
-        self.leases = f"kubectl get leases --all-namespaces -l {RING_LABEL}={ring.name}"
         self.webhook = f"kubectl delete mutatingwebhookconfiguration {webhook_config_name(ring.name)}"
 
 
-def _sharder(ring: SeenRing, leaderless: str | None) -> Iterator[Trouble]:
-    status, generation, do = ring.resource.status, ring.resource.metadata.generation, _Commands(ring)
+def _inside(sharder: Sharder, do: _Commands) -> Iterator[Trouble]:
+    if sharder.problem:
+        yield Trouble(
+            f"the sharder inside the operator does not lead: {sharder.problem}",
+            'make sure that an instance with mode="both" or "sharder" runs; until one leads, nothing is assigned',
+            do.leases,
+            "error",
+        )
+
+
+def _service(ring: SeenRing, leaderless: str | None, do: _Commands) -> Iterator[Trouble]:
+    status, generation = ring.resource.status, ring.resource.metadata.generation
     if status is None:
         yield Trouble(
             f"no sharder has seen the ring{f': {leaderless}' if leaderless else ''}",
@@ -256,8 +290,8 @@ def _sharder(ring: SeenRing, leaderless: str | None) -> Iterator[Trouble]:
         )
 
 
-def _conditions(ring: SeenRing) -> Iterator[Trouble]:
-    wrong, do = _wrong_conditions(ring), _Commands(ring)
+def _conditions(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
+    wrong = _wrong_conditions(ring)
     commands = {
         PERMITTED: do.grant,
         DRAIN_STUCK: f"kubectl shard status {ring.name}",
@@ -294,8 +328,8 @@ def _is_wrong(condition: Condition) -> bool:
     return condition.status != "True" and condition.type in (READY, *OWN_CONDITIONS)
 
 
-def _specification(ring: SeenRing, counted: Sequence[Counts]) -> Iterator[Trouble]:
-    edit = _Commands(ring).edit
+def _specification(ring: SeenRing, counted: Sequence[Counts], do: _Commands) -> Iterator[Trouble]:
+    edit = do.edit
     if not ring.resource.spec.resources:
         yield Trouble("the ring lists no resources", "name them in its spec.resources", edit, "error")
     for problem in ring.problems:
@@ -311,8 +345,8 @@ def _specification(ring: SeenRing, counted: Sequence[Counts]) -> Iterator[Troubl
             yield Trouble(f"not counted: {counts.error}", "see why the API server cannot list it", lists)
 
 
-def _shard_troubles(ring: SeenRing) -> Iterator[Trouble]:
-    shards, leases = ring.cluster.states.shards(ring.name, ring.cluster.now), _Commands(ring).leases
+def _shard_troubles(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
+    shards, leases = ring.cluster.states.shards(ring.name, ring.cluster.now), do.leases
     if not ring.view.available:
         yield Trouble(
             "no shard is available, so objects stay where they are, and new ones get no shard",
@@ -331,8 +365,8 @@ def _shard_troubles(ring: SeenRing) -> Iterator[Trouble]:
             )
 
 
-def _webhook(ring: SeenRing) -> Iterator[Trouble]:
-    webhook, do = ring.webhook, _Commands(ring)
+def _webhook(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
+    webhook = ring.webhook
     if not webhook.known:
         yield Trouble(
             "you may not get mutatingwebhookconfigurations, so it is not known whether the ring has its webhook",
@@ -349,8 +383,10 @@ def _webhook(ring: SeenRing) -> Iterator[Trouble]:
         yield Trouble("the ring's webhook has no caBundle: the API server cannot call it", remedy, do.webhook)
 
 
-def _objects(ring: SeenRing, counted: Sequence[Counts], oldest_drain: float | None) -> Iterator[Trouble]:
-    log = _Commands(ring).log
+def _objects(
+    ring: SeenRing, counted: Sequence[Counts], oldest_drain: float | None, do: _Commands
+) -> Iterator[Trouble]:
+    log = do.log
     for counts in counted:
         if counts.refused.count:
             yield Trouble(

@@ -7,6 +7,7 @@ that is present but empty, and a duration of one second, so that anybody may acq
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -35,16 +36,27 @@ class Claim:
     """One process's claim to one Lease, for one thread.
 
     Like client-go, it acquires a Lease without a holder, or one whose record has not changed, as observed here, for its
-    own duration: clocks of other machines never matter. Subclasses know more about other holders, and use the
-    Lease's metadata.
+    own duration: clocks of other machines never matter. `labels` and `annotations` are what its holder writes there.
+    Subclasses know more about other holders, and use the Lease's metadata.
     """
 
-    def __init__(self, namespace: str, name: str, holder: str, timing: Timing) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        name: str,
+        holder: str,
+        timing: Timing,
+        *,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
         self.namespace = namespace
         self.name = name
         self.holder = holder
         """The holder in the Lease while it is ours."""
         self.timing = timing
+        self._labels = labels
+        self._annotations = annotations
         self.left_behind: Lease | None = None
         """The Lease as its former holder left it, if that did not release it: the holder ended, or may still act."""
 
@@ -79,7 +91,12 @@ class Claim:
 
     def metadata(self, found: ObjectMeta, *, held: bool) -> ObjectMeta:
         """The metadata of the Lease while it is ours, or (not `held`) when it is released."""
-        return replace(found, namespace=self.namespace, name=self.name)
+        found = replace(found, namespace=self.namespace, name=self.name)
+        if held and self._labels:
+            found = replace(found, labels={**(found.labels or {}), **self._labels})
+        if held and self._annotations:
+            found = replace(found, annotations={**(found.annotations or {}), **self._annotations})
+        return found
 
     def renewed_lease(self, found: Lease, wall: float) -> Lease:
         """`found` as ours from now on. One without a resourceVersion is a new Lease."""

@@ -25,7 +25,7 @@ RBAC: `get`, `create` and `update` on `leases` in `coordination.k8s.io`, in the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -124,10 +124,19 @@ AS_INIT = (
 class LeaderElector:
     """One candidate for one Lease. Enter `held` once. `metrics` is called from the renewer's thread.
 
-    The renewer has its own client, with the configuration of `client`, in the same world.
+    The renewer has its own client, with the configuration of `client`, in the same world. `labels` and `annotations`
+    are what the leader writes to its Lease.
     """
 
-    def __init__(self, client: Client, election: LeaderElection, metrics: LeaseMetrics) -> None:
+    def __init__(
+        self,
+        client: Client,
+        election: LeaderElection,
+        metrics: LeaseMetrics,
+        *,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
         world = client.world
         self.identity = election.identity or f"{world.host.name()}_{world.rng.token()}"
         self.fence = LeaderFence()
@@ -137,7 +146,14 @@ class LeaderElector:
         self._clock = world.clock
         self._metrics = metrics
         namespace = election.namespace or world.host.pod_namespace() or client.namespace
-        claim = Claim(namespace, election.name, self.identity, election.timing)
+        claim = Claim(
+            namespace,
+            election.name,
+            self.identity,
+            election.timing,
+            labels=labels,
+            annotations=annotations,
+        )
         self._machine = LeaseStateMachine(claim, world.rng.uniform)
         self._term = 0
 

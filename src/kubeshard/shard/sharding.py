@@ -71,6 +71,7 @@ from kubeshard.sharding.names import (
     SHORTEST_DRAIN_TIMEOUT,
     STRICT_HANDOVER_ANNOTATION,
     SYNC_PERIOD,
+    inside_election,
 )
 from kubeshard.sharding.ring_resources import RingResources
 
@@ -291,7 +292,7 @@ class Sharding:
                 self._ready.declared,
                 self._ready.client,
                 # Patches of a former sharder are safe, and the process goes on as a shard.
-                self._election(f"sharder-{self.ring}", watchdog=False),
+                self._election(inside_election(self.ring), watchdog=False),
                 objects=self._ready.objects,
                 objects_in=self.objects_in,
                 events=events,

@@ -11,6 +11,9 @@ followed. A sharder service that works on the same ring makes the same decisions
 sharders: each write is a compare-and-swap on the state that was decided on. Only a service cleans up after a ring:
 while one is being deleted that has the finalizer for that, nothing is assigned here.
 
+The leader writes to its Lease, `sharder-<ring>`, which ring that is and what the controllers declare, for people and
+tools (`kubectl shard`).
+
 An instance that loses leadership stops the sharder, not the process, and becomes a candidate again: writes in progress
 are refused from that moment on, and a write that was sent already takes effect only on an unchanged object. The same
 holds for an instance with a crashed sharder; its leadership is left to expire, so that another instance leads next.
@@ -28,6 +31,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Added, Deleted, Delta, Updated
 from kubeshard.cache.informer import Informer
@@ -38,6 +43,7 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.context import EventSink
 from kubeshard.controller.syncing import is_served, sync_problem, until_filled
 from kubeshard.core.builtin import Lease, Namespace
+from kubeshard.core.encoding import encode
 from kubeshard.core.objects import Key
 from kubeshard.core.selectors import FieldSelector, LabelSelector
 from kubeshard.leases.held_lease import Gate
@@ -59,7 +65,7 @@ from kubeshard.sharder.ring import Ring, RingInputs
 from kubeshard.sharder.ring_conditions import CHANGING, LOGGED_BEFORE, OWN_CONDITIONS, findings
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
-from kubeshard.sharding.names import SHARDER_FIELD_MANAGER
+from kubeshard.sharding.names import DECLARED_RING_ANNOTATION, SHARDER_FIELD_MANAGER, SHARDER_LABEL
 from kubeshard.sharding.ring_resources import RingResources
 from kubeshard.sharding.shard_states import MAX_SHARDS
 
@@ -130,6 +136,7 @@ class InManagerSharder:
         self._observer.declare(cache)
         self._rings.declare_namespaces(places)
         self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
+        self._note = {} if declared is None or objects_in else {DECLARED_RING_ANNOTATION: _manifest(declared)}
         metrics.registry.register(StateCollector(cache))
         self._needed: Sequence[Informer[Any]] = (namespaces, cache.declare(Lease, SHARD_LEASES))
         self._fence = LeaderFence()
@@ -190,7 +197,13 @@ class InManagerSharder:
         """One term, including the candidacy. Raises RightLost, in a group, when leadership was lost, and any
         exception of the sharder's components.
         """
-        elector = LeaderElector(self._client, self._election, self._metrics)
+        elector = LeaderElector(
+            self._client,
+            self._election,
+            self._metrics,
+            labels={SHARDER_LABEL: self._source.name},
+            annotations=self._note,
+        )
         stop = Stop(grace=-1)  # the caller of `drain` limits the time
         group = self._work_group(stop)
         try:
@@ -219,6 +232,12 @@ class InManagerSharder:
             self._rings, self._observer, self._kinds, objects, self._places, self._config, leases=client
         )
         return WorkGroup("sharder", stop, [runner, _Assigning(parts, self._rings, self._observer)])
+
+
+def _manifest(ring: ControllerRing) -> str:
+    """As JSON, with the default selector in words: what it is may change with the version."""
+    selector = ring.spec.namespace_selector or default_selector()
+    return encode(replace(ring, spec=replace(ring.spec, namespace_selector=selector))).decode()
 
 
 class _RingSource:

@@ -81,6 +81,14 @@ WATCHDOG_ANNOTATION = "alpha.sharding.timebertt.dev/watchdog"
 a process that was ended says nothing. Not used for decisions; shards in Go do not have it.
 """
 
+SHARDER_LABEL = "alpha.sharding.timebertt.dev/sharder"
+"""The label of the Lease of a sharder inside an operator, `sharder-<ring>`, with its ring. For people and tools."""
+
+DECLARED_RING_ANNOTATION = "alpha.sharding.timebertt.dev/declared-ring"
+"""On that Lease: what the operator declares as sharded, as the ControllerRing that would say the same, in JSON. For
+people and tools, where there is no ControllerRing. Absent if the objects are in another cluster than the Leases.
+"""
+
 SHARD_LABEL_PREFIX = "shard.alpha.sharding.timebertt.dev/"
 DRAIN_LABEL_PREFIX = "drain.alpha.sharding.timebertt.dev/"
 
@@ -117,6 +125,11 @@ def shard_label(ring: str) -> str:
 def drain_label(ring: str) -> str:
     """Key of the label that asks an object's shard to release it."""
     return DRAIN_LABEL_PREFIX + ring
+
+
+def inside_election(ring: str) -> str:
+    """Name of the Lease of the ring's sharder, if that is inside its operator."""
+    return f"sharder-{ring}"
 
 
 def webhook_config_name(ring: str) -> str:

@@ -121,26 +121,24 @@ async def only_ring(client: Client, name: str | None) -> SeenRing:
     """The ring of that name, or the only ring. Raises ConfigurationError, Unanswerable."""
     from kubeshard.core.errors import ConfigurationError
     from kubeshard.inspection.cluster import read_cluster
-    from kubeshard.inspection.errors import Unanswerable
     from kubeshard.inspection.ring import see
 
     cluster = await read_cluster(client)
     if name is None and len(cluster.rings) > 1:
         raise ConfigurationError(f"there are several rings: name one of {', '.join(cluster.rings)}")
     if name is None and not cluster.rings:
-        raise Unanswerable("there is no ControllerRing")
+        raise cluster.no_rings()
     return await see(client, cluster, name or next(iter(cluster.rings)))
 
 
 async def rings_to_watch(client: Client, name: str | None) -> list[SeenRing]:
     """The ring of that name, or all rings. Raises Unanswerable."""
     from kubeshard.inspection.cluster import read_cluster
-    from kubeshard.inspection.errors import Unanswerable
     from kubeshard.inspection.ring import see
 
     cluster = await read_cluster(client)
     if name is None and not cluster.rings:
-        raise Unanswerable("there is no ControllerRing")
+        raise cluster.no_rings()
     return [await see(client, cluster, each) for each in ([name] if name else sorted(cluster.rings))]
 
 

@@ -47,19 +47,21 @@ def status(ring: str | None, output: str | None, access: Access) -> None:
     """
 
     async def question(client: Client) -> tuple[list[RingStatus], list[str], list[str]]:
-        from kubeshard.inspection.cluster import read_cluster, read_orphans
+        from kubeshard.inspection.cluster import read_cluster
         from kubeshard.inspection.status import status_of
 
         cluster = await read_cluster(client)
         without = [name for name in cluster.without_ring() if ring in (None, name)]
-        orphans = await read_orphans(client, cluster) if without else []
         names = list(cluster.rings) if ring is None else [] if without else [cluster.ring(ring).name]
-        return [await status_of(client, cluster, name) for name in names], without, orphans
+        if not (names or without or cluster.defined):
+            raise cluster.no_rings()
+        return [await status_of(client, cluster, name) for name in names], without, cluster.orphans()
 
     found, without, orphans = ask(access, question)
     if output == "name":
         for each in found:
-            say(f"controllerring.sharding.timebertt.dev/{each.ring}")
+            lease = f"lease.coordination.k8s.io/{each.sharder.partition('/')[2]}"
+            say(lease if each.declared else f"controllerring.sharding.timebertt.dev/{each.ring}")
     elif output:
         print_value({"rings": found, "withoutControllerRing": without, "orphaned": orphans}, output)
     else:
@@ -90,6 +92,8 @@ def _print_status(rings: Sequence[RingStatus], without: Sequence[str], orphans: 
                 ),
             ]
         )
+        if ring.inside:
+            say(f"  its sharder is inside the operator: Lease {ring.sharder}")
         _print_shards(ring)
         for trouble in ring.troubles:
             say(f"\n  ! {one_line(trouble.problem)}\n    {one_line(trouble.remedy)}")
@@ -102,9 +106,12 @@ def _print_status(rings: Sequence[RingStatus], without: Sequence[str], orphans: 
                 " shard label"
             )
         else:
-            say(f"{name}: there is no ControllerRing: its sharder is inside the operator")
+            say(
+                f"{name}: its sharder is inside the operator, and does not say what it shards: its objects are in"
+                " another cluster, or it follows a ControllerRing that does not exist"
+            )
     if not rings and not without:
-        say("there is no ControllerRing")
+        say("there is no ring: neither a ControllerRing, nor an operator with a sharder inside")
 
 
 def _print_shards(ring: RingStatus) -> None:
@@ -259,6 +266,8 @@ def placements(
 
         word, name = wanted(words)
         cluster = await read_cluster(client)
+        if not cluster.rings:
+            raise cluster.no_rings()
         rings = [await see(client, cluster, ring) for ring in cluster.rings]
         place = namespace or client.namespace
         return [

@@ -46,7 +46,7 @@ def ring(
     counts = f"{view.total} objects{f', {view.moves} moves, {view.drains} drains' if history else ''}"
     return Group(
         table,
-        Text(one_line(view.verdict), "green" if view.settled else "yellow"),
+        Text(one_line(view.verdict), "green" if view.well else "yellow"),
         Text(f"{counts}{f'; {note}' if note else ''}", "dim"),
     )
 
@@ -63,7 +63,7 @@ def top(
     others = Table.grid(padding=(0, 2))
     for name, view in rings.items() if len(rings) > 1 else ():
         mark = "▶" if name == chosen else ""
-        verdict = Text(one_line(view.verdict), "green" if view.settled else "yellow")
+        verdict = Text(one_line(view.verdict), "green" if view.well else "yellow")
         others.add_row(mark, Text(name, "bold" if name == chosen else ""), f"{view.total} objects", verdict)
     past = Table.grid(padding=(0, 2))
     for ago, what in happenings:

@@ -139,7 +139,7 @@ def _encoded(name: str, rings: Sequence[str], ring: Shown) -> bytes:
             "ring": name,
             "rings": rings,
             "history": ring.history.latest(SHOWN),
-            "settled": snapshot.settled,
+            "well": snapshot.well,
             "verdict": snapshot.verdict,
             "scale": scale(snapshot),
             "picture": snapshot,

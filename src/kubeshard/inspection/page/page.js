@@ -34,7 +34,7 @@ function show(message) {
   document.title = `${message.ring}: ${message.verdict}`;
   byId("ring").textContent = message.ring;
   byId("verdict").textContent = message.verdict;
-  byId("verdict").className = message.settled ? "settled" : "";
+  byId("verdict").className = message.well ? "well" : "";
   byId("half").textContent = message.scale / 2;
   byId("full").textContent = message.scale;
   byId("counts").textContent =
