@@ -21,7 +21,27 @@ from typing import Any
 
 import msgspec
 
+from kubeshard.core.objects import ObjectMeta, Struct
+
 Entry = Mapping[str, Any]
+
+
+class FieldManager(Struct):
+    """Who wrote an object, and when last."""
+
+    manager: str = ""
+    time: str | None = None
+
+
+class ManagedMeta(ObjectMeta):
+    """`metadata` with the names of those who wrote the object, for a kind of which that is asked."""
+
+    managed_fields: tuple[FieldManager, ...] = ()
+
+    def writers(self, *without: str) -> list[FieldManager]:
+        """All but these, the last one first."""
+        others = [each for each in self.managed_fields if each.manager not in without]
+        return sorted(others, key=lambda each: each.time or "", reverse=True)
 
 
 def as_applied(entries: Sequence[Entry], manager: str) -> list[Entry] | None:

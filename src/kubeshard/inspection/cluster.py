@@ -27,7 +27,7 @@ from kubeshard.core.selectors import LabelSelector, Selector
 from kubeshard.core.times import parse_time
 from kubeshard.inspection.errors import Unanswerable, needing, unknown
 from kubeshard.sharder.config import WebhookConfig
-from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
+from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, applied_selector
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.crd import NAME as DEFINITION
 from kubeshard.sharding.names import (
@@ -246,8 +246,9 @@ async def read_webhook(client: Client, ring: str) -> Webhook:
     except NotFound:
         return Webhook(known=True)
     entry = found.webhooks[0] if found.webhooks else {}
+    applied = applied_selector(found)  # others may have narrowed the one that is there
     try:
-        selector = msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector)
+        selector = msgspec.convert(applied or entry.get("namespaceSelector") or {}, LabelSelector)
     except msgspec.ValidationError:
         selector = None
     config = entry.get("clientConfig")

@@ -59,7 +59,7 @@ from kubeshard.inspection.status import EXAMINE, Severity, status_of
 from kubeshard.inspection.webhook_call import causes, is_called
 from kubeshard.shard.sharding import Sharding
 from kubeshard.sharder.ring_conditions import OPTIONAL_VERBS
-from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, contains
+from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration, contains, keeper_of
 from kubeshard.sharding.api import VERSION, ControllerRing
 from kubeshard.sharding.crd import NAME as DEFINITION
 from kubeshard.sharding.crd import controller_ring_crd
@@ -463,6 +463,14 @@ class _Doctor:
                 config = await self._client.get(MutatingWebhookConfiguration, name)
             except NotFound:
                 return  # a trouble of the ring
+        keeper = keeper_of(config)
+        if keeper is not None and keeper.namespace != self._namespace:
+            there = f"kubectl shard doctor --namespace {keeper.namespace}"
+            text = (
+                f"the webhook of ring {ring.name} is kept by the sharder in the namespace {keeper.namespace}"
+            )
+            yield Finding(part, "warning", f"{text}: this is another installation", there)
+            return
         called = next((each.get("clientConfig") or {} for each in config.webhooks), {})
         try:
             bundle = base64.b64decode(called.get("caBundle") or "", validate=True)

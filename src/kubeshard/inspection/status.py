@@ -45,7 +45,9 @@ from kubeshard.sharder.ring_conditions import (
     PERMITTED,
     RESOURCES_RESOLVED,
     SELECTOR_VALID,
+    SEVERAL_SHARDERS,
     SHARDS_ACCEPTED,
+    WEBHOOK_CONTESTED,
     WEBHOOK_REACHED,
     shard_problems,
 )
@@ -182,7 +184,16 @@ Severity = Literal["error", "warning"]
 EXAMINE = "kubectl shard doctor"
 """Finds out why."""
 
-_WRONG_WHEN_TRUE = frozenset({CONFLICT, DRAIN_STUCK, ASSIGNMENT_STUCK, CONFIRMATION_AWAITED})
+_WRONG_WHEN_TRUE = frozenset(
+    {
+        CONFLICT,
+        DRAIN_STUCK,
+        ASSIGNMENT_STUCK,
+        CONFIRMATION_AWAITED,
+        WEBHOOK_CONTESTED,
+        SEVERAL_SHARDERS,
+    }
+)
 
 _EDIT = "edit the ring"
 _INSTALL = "install its definition, or remove the resource from the ring"
@@ -199,6 +210,8 @@ _REMEDIES = {
     SELECTOR_VALID: _EDIT,
     RESOURCES_RESOLVED: _INSTALL,
     SHARDS_ACCEPTED: _SHARDS,
+    WEBHOOK_CONTESTED: "have it left to the sharder: exempt it there where somebody else sets it",
+    SEVERAL_SHARDERS: "uninstall one of the sharders; the other one keeps the ring",
 }
 """Of conditions whose message says only what is wrong."""
 
@@ -251,7 +264,10 @@ class _Commands:
             f"kubectl get controllerring {ring.name} -o yaml | kubeshard manifests ring - --sharder {namespace}:sharder"
             " | kubectl apply --server-side -f -"
         )
-        self.webhook = f"kubectl delete mutatingwebhookconfiguration {webhook_config_name(ring.name)}"
+        webhook = webhook_config_name(ring.name)
+        self.writers = f"kubectl get mutatingwebhookconfiguration {webhook} -o yaml --show-managed-fields"
+        self.sharders = "kubectl get deployments --all-namespaces -l app.kubernetes.io/component=sharder"
+        self.webhook = f"kubectl delete mutatingwebhookconfiguration {webhook}"
 
 
 def _inside(sharder: Sharder, do: _Commands) -> Iterator[Trouble]:
@@ -299,6 +315,8 @@ def _conditions(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
         CONFIRMATION_AWAITED: f"kubectl shard status {ring.name}",
         ASSIGNMENT_STUCK: do.log,
         WEBHOOK_REACHED: EXAMINE,
+        WEBHOOK_CONTESTED: do.writers,
+        SEVERAL_SHARDERS: do.sharders,
         SHARDS_ACCEPTED: do.leases,
         READY: do.log,
     }

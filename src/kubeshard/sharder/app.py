@@ -132,7 +132,16 @@ def build_sharder(
     return Manager(
         [
             lease_controller(rings, observer, clock, config.controller.sharder.mass_failure_grace),
-            ring_controller(rings, observer, config.webhook.config, drift, ca, clock, config.sharders),
+            ring_controller(
+                rings,
+                observer,
+                config.webhook.config,
+                drift,
+                ca,
+                clock,
+                config.sharders,
+                Key(config.election_namespace, config.election_name) if election else None,
+            ),
             assignment_controller(
                 assignments(rings, observer, kinds, leader, cache, config.controller.sharder, webhook=True),
                 config.controller.sharder.sync_period,

@@ -29,6 +29,8 @@ SELECTOR_VALID = "SelectorValid"
 NAMESPACES_ACCEPTED = "NamespacesAccepted"
 SHARDS_ACCEPTED = "ShardsAccepted"
 WEBHOOK_REACHED = "WebhookReached"
+WEBHOOK_CONTESTED = "WebhookContested"
+SEVERAL_SHARDERS = "SeveralSharders"
 DRAIN_STUCK = "DrainStuck"
 TAKEOVERS_PAUSED = "TakeoversPaused"
 ASSIGNMENT_STUCK = "AssignmentStuck"
@@ -46,6 +48,8 @@ OWN_CONDITIONS = frozenset(
         NAMESPACES_ACCEPTED,
         SHARDS_ACCEPTED,
         WEBHOOK_REACHED,
+        WEBHOOK_CONTESTED,
+        SEVERAL_SHARDERS,
         DRAIN_STUCK,
         TAKEOVERS_PAUSED,
         ASSIGNMENT_STUCK,
@@ -55,8 +59,8 @@ OWN_CONDITIONS = frozenset(
     }
 )
 
-CHANGING = frozenset({DRAIN_STUCK, ASSIGNMENT_STUCK, CONFIRMATION_AWAITED})
-"""Conditions whose message changes with the objects that it is about: they are told when they begin."""
+CHANGING = frozenset({DRAIN_STUCK, ASSIGNMENT_STUCK, CONFIRMATION_AWAITED, WEBHOOK_CONTESTED})
+"""Conditions whose message changes with the objects or the times that it is about: they are told when they begin."""
 
 LOGGED_BEFORE = frozenset({ASSIGNMENT_STUCK})
 """Conditions whose cause is in the log, where it occurred."""
@@ -117,6 +121,10 @@ class RingReport:
         """By the shard that is dead, and not confirmed to have ended."""
         self.strict_handover_problem = ""
         self.webhook_unreached = False
+        self.contested_by = ""
+        """Who else keeps changing the ring's webhook configuration."""
+        self.another_sharder = ""
+        """What another installation says that leaves the ring to this one."""
         self.failing_together = ""
         """Which shards fail at the same time, and what is done about it."""
         self.labels_left: str | None = None
@@ -181,6 +189,15 @@ class RingReport:
             self.webhook_unreached = not reached
             self._changed()
 
+    def webhook_contested(self, by: str = "") -> None:
+        if self.contested_by != by:
+            self.contested_by = by
+            self._changed()
+
+    def several_sharders(self, said: str = "") -> None:
+        """Read from the status itself, so it is no news."""
+        self.another_sharder = said
+
     def cleaning_up(self, left: str | None) -> None:
         """The ring is being deleted, and these objects are left to clean up; "" if none are. None: it is not."""
         if self.labels_left != left:
@@ -210,6 +227,8 @@ def findings(
         (NAMESPACES_ACCEPTED, "False", "SystemNamespacesUnconfirmed", _system_namespaces(report)),
         (SHARDS_ACCEPTED, "False", "ShardsRefused", "; ".join(shard_problems(shards, max_shards))),
         (WEBHOOK_REACHED, "False", "WebhookNotCalled", _UNREACHED if report.webhook_unreached else ""),
+        (WEBHOOK_CONTESTED, "True", "WrittenByOthers", _contested(report)),
+        (SEVERAL_SHARDERS, "True", "AnotherSharderKeepsIt", report.another_sharder),
         (DRAIN_STUCK, "True", "DrainNotAcknowledged", _stuck(report, shards)),
         (ASSIGNMENT_STUCK, "True", "ObjectsUnassigned", _unassigned(report, resources)),
         (CONFIRMATION_AWAITED, "True", "ShardsNotConfirmed", _unconfirmed(report)),
@@ -314,6 +333,15 @@ _UNREACHED = (
     "the API server does not call the ring's webhook, so new objects are assigned late, after they were created: check"
     " the Service, its endpoints, network policies, and the certificate authority in the MutatingWebhookConfiguration"
 )
+
+
+def _contested(report: RingReport) -> str:
+    if not report.contested_by:
+        return ""
+    return (
+        "somebody else keeps changing the ring's webhook configuration, which is put right once a minute at most: "
+        f"{report.contested_by}"
+    )
 
 
 def _stuck(report: RingReport, shards: list[Shard]) -> str:

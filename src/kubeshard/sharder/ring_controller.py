@@ -1,23 +1,28 @@
 """The controllerring controller: webhook configuration and status of each ring.
 
 Guaranteed: the webhook configuration is what `webhook_config` renders, even after another client edited or deleted
-it; if the API server does not support match conditions, they are omitted until the process restarts, instead of
-applying them forever; it is applied without force, so a field owned by another manager is a conflict, reported as
+it, within the bounds of `webhook_registration`; a field that another manager owns is left to it, and reported as
 Ready=False like the reference does; so is, unless parity is strict, a finding (`ring_conditions`) because of which
-something is not sharded. A new finding is also reported as an event. A status written by another client is overwritten.
+something is not sharded. A new finding is also reported as an event. The status is written whatever becomes of the
+webhook; one that another client changes is put right within the bound of `Repairs`, which an event tells.
+
+Of two installations of the sharder, one keeps a ring's webhook configuration and status. The other one says so in a
+condition of the ring, which the first one drops after `SAID_FOR` seconds, so that it is there as long as both run.
+
 A ring with `CLEAN_UP_FINALIZER` that is being deleted is let go when none of its objects carries its labels, or when
 that makes no progress (`kubeshard.sharding.clean_up`), and meanwhile a condition says what is left.
 
 RBAC: get, list, watch on controllerrings; patch on them, for the finalizer; update on controllerrings/status and
-controllerrings/finalizers; create, patch on mutatingwebhookconfigurations, and what `webhook_drift` can use; delete on
-leases; create, patch on events.
+controllerrings/finalizers; what `webhook_registration` needs; delete on leases; create, patch on events.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from typing import Any
+import math
+from collections.abc import Collection
+from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -28,13 +33,13 @@ from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
 from kubeshard.controller.when import Predicate, changed, generation_changed
 from kubeshard.core.builtin import Lease
-from kubeshard.core.conditions import Condition, set_condition, shortened
-from kubeshard.core.errors import ApiError, Forbidden, NotFound, NotOurs
+from kubeshard.core.conditions import Condition, get_condition, set_condition, shortened
+from kubeshard.core.errors import ApiError, Conflict, Forbidden, NotFound, NotOurs
 from kubeshard.core.finalizers import removing
 from kubeshard.core.objects import Key
-from kubeshard.core.patches import ApplyPatch
-from kubeshard.core.times import second_time
+from kubeshard.core.times import parse_time, second_time
 from kubeshard.runtime.clock import Clock
+from kubeshard.runtime.repairs import Repairs
 from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.ring import Ring
@@ -43,17 +48,14 @@ from kubeshard.sharder.ring_conditions import (
     LOGGED_BEFORE,
     MAX_MESSAGE,
     OWN_CONDITIONS,
+    SEVERAL_SHARDERS,
     findings,
     needed,
     with_findings,
 )
 from kubeshard.sharder.rings import Rings
-from kubeshard.sharder.webhook_config import (
-    MutatingWebhookConfiguration,
-    knows_match_conditions,
-    webhook_configuration,
-)
-from kubeshard.sharder.webhook_drift import APPLY_AGAIN, WebhookDrift
+from kubeshard.sharder.webhook_drift import WebhookDrift
+from kubeshard.sharder.webhook_registration import Settled, WebhookRegistration
 from kubeshard.sharding.api import READY, ControllerRing, ControllerRingStatus
 from kubeshard.sharding.clean_up import CleanUp, CleanUpState
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER
@@ -61,18 +63,17 @@ from kubeshard.sharding.shard_states import MAX_SHARDS, ShardChange
 from kubeshard.webhook.shared_certificate import CaBundleSource
 
 NAME = "controllerring"
-FIELD_MANAGER = "controllerring-controller"
 
 RECONCILED = "ControllerRing was successfully reconciled"
-
-_REFUSED = frozenset({400, 422, 500})
-"""Status codes of an API server for an unknown field; they depend on its version."""
 
 _status_changed: Predicate[ControllerRing] = changed(lambda ring: ring.status)
 _deleted: Predicate[ControllerRing] = changed(lambda ring: ring.metadata.deletion_timestamp)
 
 CLEAN_UP_CHECKED = 5.0
 """Seconds between two checks of whether a clean-up is over."""
+
+SAID_FOR = 600.0
+"""Seconds for which a sharder believes the other one that said in a ring's status that both run."""
 
 
 def ring_controller(
@@ -83,15 +84,19 @@ def ring_controller(
     ca: CaBundleSource | None,
     clock: Clock,
     sharders: Collection[str] = (),
+    election: Key | None = None,
 ) -> Controller[ControllerRing]:
-    """The controller. `ca` is the sharder's own certificate authority, if it has one.
+    """The controller. `ca` is the sharder's own certificate authority, if it has one, and `election` its election.
 
     Triggers: new or changed ControllerRings, a changed status, changed shards or their availability, drift, new
     findings, a new authority.
     """
+    webhooks = WebhookRegistration(
+        drift, config, rings.inputs, clock, ca=ca, sharders=sharders, election=election
+    )
     return Controller(
         name=NAME,
-        reconciler=ControllerRings(rings, observer, config, drift, ca, clock, sharders),
+        reconciler=ControllerRings(rings, observer, webhooks, clock, election),
         primary=Watch(ControllerRing, when=generation_changed | _status_changed | _deleted),
         sources=[ShardChanges(rings, observer), drift, *([NewAuthority(rings, ca)] if ca else [])],
         workers=5,
@@ -142,37 +147,99 @@ class ControllerRings(Reconciler[ControllerRing]):
         self,
         rings: Rings,
         observer: LeaseObserver,
-        config: WebhookConfig,
-        drift: WebhookDrift,
-        ca: CaBundleSource | None,
+        webhooks: WebhookRegistration,
         clock: Clock,
-        sharders: Collection[str] = (),
+        election: Key | None = None,
     ) -> None:
         self._rings = rings
-        self._sharders = sharders
         self._observer = observer
-        self._config = config
-        self._drift = drift
-        self._ca = ca
+        self._webhooks = webhooks
         self._clock = clock
-        self._match_condition = not rings.inputs.strict
-        """Whether the webhook configurations get a match condition: not if the API server does not support them."""
+        self._election = election
+        self._written: WeakKeyDictionary[Ring, ControllerRingStatus] = WeakKeyDictionary()
+        """The status of each ring that was written last."""
+        self._repairs = Repairs(clock)
+        """Of statuses."""
 
     async def reconcile(self, ctx: Context, obj: ControllerRing, /) -> Result | None:
         if (ring := self._rings.get(obj.name)) is None:
             return None  # not known yet, or deleted
         if ring.clean_up is not None:
             return await self._clean_up(ctx, ring, ring.clean_up, obj)
+        settled, failure = Settled(), None
         try:
-            await self._apply_webhook(ctx, ring, obj)
-        except ApiError as error:
-            message = shortened(f"error reconciling webhooks for ControllerRing: {error}", MAX_MESSAGE)
-            await self._report_failure(ctx, ring, obj, message[:1].upper() + message[1:])
+            settled = await self._webhooks.settle(ctx, ring, obj)
+        except NotOurs:
             raise
-        status = self._status(ring, obj, "True", "ReconciliationSucceeded", RECONCILED)
-        _tell_news(ctx, obj, status)
-        await self._write(ctx, obj, status)
-        return None if self._drift.watched else Result(requeue_after=APPLY_AGAIN)
+        except ApiError as error:
+            settled, failure = Settled(problem=str(error)), error
+        if settled.keeper is not None:
+            return await self._step_back(ctx, ring, obj, settled)
+        again = self._heed(ring, obj)
+        if settled.problem:
+            message = shortened(
+                f"Error reconciling webhooks for ControllerRing: {settled.problem}", MAX_MESSAGE
+            )
+            ctx.event(obj, "Warning", "ReconciliationFailed", message, action="Reconcile")
+            status = self._status(ring, obj, "False", "ReconciliationFailed", message)
+        else:
+            status = self._status(ring, obj, "True", "ReconciliationSucceeded", RECONCILED)
+        try:
+            again = min(again, await self._write(ctx, ring, obj, status))
+        except NotOurs:
+            raise
+        except ApiError as error:
+            if failure is None:
+                raise
+            ctx.log.error("Cannot write the status of the ControllerRing", error=error)
+        if failure is not None:
+            raise failure
+        again = min(again, settled.again)
+        return Result(requeue_after=max(again, 0.1)) if again < math.inf else None
+
+    async def _step_back(
+        self, ctx: Context, ring: Ring, obj: ControllerRing, settled: Settled
+    ) -> Result | None:
+        """Another installation keeps the ring's webhook configuration and status. Says so, in the status too."""
+        self._written.pop(ring, None)
+        message = (
+            f"the sharders {settled.keeper} and {self._election} both run: {settled.keeper} keeps the ring's webhook "
+            "and status, the other one only helps to assign objects, and takes over when the first one is gone; "
+            "uninstall one of them"
+        )
+        known = obj.status or ControllerRingStatus()
+        if (said := get_condition(known.conditions, SEVERAL_SHARDERS)) is None or said.message != message:
+            ctx.log.warning("Another sharder keeps this ring", keeper=str(settled.keeper))
+            ctx.event(obj, "Warning", "SeveralSharders", message, action="Reconcile")
+            wait = self._repairs.wait((ring.name, SEVERAL_SHARDERS))
+            if wait:
+                return Result(requeue_after=wait)
+            condition = Condition(
+                type=SEVERAL_SHARDERS,
+                status="True",
+                reason="AnotherSharderKeepsIt",
+                message=message,
+                observed_generation=obj.metadata.generation,
+            )
+            conditions = tuple(c for c in known.conditions if c.type != SEVERAL_SHARDERS)
+            now = second_time(self._clock.wall())
+            conditions = set_condition(conditions, condition, now)
+            with suppress(Conflict):  # the other one has written it: it is looked again
+                status = msgspec.structs.replace(known, conditions=conditions)
+                await ctx.client.replace(msgspec.structs.replace(obj, status=status), subresource="status")
+                self._repairs.repaired((ring.name, SEVERAL_SHARDERS))
+        return Result(requeue_after=settled.again)
+
+    def _heed(self, ring: Ring, obj: ControllerRing) -> float:
+        """Notes whether another sharder has said that it stepped back. Returns the seconds for which that counts."""
+        said = get_condition(obj.status.conditions if obj.status else (), SEVERAL_SHARDERS)
+        at = parse_time(said.last_transition_time) if said is not None else None
+        left = 0.0 if at is None else at + SAID_FOR - self._clock.wall()
+        if said is None or not 0 < left <= 2 * SAID_FOR or str(self._election) not in said.message:
+            ring.report.several_sharders()
+            return math.inf
+        ring.report.several_sharders(said.message)
+        return left
 
     async def _clean_up(
         self, ctx: Context, ring: Ring, clean_up: CleanUp, obj: ControllerRing
@@ -182,7 +249,7 @@ class ControllerRings(Reconciler[ControllerRing]):
         left = clean_up.left(ring.listed)
         ring.report.cleaning_up(left)
         status = self._status(ring, obj, "True", "ReconciliationSucceeded", RECONCILED)
-        await self._write(ctx, obj, status)
+        await self._write(ctx, ring, obj, status)
         if state is CleanUpState.UNDER_WAY:
             return Result(requeue_after=CLEAN_UP_CHECKED)
         if CLEAN_UP_FINALIZER not in obj.metadata.finalizers:
@@ -220,66 +287,21 @@ class ControllerRings(Reconciler[ControllerRing]):
             except ApiError as error:  # somebody holds it again, say
                 ctx.log.debug("Cannot delete a Lease of a deleted ring", lease=str(shard.key), error=error)
 
-    async def _apply_webhook(self, ctx: Context, ring: Ring, obj: ControllerRing) -> None:
-        asked = self._match_condition
-        body = self._webhook(obj, asked)
-        if await self._drift.in_place(ring, body):
-            return
-        try:
-            answer = await _applied(ctx, body)
-            known = knows_match_conditions(answer)
-        except ApiError as error:
-            if not asked or error.code not in _REFUSED:
-                raise
-            known = False
-        if asked and not known:
-            body = self._webhook(obj, False)
-            await _applied(ctx, body)  # raises if the condition was not the problem
-        self._drift.applied(ring, body)
-        if asked and not known:
-            self._match_condition = False
-            ctx.log.info(
-                "The API server does not support match conditions; the webhook is called for all assignments"
-            )
-
-    def _webhook(self, ring: ControllerRing, match_condition: bool) -> dict[str, Any]:
-        ca_bundle = self._ca.ca_bundle if self._ca else ""
-        return webhook_configuration(
-            ring,
-            self._config,
-            ca_bundle,
-            sharders=self._sharders,
-            match_condition=match_condition,
-            without=self._rings.inputs.system_namespaces,
-        )
-
-    async def _report_failure(self, ctx: Context, ring: Ring, obj: ControllerRing, message: str) -> None:
-        ctx.event(obj, "Warning", "ReconciliationFailed", message, action="Reconcile")
-        try:
-            status = self._status(ring, obj, "False", "ReconciliationFailed", message)
-            _tell_news(ctx, obj, status)
-            await self._write(ctx, obj, status)
-        except ApiError as error:
-            ctx.log.error("Cannot write the status of the ControllerRing", error=error)
-
     def _status(
         self, ring: Ring, obj: ControllerRing, ready: str, reason: str, message: str
     ) -> ControllerRingStatus:
-        """The desired status; equal to the current one if nothing changed. A failed reconcile
-        does not change the numbers of shards.
-        """
+        """The desired status; equal to the current one if nothing changed."""
         now = second_time(self._clock.wall())
         status = obj.status or ControllerRingStatus()
         shards = [
             s for s in self._observer.states.shards(ring.name, self._clock.monotonic()) if not s.deleted
         ]
         found = findings(ring.report, ring.resources, shards, max_shards=MAX_SHARDS)
-        if ready == "True":
-            available = sum(shard.member for shard in shards)
-            status = msgspec.structs.replace(status, shards=len(shards), available_shards=available)
-            if (lacking := needed(found)) and not ring.strict:
-                ready, reason = "False", "PartlySharded"
-                message = f"Not all that the ring lists is sharded: see {', '.join(lacking)}"
+        available = sum(shard.member for shard in shards)
+        status = msgspec.structs.replace(status, shards=len(shards), available_shards=available)
+        if ready == "True" and (lacking := needed(found)) and not ring.strict:
+            ready, reason = "False", "PartlySharded"
+            message = f"Not all that the ring lists is sharded: see {', '.join(lacking)}"
         condition = Condition(type=READY, status=ready, reason=reason, message=message)
         conditions = with_findings(status.conditions, found)
         for each in (condition, *found):
@@ -289,16 +311,28 @@ class ControllerRings(Reconciler[ControllerRing]):
             status, observed_generation=obj.metadata.generation, conditions=conditions
         )
 
-    async def _write(self, ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:
-        if status != ring.status:
-            await ctx.client.replace(msgspec.structs.replace(ring, status=status), subresource="status")
-
-
-async def _applied(ctx: Context, body: Mapping[str, Any]) -> MutatingWebhookConfiguration:
-    name = body["metadata"]["name"]
-    return await ctx.client.patch(
-        MutatingWebhookConfiguration, name, "", ApplyPatch(body), field_manager=FIELD_MANAGER
-    )
+    async def _write(
+        self, ctx: Context, ring: Ring, obj: ControllerRing, status: ControllerRingStatus
+    ) -> float:
+        """Writes the status if it has changed, and tells the news in it. Returns the seconds until it may be put right,
+        if others keep changing it.
+        """
+        if status == obj.status:
+            return math.inf
+        repair = self._written.get(ring) == status
+        if repair and (wait := self._repairs.wait(ring.name)):
+            note = "Somebody else keeps changing the ring's status, which is put right once a minute at most"
+            ctx.log.warning(
+                "Somebody else keeps changing the ring's status, which is put right once a minute at most"
+            )
+            ctx.event(obj, "Warning", "StatusContested", note, action="Reconcile")
+            return wait
+        _tell_news(ctx, obj, status)
+        await ctx.client.replace(msgspec.structs.replace(obj, status=status), subresource="status")
+        self._written[ring] = status
+        if repair:
+            self._repairs.repaired(ring.name)
+        return math.inf
 
 
 def _tell_news(ctx: Context, ring: ControllerRing, status: ControllerRingStatus) -> None:

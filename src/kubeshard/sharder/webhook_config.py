@@ -15,23 +15,37 @@ webhook stands between the control plane and its own objects. With strict parity
 A ring without resources gets `rules: []`, which matches nothing; entries that no ring may shard
 (`classification`) get no rule.
 
-The reference's sharder applies its own body with the same field manager, so it removes the condition when it
-leads, and a kubeshard sharder restores it when it leads: once per change of leader, since only leaders write.
+Others may narrow the selectors: admission control of a platform adds an expression to those of every webhook, say. That
+is no drift, and is kept (`with_narrowing`): an object for which the webhook is not called any more is assigned by the
+watch. A selector is narrower if each of our requirements follows from one of its own. Match conditions that others add
+only narrow as well. All else that others add or change (rules, operations, values of `In`) is drift.
+
+Two annotations say whose configuration this is, and which selector it applied (`names`); with strict parity there are
+none. The reference's sharder applies its own body with the same field manager, so it removes the annotations and the
+condition when it leads, and a kubeshard sharder restores them when it leads: once per change of leader, since only
+leaders write.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from kubeshard.core.kinds import GroupResource
-from kubeshard.core.objects import KubeObject
+from kubeshard.core.managed_fields import ManagedMeta
+from kubeshard.core.objects import Key, KubeObject, field
 from kubeshard.core.owners import controller_reference
-from kubeshard.core.selectors import InvalidSelector, LabelSelector, LabelSelectorRequirement, Selector
+from kubeshard.core.selectors import (
+    InvalidSelector,
+    LabelSelector,
+    LabelSelectorRequirement,
+    Requirement,
+    Selector,
+)
 from kubeshard.sharder.config import WebhookClientConfig, WebhookConfig
 from kubeshard.sharding.api import ControllerRing
 from kubeshard.sharding.names import (
@@ -39,6 +53,8 @@ from kubeshard.sharding.names import (
     APP_NAME,
     NAMESPACE_NAME_LABEL,
     RING_LABEL,
+    SELECTOR_ANNOTATION,
+    SHARDER_ANNOTATION,
     SYSTEM_NAMESPACE,
     WEBHOOK_NAME,
     shard_label,
@@ -68,6 +84,7 @@ class MutatingWebhookConfiguration(
 ):
     """The fields that are watched for drift."""
 
+    metadata: ManagedMeta = field(default_factory=ManagedMeta)
     webhooks: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -79,10 +96,11 @@ def webhook_configuration(
     sharders: Collection[str] = (),
     match_condition: bool = True,
     without: tuple[str, ...] = (),
+    keeper: Key | None = None,
 ) -> dict[str, Any]:
     """The fields that the sharder applies for the ring. `ca_bundle` is used if the configuration has
     none. `sharders` are user names; without any there is no second webhook. `without`: namespaces for which the
-    webhook is not called.
+    webhook is not called. `keeper`: the election of this sharder; without it there are no annotations of ours.
     """
     ring_name, label = ring.name, shard_label(ring.name)
     metadata: dict[str, Any] = {
@@ -90,10 +108,14 @@ def webhook_configuration(
         "labels": {APP_LABEL: APP_NAME, RING_LABEL: ring_name},
         "ownerReferences": [_plain(controller_reference(ring))],
     }
-    if config.annotations:
-        metadata["annotations"] = dict(config.annotations)
     selector = ring.spec.namespace_selector
     selected = _plain(_outside(without, config.namespace_selector if selector is None else selector))
+    annotations = dict(config.annotations)
+    if keeper is not None:
+        annotations[SHARDER_ANNOTATION] = str(keeper)
+        annotations[SELECTOR_ANNOTATION] = json.dumps(selected, separators=(",", ":"))
+    if annotations:
+        metadata["annotations"] = annotations
     called = _client_config(config.client_config, webhook_path(ring_name), ca_bundle)
     resources = _resources(ring)
 
@@ -135,9 +157,112 @@ def serving_names(config: WebhookClientConfig) -> tuple[str, ...]:
 
 def in_sync(actual: MutatingWebhookConfiguration | None, desired: Mapping[str, Any]) -> bool:
     """Whether everything that the sharder applies is present. Fields that it does not apply are ignored (the
-    CA bundle from an injector, defaults).
+    CA bundle from an injector, defaults), and so is what narrows a selector.
     """
-    return actual is not None and contains(_plain(actual), _without_type(desired))
+    if actual is None:
+        return False
+    return contains(_plain(actual), _without_type(with_narrowing(desired, actual)))
+
+
+SELECTORS = ("namespaceSelector", "objectSelector")
+
+
+def with_narrowing(desired: Mapping[str, Any], actual: MutatingWebhookConfiguration | None) -> dict[str, Any]:
+    """What to apply: the desired configuration, and what others have added to its selectors. If the desired selector
+    is new, what they had added to the former one is added to it.
+    """
+    found = {each.get("name"): each for each in (actual.webhooks if actual is not None else ())}
+    former = applied_selector(actual)
+
+    def kept(webhook: Mapping[str, Any]) -> Mapping[str, Any]:
+        there = found.get(webhook["name"])
+        if there is None:
+            return webhook
+        ours = {name: webhook[name] for name in SELECTORS}
+        before = {**ours, **({"namespaceSelector": former} if former is not None else {})}
+        return {
+            **webhook,
+            **{name: _narrowed(ours[name], there.get(name), before[name]) for name in SELECTORS},
+        }
+
+    return {**desired, "webhooks": [kept(each) for each in desired["webhooks"]]}
+
+
+def narrows(selector: Any, ours: Any) -> bool:
+    """Whether everything that the selector selects is selected by ours, as far as each of our requirements follows from
+    one of its own.
+    """
+    try:
+        narrower, wider = (_compiled(each).requirements for each in (selector, ours))
+    except (InvalidSelector, msgspec.ValidationError):
+        return False
+    return all(any(_implies(each, required) for each in narrower) for required in wider)
+
+
+def applied_selector(actual: MutatingWebhookConfiguration | None) -> Any:
+    """The namespaceSelector that a sharder applied; None if that is not known."""
+    try:
+        return json.loads(actual.metadata.annotation(SELECTOR_ANNOTATION)) if actual is not None else None
+    except ValueError:
+        return None
+
+
+def keeper_of(actual: MutatingWebhookConfiguration) -> Key | None:
+    """The election of the sharder that keeps the configuration; None if it does not say so."""
+    namespace, slash, name = actual.metadata.annotation(SHARDER_ANNOTATION).partition("/")
+    return Key(namespace, name) if namespace and slash and name else None
+
+
+def _narrowed(ours: Any, found: Any, former: Any) -> Any:
+    """Our selector with what others have added to the one that is there, where our `former` one was."""
+    if narrows(found, ours):
+        return found
+    if not narrows(found, former):
+        return ours  # they have not added, but changed it
+    known = {*_compiled(former).requirements, *_compiled(ours).requirements}
+
+    def added(terms: Iterable[tuple[Any, LabelSelector]]) -> list[Any]:
+        return [term for term, alone in terms if not set(_compiled(alone).requirements) <= known]
+
+    labels = added(
+        ((key, value), LabelSelector(match_labels={key: value}))
+        for key, value in (found.get("matchLabels") or {}).items()
+    )
+    expressions = added(
+        (each, msgspec.convert({"matchExpressions": [each]}, LabelSelector))
+        for each in found.get("matchExpressions") or ()
+    )
+    merged = dict(ours)
+    if labels:
+        merged["matchLabels"] = {**dict(labels), **(ours.get("matchLabels") or {})}
+    if expressions:
+        merged["matchExpressions"] = [*(ours.get("matchExpressions") or ()), *expressions]
+    return merged
+
+
+def _compiled(selector: Any) -> Selector:
+    """Raises InvalidSelector and msgspec.ValidationError."""
+    if not isinstance(selector, LabelSelector):
+        selector = msgspec.convert(selector or {}, LabelSelector)
+    return Selector.from_label_selector(selector)
+
+
+def _implies(one: Requirement, other: Requirement) -> bool:
+    """Whether all labels that meet the one requirement meet the other, too."""
+    if one.key != other.key:
+        return False
+    values = set(one.values)
+    match one.operator, other.operator:
+        case "in", "in":
+            return values <= set(other.values)
+        case "in", "notin":
+            return not values & set(other.values)
+        case "notin", "notin":
+            return values >= set(other.values)
+        case ("in", "exists") | ("exists", "exists") | ("absent", "absent") | ("absent", "notin"):
+            return True
+        case _:
+            return False
 
 
 def knows_match_conditions(answer: MutatingWebhookConfiguration) -> bool:

@@ -23,6 +23,16 @@ they serve.
 SYSTEM_NAMESPACES_ANNOTATION = "alpha.sharding.timebertt.dev/system-namespaces"
 """The annotation of a ControllerRing that confirms which system namespaces it selects, separated by commas."""
 
+SHARDER_ANNOTATION = "alpha.sharding.timebertt.dev/sharder"
+"""The annotation of a ring's MutatingWebhookConfiguration with the sharder that keeps it, by the namespace and name of
+its election: that of another installation leaves it alone while this one lives. The reference ignores it.
+"""
+
+SELECTOR_ANNOTATION = "alpha.sharding.timebertt.dev/namespace-selector"
+"""The annotation of the same with the `namespaceSelector` that the sharder applied: what is there beyond it was added
+by others.
+"""
+
 STATE_LABEL = "alpha.sharding.timebertt.dev/state"
 """The label of Leases with the shard's state, for people and dashboards. Not used for decisions."""
 
