@@ -18,34 +18,50 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(RUNS)) ## Watch a ring of shards work
 	@PYTHONPATH=src:apiserver/src $(BIN)/python -m kubeshard demo $(ARGS)
 
 # The tiers of docs/testing.md. Each test is in one of them.
-QUICK   = (main_job or not system) and not (kube or interop or go)
-SYSTEM  = system and not main_job and not (kube or interop or go)
-OUTSIDE = kube or interop or go
-# Folders without a quick test, which `make test` does not read.
-SLOW    = $(addprefix --ignore=,tests/install tests/interop tests/kube apiserver/tests/kubectl apiserver/tests/peers)
+QUICK   = (main_job or not (system or long)) and not (kube or interop or go or nightly)
+LONG    = long and not (system or main_job) and not (kube or interop or go or nightly)
+SYSTEM  = system and not main_job and not (kube or interop or go or nightly)
+OUTSIDE = (kube or interop or go) and not nightly
+NIGHTLY = nightly and not (kube or interop or go)
+LIVE    = nightly and (kube or interop or go)
+# Folders without a quick test, which `make test` does not read. Those of tests/house are run by `make lint`.
+SLOW    = $(addprefix --ignore=,tests/house tests/install tests/interop tests/kube apiserver/tests/kubectl apiserver/tests/peers)
 # Tests of a file run in one process, which creates its fixtures once, and in order, so that slow tests do not come last.
 SPREAD  = --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests that start programs: two at a time, since their programs need the processors too.
 PAIRS   = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end (two to three minutes)
+test: $(STAMP) ## Run the tests to run after every change: all parts in process, and the main job end to end
 	$(BIN)/pytest -m "$(QUICK)" --kube=embedded $(SLOW) $(SPREAD) $(ARGS)
 
-test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server, and long scenes on virtual time (a quarter of an hour)
+test-long: $(STAMP) ## Run the tests in process that take long: whole clusters on virtual time
+	$(BIN)/pytest -m "$(LONG)" --kube=embedded $(SLOW) $(SPREAD) $(ARGS)
+
+test-system: $(STAMP) ## Run the tests that start programs or wait in real time, on the embedded API server
 	$(BIN)/pytest -m "$(SYSTEM)" --kube=embedded $(PAIRS) $(ARGS)
 
-test-all: export HYPOTHESIS_PROFILE = ci
-test-all: test test-system ## Run everything that needs neither Go nor a real kube-apiserver, with many random examples
+test-all: export HYPOTHESIS_PROFILE = gate
+test-all: test test-long test-system ## Run what .ci/run does that needs neither Go nor a real kube-apiserver
+
+test-nightly: ## Run everything: what .ci/run leaves out or takes in turns, too (hours)
+	.ci/nightly
+
+# Parts of test-nightly, of which .ci/run has one turn in five each day (ARGS="--turns 5").
+test-more: $(STAMP) ## Run the tests that only test-nightly runs all: further seeds, rows and scenes
+	$(BIN)/pytest -m "$(NIGHTLY)" --kube=embedded $(PAIRS) $(ARGS)
+
+test-more-kube: $(STAMP) kube ## Run those of them that need a real kube-apiserver: the embedded one beside it
+	$(BIN)/pytest -m "$(LIVE)" $(PAIRS) $(ARGS)
 
 PYTHONS ?= 3.11.2 3.12 3.13
+PARTS   ?= $(addprefix tests/,core runtime sharding workqueue crd leases client cache controller manager shard sharder webhook) \
+	  apiserver/tests/apiserver
 test-pythons: $(STAMP) ## Run the tests of each part on the other Pythons that this machine has; 3.11.2 is the one of Debian 12 and of the image
-	$(BIN)/python tools/test_pythons.py $(PYTHONS) -- -m "$(QUICK)" $(SPREAD) --kube=embedded \
-	  $(addprefix tests/,core runtime sharding workqueue crd leases client cache controller manager shard sharder webhook) \
-	  apiserver/tests/apiserver $(ARGS)
+	$(BIN)/python tools/test_pythons.py $(PYTHONS) -- -m "$(QUICK)" $(SPREAD) --kube=embedded $(PARTS) $(ARGS)
 
 test-lowest: $(STAMP) ## Import everything and run a quick part of the tests with the oldest dependencies that pyproject.toml allows
 	$(BIN)/python tools/test_lowest.py -- -m "$(QUICK)" $(SPREAD) --kube=embedded \
-	  $(addprefix tests/,core runtime crd client webhook sharding workqueue kubectl) \
+	  $(addprefix tests/,core runtime crd client webhook kubectl) \
 	  $(addprefix tests/,cli/test_cli_rbac.py cli/test_cli_types.py manager/test_manager_pages.py manager/test_metric_series.py) \
 	  $(addprefix apiserver/tests/apiserver/test_,cel.py apiserver_protobuf.py apiserver_same_bytes.py) $(ARGS)
 
@@ -60,9 +76,6 @@ test-image: image kube ## Make the image and run its sharder as a container on a
 
 test-kube: $(STAMP) kube ## Run the tests against a real kube-apiserver
 	$(BIN)/pytest -m "$(OUTSIDE)" $(ARGS)
-
-test-kube-apiserver: $(STAMP) kube ## Run the part of test-kube that puts the embedded API server beside a real one, two tests at a time (five minutes)
-	$(BIN)/pytest -m "$(OUTSIDE)" apiserver/tests $(PAIRS) $(ARGS)
 
 test-install: $(STAMP) kube ## Install the sharder by kustomize and Helm, run it as installed, upgrade it and roll back (part of test-kube; IMAGE=build/image: as containers of it, as root)
 	$(if $(IMAGE),KUBESHARD_IMAGE=$(abspath $(IMAGE)) )$(BIN)/pytest -m "$(OUTSIDE)" tests/install tests/manifests tests/kube/test_policies_kube.py -s $(ARGS)
@@ -91,11 +104,12 @@ types: $(STAMP) kube ## Read the types of the built-in kinds from a real kube-ap
 	$(BIN)/python tools/learn_field_numbers.py
 	$(BIN)/python tools/learn_kinds.py
 
-lint: $(STAMP) ## Check style, types and the import contract
+lint: $(STAMP) ## Check style, types, the import contract and the rules of the house (tests/house)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pytest -q -m "$(QUICK)" tests/house
 
 docs: $(STAMP) ## Build the documentation in build/site/, with the reference from the docstrings
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict && echo "build/site/index.html"
@@ -151,4 +165,4 @@ $(RUNS): requirements-run.txt
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(addprefix .venv-,$(PYTHONS) lowest) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
-.PHONY: help demo test test-system test-all test-pythons test-lowest dist image test-image test-kube test-kube-apiserver test-install kube cluster manifests isolation traces chaos types lint model budget docs bench lock install clean
+.PHONY: help demo test test-long test-system test-all test-nightly test-more test-more-kube test-pythons test-lowest dist image test-image test-kube test-install kube cluster manifests isolation traces chaos types lint model budget docs bench lock install clean

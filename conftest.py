@@ -10,13 +10,14 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Generator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadFileScheduling
 
 import kubeshard
 import kubeshard_apiserver
@@ -24,9 +25,10 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.testing.control_plane import ControlPlane
 
 # A slow machine is not a bug in the code under test. During development, every run uses the same few examples; before a
-# change lands, many new ones.
+# change lands, new ones; at night, many.
 settings.register_profile("development", deadline=None, max_examples=20, derandomize=True)
-settings.register_profile("ci", deadline=None, max_examples=100, print_blob=True)
+settings.register_profile("gate", deadline=None, max_examples=30, print_blob=True)
+settings.register_profile("nightly", deadline=None, max_examples=300, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "development"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -63,7 +65,21 @@ SYSTEM = (
 )
 """Folders whose tests all have the marker `system`."""
 
+SCENES = ("tests/regression", "tests/isolation", "tests/traces", "tests/monitoring", "tests/simulation")
+"""Folders of whole clusters on virtual time. A test in them has the marker `long` unless it has another one of a tier,
+or `quick`.
+"""
+
+LIMIT = 2.0
+"""How much processor time (seconds) a test in `make test` may take, on a busy machine too. What takes half a second on
+a quiet one is marked `long`.
+"""
+
+TIERS = frozenset({"quick", "long", "nightly", *OUTSIDE})
+
 _may_start_programs = True
+_processor_time = 0.0
+"""What this process had taken when the current test began."""
 
 
 def _audit(event: str, arguments: tuple[object, ...]) -> None:
@@ -75,9 +91,12 @@ sys.addaudithook(_audit)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    global _may_start_programs
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    global _may_start_programs, _processor_time
     _may_start_programs = any(mark.name in OUTSIDE for mark in item.iter_markers())
+    _processor_time = time.process_time()
     root, ours = logging.getLogger(), logging.getLogger("kubeshard")
     before = root.level, [*root.handlers], ours.level, root.manager.disable
     try:
@@ -89,6 +108,25 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         root.setLevel(level)
         ours.setLevel(of_ours)
         logging.disable(disabled)
+        if nextitem is None or nextitem.path != item.path:
+            # What a file leaves behind, caches for the most part, stays. Collections need not look at it again.
+            gc.collect()
+            gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fails a test of `make test` that is too dear for it, with its fixtures."""
+    result = yield
+    taken = time.process_time() - _processor_time
+    item.user_properties.append(("processor time", taken))
+    if taken > LIMIT and not _tiers(item) - {"quick"}:
+        pytest.fail(f"this takes {taken:.1f} s of processor time: mark it `long` (docs/testing.md)", False)
+    return result
+
+
+def _tiers(item: pytest.Item) -> set[str]:
+    return {mark.name for mark in item.iter_markers()} & TIERS
 
 
 @pytest.hookimpl(wrapper=True)
@@ -108,29 +146,37 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors, because some tests wait for programs, sockets or threads."""
+    """One for each processor: one more would only collect all tests once more."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return (here or 1) + 1
+    return here or 1
 
 
-class OneReader(LoadFileScheduling):
-    """Runs the tests of a file in one process, and so all those that read the trees of all modules."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
-        return "tests/house" if file.startswith("tests/house/") else file
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    return OneReader(config, log) if config.getvalue("dist") == "loadfile" else None
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--turns",
+        type=int,
+        default=1,
+        help="run only the tests whose turn is today, if each has one in so many days",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent.relative_to(config.rootpath).as_posix() in SYSTEM:
+        folder = item.path.parent.relative_to(config.rootpath).as_posix()
+        if folder in SYSTEM:
             item.add_marker(pytest.mark.system)
+        elif folder in SCENES and not _tiers(item):
+            item.add_marker(pytest.mark.long)
+        outside = _tiers(item) & {"kube", "interop", "go"} or "kube_control_plane" in item.fixturenames
+        if folder.startswith("apiserver/") and outside:
+            item.add_marker(pytest.mark.nightly)
+    turns = config.getoption("turns")
+    today = datetime.now(UTC).date().toordinal() % turns
+    others = [item for item in items if crc32(item.nodeid.encode()) % turns != today]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if crc32(item.nodeid.encode()) % turns == today]
 
 
 _logs_kept = pytest.StashKey[Path]()
@@ -155,6 +201,15 @@ def kube_control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if folder := config.stash.get(_logs_kept, None):
         terminalreporter.write_line(f"logs of the control plane: {folder}")
+    taken = [
+        seconds
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, seconds in report.user_properties
+        if name == "processor time"
+    ]
+    terminalreporter.write_line(f"processor time of {len(taken)} tests: {sum(taken):.0f} s")
 
 
 @pytest.fixture(scope="session")

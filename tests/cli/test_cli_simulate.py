@@ -53,7 +53,7 @@ def test_a_fault_that_was_asked_for_and_had_no_effect_fails_the_run() -> None:
     assert "these faults had no effect: webhook" in result.stderr
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_failure_can_be_replayed_from_its_script(tmp_path: Path) -> None:
     found = simulate(
         "run", "--seeds", 601, "--minutes", 1, "--calm", 0.7, "--faults", "block",

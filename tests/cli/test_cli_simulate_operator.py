@@ -42,7 +42,7 @@ def texts(picture: Path) -> list[str]:
     return [element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("less", [("--minutes", "1"), ()], ids=["short", "whole"])
 def test_the_first_operator_is_simulated_by_the_pages_command(less: tuple[str, ...]) -> None:
     result = kubeshard(*command("simulate run examples/first_operator.py:manager"), "--seeds", "1", *less)
@@ -52,7 +52,7 @@ def test_the_first_operator_is_simulated_by_the_pages_command(less: tuple[str, .
     assert result.stderr == ""
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_the_planted_bug_is_found_drawn_and_replayed_by_the_pages_commands(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +124,7 @@ def one_map_each(snapshot):
 """
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_script_is_shrunk_to_what_breaks_the_authors_invariant_whatever_else_was_noticed_before(
     folder: Path,
 ) -> None:

@@ -117,7 +117,13 @@ REQUESTS = told()
 
 
 @pytest.mark.parametrize("how", ["before", "after", "lost"])
-@pytest.mark.parametrize("request_number", range(REQUESTS))
+@pytest.mark.parametrize(
+    "request_number",
+    [
+        number if number % 5 == 0 else pytest.param(number, marks=pytest.mark.long)
+        for number in range(REQUESTS)
+    ],
+)
 def test_a_run_that_ends_at_any_request_is_completed_by_the_next_one(request_number: int, how: str) -> None:
     told((request_number, how))
 

@@ -158,7 +158,6 @@ async def test_a_joining_shard_gets_its_objects_after_they_were_let_go_and_child
         assert sites.traces_of_children(name, now) == [[]] * len(CHILDREN)
 
 
-@pytest.mark.main_job
 async def test_the_objects_of_a_leaving_shard_move_in_one_event_each(
     sites: Sites, recorder: Recorder, shards: Processes
 ) -> None:

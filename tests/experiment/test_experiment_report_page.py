@@ -19,6 +19,8 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.experiment.recording import Event, Recorder
 from kubeshard.experiment.report.page import write
 
+pytestmark = pytest.mark.long
+
 CHARTS = ("latency", "queue", "rate", "objects", "cpu", "memory", "network")
 
 

@@ -27,6 +27,8 @@ from kubeshard.simulation.costs import Costs, costly_cluster
 from kubeshard.testing.virtual_time import run_virtual
 from kubeshard.testing.virtual_world import SeededRng
 
+pytestmark = pytest.mark.long
+
 
 def simulated(
     folder: Path,
@@ -81,7 +83,7 @@ def waits(folder: Path) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=() if kind == "external" else pytest.mark.system) for kind in KINDS]
+    "kind", [pytest.param(kind, marks=() if kind == "external" else pytest.mark.nightly) for kind in KINDS]
 )
 def test_a_simulated_run_leaves_what_any_other_does(kind: Kind, tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", kind=kind)
@@ -107,7 +109,7 @@ def test_a_simulated_run_leaves_what_any_other_does(kind: Kind, tmp_path: Path) 
     assert "process_cpu_seconds" not in metrics, "that would be this process"
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_the_same_settings_give_the_same_recording(tmp_path: Path) -> None:
     for name in ("one", "two"):
         simulated(tmp_path / name, "crash", seconds=25)
@@ -118,7 +120,7 @@ def test_the_same_settings_give_the_same_recording(tmp_path: Path) -> None:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_after_a_crash_users_wait_for_the_end_of_the_lease_and_after_a_deletion_hardly_at_all(
     tmp_path: Path,
 ) -> None:
@@ -131,7 +133,7 @@ def test_after_a_crash_users_wait_for_the_end_of_the_lease_and_after_a_deletion_
         assert sum(each.kind in ("killed", "crashed") for each in read(folder, Event)) >= 2
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_users_wait_in_proportion_to_what_requests_take(tmp_path: Path) -> None:
     for name, latency in (("near", 0.01), ("far", 0.1)):
         simulated(tmp_path / name, latency=latency)
@@ -140,7 +142,7 @@ def test_users_wait_in_proportion_to_what_requests_take(tmp_path: Path) -> None:
     assert 6 < far / near < 11
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_server_that_answers_too_few_requests_is_the_limit_and_the_levels_say_so(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", rate=8.0)
 
@@ -160,7 +162,7 @@ def test_an_instance_that_ends_by_itself_is_started_again_and_the_run_is_not_val
     assert ["operator-2" in sentence for sentence in run.invalid] == [True]
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_the_command_simulates_and_the_page_says_what_it_depends_on(tmp_path: Path) -> None:
     def pages(folder: str, costs: str) -> tuple[RunRecord, str]:
         options = ["experiment", "basic", "--on", "simulation", "--duration", "15s", "--costs", costs]

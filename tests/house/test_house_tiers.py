@@ -15,11 +15,12 @@ from source_tree import ROOT
 import kubeshard
 import kubeshard_apiserver
 
-MARKERS = ("main_job", "system", "kube", "interop", "go")
+MARKERS = ("main_job", "long", "system", "nightly", "kube", "interop", "go")
+MAKEFILE = (ROOT / "Makefile").read_text()
 TIERS = {
     name: rule
-    for name, rule in re.findall(r"^([A-Z]+) += (.*)$", (ROOT / "Makefile").read_text(), re.M)
-    if name in ("QUICK", "SYSTEM", "OUTSIDE")
+    for name, rule in re.findall(r"^([A-Z]+) += (.*)$", MAKEFILE, re.M)
+    if name in ("QUICK", "LONG", "SYSTEM", "OUTSIDE", "NIGHTLY", "LIVE")
 }
 
 
@@ -31,21 +32,55 @@ def test_every_test_is_in_one_tier_whatever_its_markers() -> None:
 
 
 def test_what_make_test_does_not_read_has_only_tests_of_other_tiers() -> None:
-    (left_out,) = re.findall(
-        r"^SLOW += \$\(addprefix --ignore=,(.*)\)$", (ROOT / "Makefile").read_text(), re.M
-    )
+    (left_out,) = re.findall(r"^SLOW += \$\(addprefix --ignore=,(.*)\)$", MAKEFILE, re.M)
     (marked,) = re.findall(r"^SYSTEM = \(\n(.*?)^\)", (ROOT / "conftest.py").read_text(), re.M | re.S)
-    for folder in left_out.split():
+    house, *folders = left_out.split()
+    assert house == "tests/house"
+    assert f'-m "$(QUICK)" {house}\n' in MAKEFILE  # in `make lint`
+    for folder in folders:
         assert f'"{folder}",' in marked
         assert not any("main_job" in path.read_text() for path in (ROOT / folder).glob("*.py"))
 
 
-def test_ci_runs_every_tier_once() -> None:
-    targets = re.findall(r"^step .* tests (test.*)$", (ROOT / ".ci" / "run").read_text(), re.M)
-    # The tier `kube` in two steps, of one folder each, because only the tests of one can run beside each other.
-    kube = ["test-kube ARGS=tests", "test-kube-apiserver"]
-    assert sorted(targets) == ["test", *kube, "test-pythons", "test-system"]
+def test_a_gate_and_a_night_run_every_tier_and_a_night_runs_all_of_it() -> None:
+    targets = dict(re.findall(r'^(test[a-z-]*):.*\n\t\$\(BIN\)/pytest -m "\$\((\w+)\)"', MAKEFILE, re.M))
+    for file in ("run", "nightly"):
+        steps = (ROOT / ".ci" / file).read_text()
+        assert {
+            targets[name] for name in re.findall(r"tests (test[a-z-]*)", steps) if name in targets
+        } == TIERS.keys()
+    assert "--turns" not in steps
     assert 'testpaths = ["tests", "apiserver/tests"]' in (ROOT / "pyproject.toml").read_text()
+
+
+STEP = """set -uo pipefail
+BUDGET={budget}
+. {steps}
+step one {one}
+step two tests two
+finish() {{ printf "%s\\n" "${{summary[@]}}"; exit "$failed"; }}
+finish
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("budget", "one", "said"),
+    [
+        (9, "true", ["ok", "ok"]),
+        (9, "false", ["FAILED", "ok"]),
+        (1, "within sleep 9", ["NOT FINISHED", "NOT RUN"]),
+        (0, "true", ["NOT RUN", "NOT RUN"]),
+    ],
+)
+def test_a_run_that_did_not_finish_is_not_green(
+    budget: int, one: str, said: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "Makefile").write_text("two:\n\t@true\n")
+    script = STEP.format(budget=budget, one=one, steps=ROOT / ".ci" / "steps")
+    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert [line[:12].strip() for line in ran.stdout.splitlines()[-2:]] == said
+    assert ran.returncode == (said != ["ok", "ok"])
 
 
 def test_a_test_without_a_marker_cannot_start_a_program() -> None:

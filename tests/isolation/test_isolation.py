@@ -18,11 +18,11 @@ ELSEWHERE = {Unit.KIND, Unit.CLUSTER, Unit.WATCH, Unit.RING, Unit.RESOURCE, Unit
 QUICK = {unit: misbehaviour for unit, misbehaviour, _ in reversed(CELLS) if unit not in ELSEWHERE} | {
     Unit.TENANT: Misbehaviour.LIES
 }
-"""One cell of each other unit, for `make test`; the whole table takes longer, and is walked by `make test-system`."""
+"""One cell of each other unit, for `.ci/run`; the whole table takes longer, and is walked by `make test-nightly`."""
 
 
 def _param(unit: Unit, misbehaviour: Misbehaviour, cell: Cell) -> Any:
-    marks = [] if QUICK.get(unit) is misbehaviour else [pytest.mark.system]
+    marks = [] if QUICK.get(unit) is misbehaviour else [pytest.mark.nightly]
     return pytest.param(cell, id=f"{unit.name}-{misbehaviour.name}".lower(), marks=marks)
 
 
@@ -59,11 +59,13 @@ async def walk(neighbourhood: Neighbourhood, cell: Cell) -> None:
     assert neighbourhood.deaths() == {}
 
 
+@pytest.mark.quick
 def test_every_unit_has_an_entry_for_every_misbehaviour() -> None:
     wanted = {(unit, misbehaviour) for unit in Unit for misbehaviour in Misbehaviour}
     assert wanted == TABLE.keys()
 
 
+@pytest.mark.quick
 def test_a_test_that_shows_a_cell_elsewhere_exists() -> None:
     for entry in TABLE.values():
         if isinstance(entry, Shown):
@@ -71,5 +73,6 @@ def test_a_test_that_shows_a_cell_elsewhere_exists() -> None:
             assert f"def {name}(" in (ROOT / "tests" / path).read_text(), entry.test
 
 
+@pytest.mark.quick
 def test_the_page_is_rendered_from_the_table() -> None:
     assert PAGE.read_text() == rendered(), "run `make isolation`"

@@ -269,7 +269,7 @@ def test_the_same_holds_of_renewers_whose_processes_stop_crash_sleep_and_are_cut
     run_virtual(_season(random.Random(seed)))
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @given(seed=st.integers(0, 2**32))
 @settings(deadline=None, max_examples=20)
 def test_the_same_holds_of_renewers_in_further_seasons(seed: int) -> None:

@@ -28,6 +28,7 @@ async def conditions(world: SimulatedCluster, ring: str = "r") -> Mapping[str, C
     return {each.type: each for each in status.conditions} if status else {}
 
 
+@pytest.mark.quick
 def test_the_page_has_every_condition_and_marks_those_without_which_something_is_not_sharded() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs/alerts.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (True|False), `\w+`( \*)?(?:; True, `\w+`)? \|", page, re.M)
@@ -71,7 +72,7 @@ async def test_with_strict_parity_ready_has_the_references_meaning() -> None:
         assert found["ResourcesAccepted"].status == "False"
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_a_right_that_the_sharder_can_do_without_is_mentioned_but_not_missed() -> None:
     """The Go project's role has neither `watch` nor `get`."""
@@ -85,7 +86,7 @@ async def test_a_right_that_the_sharder_can_do_without_is_mentioned_but_not_miss
         assert "verbs: [get, watch]" in found["Permitted"].message
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("verb", ["patch", "list"])
 def test_a_right_that_came_is_seen_within_fifteen_seconds(verb: str) -> None:
     @virtual_time
@@ -107,7 +108,7 @@ def test_a_right_that_came_is_seen_within_fifteen_seconds(verb: str) -> None:
     scene()
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_a_right_to_move_objects_that_is_gone_is_told_as_soon_as_a_move_is_refused() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:
@@ -124,7 +125,7 @@ async def test_a_right_to_move_objects_that_is_gone_is_told_as_soon_as_a_move_is
         assert world.all_owned("s0", "s1")
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_in_namespaces_that_a_ring_names_rights_in_these_are_enough() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:
@@ -143,7 +144,7 @@ async def test_in_namespaces_that_a_ring_names_rights_in_these_are_enough() -> N
         assert set(await conditions(world)) == {"Ready"}
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("quiet", [120.0, 600.0])
 @virtual_time
 async def test_a_webhook_that_is_not_called_is_a_condition_within_a_minute_until_it_is_called_again(

@@ -52,7 +52,7 @@ async def test_the_ring_tells_of_shards_that_join_leave_and_die() -> None:
         assert [event["type"] for event in none] == ["Warning"]
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_what_happens_to_a_shard_over_and_over_is_one_event_with_a_count() -> None:
     async with SimulatedCluster() as world:

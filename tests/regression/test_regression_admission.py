@@ -120,6 +120,7 @@ class Counted:
         return await self._ask(call)
 
 
+@pytest.mark.quick
 @pytest.mark.regression
 @virtual_time
 async def test_the_sharders_own_assignments_are_not_shown_to_the_webhook_but_a_removed_label_is() -> None:
@@ -235,6 +236,7 @@ async def test_an_object_that_a_user_replaces_without_labels_during_its_drain_is
         assert {name for name, owner in world.owners().items() if owner == "s2"} == replaced
 
 
+@pytest.mark.quick
 @pytest.mark.regression
 @virtual_time
 async def test_a_webhook_that_swallows_its_calls_delays_a_creation_by_two_seconds_and_the_object_is_assigned() -> (

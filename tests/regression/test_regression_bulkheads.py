@@ -84,6 +84,7 @@ async def test_a_ring_fails_over_in_time_beside_others_whose_lists_hang(others: 
             task.cancel()
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_a_resource_that_hangs_holds_up_no_other_of_its_ring() -> None:
     async with SimulatedCluster() as world:

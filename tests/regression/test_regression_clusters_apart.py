@@ -95,6 +95,7 @@ def test_a_shard_that_is_killed_is_replaced(leads: bool) -> None:
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_a_shard_that_stops_hands_over_at_once() -> None:
     async def scene() -> None:
         async with working(apart=True) as team:
@@ -105,7 +106,7 @@ def test_a_shard_that_stops_hands_over_at_once() -> None:
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_shard_that_loses_the_control_cluster_ends_and_others_take_its_objects() -> None:
     """Although it could still write to the other cluster: no two shards work on an object at once."""
 
@@ -120,7 +121,7 @@ def test_a_shard_that_loses_the_control_cluster_ends_and_others_take_its_objects
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_shard_that_alone_loses_the_cluster_with_the_objects_gives_them_up() -> None:
     """It cannot see that it should release an object, so it does not keep its Lease."""
 
@@ -136,7 +137,7 @@ def test_a_shard_that_alone_loses_the_cluster_with_the_objects_gives_them_up() -
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_the_cluster_with_the_objects_comes_back_before_anybody_gave_up_and_nothing_moved() -> None:
     async def scene() -> None:
         async with working(apart=True) as team:
@@ -155,7 +156,7 @@ def test_the_cluster_with_the_objects_comes_back_before_anybody_gave_up_and_noth
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_shard_that_starts_while_the_cluster_with_the_objects_is_down_takes_no_lease_before_it_is_back() -> (
     None
 ):
@@ -230,7 +231,7 @@ def test_an_object_is_not_handed_over_before_a_write_of_unknown_outcome_can_land
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_namespaces_are_selected_by_their_labels_in_the_cluster_with_the_objects() -> None:
     """The control cluster has no namespace of that name at all."""
 
@@ -244,6 +245,7 @@ def test_namespaces_are_selected_by_their_labels_in_the_cluster_with_the_objects
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_no_object_in_another_cluster_than_that_of_the_ring_gets_a_shards_name() -> None:
     async def scene() -> None:
         async with SimulatedCluster(seed=5, apart=True) as world:
@@ -266,6 +268,7 @@ def test_no_object_in_another_cluster_than_that_of_the_ring_gets_a_shards_name()
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_a_manager_without_the_cluster_of_the_objects_says_so() -> None:
     async def scene() -> None:
         async with SimulatedCluster(seed=6) as world:

@@ -15,7 +15,7 @@ from kubeshard.simulation.costs import READ_SHARE, Charged, Costs, SlowFront
 from kubeshard.simulation.processes import Process
 from kubeshard.testing.virtual_time import virtual_time
 
-pytestmark = pytest.mark.regression
+pytestmark = [pytest.mark.regression, pytest.mark.quick]
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ SURROUNDINGS = [("0", "700"), ("1", "50"), ("4711", "0")]
 
 
 @pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize(("sharder", "minutes"), [("service", "30"), ("in-manager", "10")])
 def test_a_seed_gives_the_same_digest_under_every_hash_seed_and_collector(sharder: str, minutes: str) -> None:
     size = ["--minutes", minutes, "--objects", "100", "--sharder", sharder]
@@ -49,12 +50,12 @@ def test_a_seed_gives_the_same_digest_twice_in_one_process(known: digest.Digest)
     assert known.events > 500
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_another_seed_gives_another_digest(known: digest.Digest) -> None:
     assert digest.of(1, 1, 20).value != known.value
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_the_digest_sees_one_draw_without_a_seed(
     known: digest.Digest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ async def start(world: SimulatedCluster) -> None:
     await asyncio.sleep(10)
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_an_object_written_every_20_ms_is_handed_over() -> None:
     async with SimulatedCluster(4, latency=SPLIT) as world:
@@ -69,6 +70,7 @@ async def test_an_object_written_every_20_ms_is_handed_over() -> None:
         heating.cancel()
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_an_object_that_does_not_fit_the_controllers_class_is_handed_over() -> None:
     async with SimulatedCluster(4) as world:

@@ -173,7 +173,7 @@ async def test_without_a_timeout_no_shard_is_evicted(minutes: int) -> None:
         assert not at.said("ShardEvicted")
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_a_shard_that_is_asked_again_has_the_whole_timeout_again() -> None:
     async with scene() as at:
@@ -215,7 +215,7 @@ async def test_an_object_that_is_gone_with_its_kind_before_the_timeout_costs_no_
         assert "DrainStuck" not in at.conditions()
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_an_object_on_which_every_shard_hangs_costs_one_of_them() -> None:
     async with scene() as at:
@@ -257,7 +257,7 @@ async def test_an_object_costs_no_shard_less_because_of_another_one_that_had_its
         assert not at.overlaps
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_the_next_leader_waits_as_long_before_it_takes_objects_from_an_evicted_shard() -> None:
     async with scene() as at:
@@ -273,7 +273,7 @@ async def test_the_next_leader_waits_as_long_before_it_takes_objects_from_an_evi
         assert not at.overlaps
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_an_evicted_shard_that_is_restarted_gets_its_objects_back() -> None:
     async with scene() as at:

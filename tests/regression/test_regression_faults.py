@@ -23,7 +23,7 @@ NEED_OTHERS = {"webhook": "recreate"}
 """What has to happen for a fault to matter: webhooks are asked when objects are created."""
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - AIMED))
 def test_a_fault_that_was_asked_for_happens_and_violates_nothing(kind: str) -> None:
     kinds, effects = [kind, *([NEED_OTHERS[kind]] if kind in NEED_OTHERS else ())], 0
@@ -167,6 +167,7 @@ def test_a_restore_brings_back_whether_a_kind_is_served_and_users_create_what_is
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_the_page_lists_the_faults_by_family() -> None:
     def family(kind: str) -> str:
         return KINDS[kind].__module__.rpartition(".")[2]

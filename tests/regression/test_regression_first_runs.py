@@ -32,6 +32,7 @@ class Looking(Reconciler[Thing]):
         return Result(requeue_after=0.5)
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_a_shard_sees_children_that_have_not_followed_their_owner_yet() -> None:
     """It sees them in the first run, which reads live; those after it read from a cache of the shard's own objects."""

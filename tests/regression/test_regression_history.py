@@ -38,7 +38,7 @@ from kubeshard.simulation.processes import Process
 from kubeshard.simulation.timeline import WIDTH, as_svg, as_text, timeline_of
 from kubeshard.testing.virtual_time import virtual_time
 
-pytestmark = pytest.mark.regression
+pytestmark = [pytest.mark.regression, pytest.mark.quick]
 
 STARTED: tuple[Entry, ...] = (
     Started(0.0, "x0~1"),

@@ -142,6 +142,7 @@ async def working(seed: int = 1, count: int = 24, *, apart: bool = False) -> Asy
         yield team
 
 
+@pytest.mark.quick
 def test_objects_are_assigned_without_service_webhook_and_controllerring() -> None:
     async def scene() -> None:
         async with working() as team:
@@ -189,7 +190,7 @@ def test_all_objects_are_looked_at_as_often_as_the_operator_says(
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_that_the_kind_controllerring_is_not_installed_is_nothing_to_warn_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -254,7 +255,7 @@ def test_a_sharder_that_dies_while_objects_drain_is_succeeded_and_nothing_is_lef
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_children_follow_a_long_drain_also_when_a_shard_is_lost_meanwhile() -> None:
     """What is known about drains is based on a former set of shards; correcting it must not wait for the next periodic
     scan.
@@ -310,7 +311,7 @@ def test_a_sharder_that_was_stopped_for_a_while_does_no_harm_when_it_goes_on() -
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [11, 12, 13])
 def test_a_sharder_without_shard_that_was_stopped_sends_what_it_had_in_hand_when_others_lead_and_nothing_breaks(
     seed: int,
@@ -436,6 +437,7 @@ def test_who_does_not_lead_any_more_tells_no_drains_and_ages() -> None:
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_a_process_that_ends_in_the_moment_in_which_it_loses_the_leadership_does_end() -> None:
     """Both Leases are lost at once if the network is down; it must not remain a candidate forever."""
 
@@ -457,6 +459,7 @@ def test_a_process_that_ends_in_the_moment_in_which_it_loses_the_leadership_does
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_an_instance_whose_candidacy_fails_in_a_task_group_is_a_candidate_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -488,7 +491,7 @@ def test_an_instance_whose_candidacy_fails_in_a_task_group_is_a_candidate_again(
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [6, 7])
 def test_two_leaders_at_once_move_nothing_twice_and_no_object_is_in_two_hands(seed: int) -> None:
     """A user deletes the leader's Lease, and another instance acquires it before the leader has noticed."""
@@ -557,7 +560,7 @@ def test_after_an_outage_of_the_api_server_everything_goes_on() -> None:
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_service_that_comes_and_goes_moves_nothing_of_a_settled_ring() -> None:
     """In-manager, both at once, and in-manager again. The ring's objects are not written at all."""
 
@@ -609,7 +612,7 @@ def test_a_controllerring_that_appears_counts_and_the_declaration_does_when_it_g
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("who", ["s", "x"])
 def test_a_service_and_an_elected_shard_at_once_hand_over_as_one_of_them_would(who: str) -> None:
     async def scene() -> None:
@@ -709,7 +712,7 @@ def bound(role: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_the_rights_of_the_guide_are_enough_and_nothing_is_refused() -> None:
     refused: list[str] = []
 

@@ -41,6 +41,7 @@ async def start(world: SimulatedCluster) -> None:
     await world.until(lambda: at_home(world, SHARDS), within=60)
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_an_object_that_only_gets_the_drain_label_comes_back() -> None:
     async with SimulatedCluster(1) as world:
@@ -56,7 +57,7 @@ async def test_an_object_that_only_gets_the_drain_label_comes_back() -> None:
         assert world.owners() == before
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_a_lease_without_the_rings_label_has_it_again_before_anything_moves() -> None:
     async with SimulatedCluster(1) as world:

@@ -45,7 +45,7 @@ def served(world: SimulatedCluster, *names: str) -> bool:
     return True
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_many_rings_are_all_served_over_a_few_watches_and_without_reading_what_is_of_others() -> None:
     async with SimulatedCluster() as world:

@@ -63,6 +63,7 @@ def all_labelled(world: SimulatedCluster, rings: int) -> bool:
     )
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("rings", [3, *further(24)])
 @virtual_time
 async def test_objects_that_all_rings_assign_at_once_are_patched_once_for_each_ring(rings: int) -> None:

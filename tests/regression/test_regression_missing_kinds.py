@@ -103,6 +103,7 @@ def test_a_kind_that_is_not_installed_stops_its_controller_only_which_starts_whe
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_a_definition_deleted_for_two_minutes_costs_neighbours_and_leadership_nothing() -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:
@@ -133,6 +134,7 @@ def test_a_definition_deleted_for_two_minutes_costs_neighbours_and_leadership_no
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_what_came_while_an_owned_kind_was_missing_is_reconciled_when_it_is_back() -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:
@@ -197,7 +199,7 @@ def test_a_shard_keeps_its_lease_and_acknowledges_drains_while_a_kind_that_it_me
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_shard_starts_and_keeps_its_lease_though_a_main_kind_is_not_installed() -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:
@@ -265,6 +267,7 @@ def test_a_shard_that_hears_nothing_of_any_kind_that_it_reconciles_loses_its_lea
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_workers_are_said_to_start_when_their_kinds_are_there(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
@@ -297,6 +300,7 @@ def test_workers_are_said_to_start_when_their_kinds_are_there(caplog: pytest.Log
 # -- credentials
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("sharded", [False, True])
 def test_credentials_that_are_refused_at_the_start_end_the_process_at_once(sharded: bool) -> None:
     async def scene() -> None:
@@ -424,6 +428,7 @@ def test_a_right_to_watch_that_is_missing_is_said_once_and_not_taken_back_becaus
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_a_kind_about_which_the_server_says_nothing_does_not_keep_the_others_waiting_for_long() -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:
@@ -449,7 +454,7 @@ def test_a_kind_about_which_the_server_says_nothing_does_not_keep_the_others_wai
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_shard_that_may_not_read_its_main_kind_asks_for_no_lease_and_so_for_no_objects() -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:
@@ -479,7 +484,7 @@ def test_a_shard_that_may_not_read_its_main_kind_asks_for_no_lease_and_so_for_no
 # -- outages
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_an_outage_of_ten_minutes_restarts_nobody_who_need_not_and_who_starts_in_it_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

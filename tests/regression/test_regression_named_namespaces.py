@@ -93,7 +93,7 @@ def owned(world: SimulatedCluster, namespace: str, *shards: str) -> bool:
     return set(world.owners(namespace=namespace).values()) <= set(shards)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_rights_in_the_named_namespaces_are_enough_and_nothing_is_read_elsewhere() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:
@@ -114,7 +114,7 @@ async def test_rights_in_the_named_namespaces_are_enough_and_nothing_is_read_els
         assert {how for _, how in places} == {"list", "watch"}
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_a_namespace_in_which_the_right_is_missing_costs_the_others_nothing_and_is_named() -> None:
     """The objects that others control are moved, too, although it is unknown what is drained there."""
@@ -143,7 +143,7 @@ async def test_a_namespace_in_which_the_right_is_missing_costs_the_others_nothin
         await world.until(lambda: owned(world, "closed", "s1", "s2"), within=2)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_a_namespace_whose_lists_hang_does_not_hold_up_the_others() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:
@@ -181,7 +181,7 @@ def children_follow(world: SimulatedCluster) -> bool:
     return bool(maps) and all(shard == things[name.removeprefix("c-")] for name, shard in maps.items())
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_a_named_namespace_that_comes_later_is_served_and_not_missed_before() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:
@@ -199,6 +199,7 @@ async def test_a_named_namespace_that_comes_later_is_served_and_not_missed_befor
         assert "Permitted" not in await conditions(world)
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_a_ring_that_names_other_namespaces_reads_these() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:
@@ -245,7 +246,7 @@ def test_many_rings_with_named_namespaces_share_a_watch_only_if_it_is_permitted(
     scene()
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_rings_that_may_not_share_a_watch_any_longer_watch_on_their_own() -> None:
     async with SimulatedCluster(1, users=SHARDERS) as world:

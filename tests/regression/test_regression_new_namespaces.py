@@ -85,7 +85,7 @@ async def test_an_object_created_with_its_namespace_is_assigned_whichever_watch_
         await world.until(in_(world, "fresh"), within=2)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("slow", ["/api/v1/namespaces?", *further("/apis/sim.example/v1/")])
 @virtual_time
 async def test_an_object_of_one_of_few_selected_namespaces_among_many_is_assigned_whichever_watch_is_late(
@@ -122,7 +122,7 @@ async def test_many_namespaces_with_objects_are_all_noticed_and_cost_no_full_pas
         assert all("/namespaces/fresh" in target for target in lists)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_namespaces_without_objects_cost_nothing() -> None:
     async with SimulatedCluster() as world:
@@ -151,6 +151,7 @@ async def test_namespaces_that_appear_together_are_looked_at_together() -> None:
         assert len(lists) <= 20
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_objects_of_a_namespace_whose_labels_begin_to_match_are_assigned() -> None:
     async with SimulatedCluster() as world:

@@ -221,7 +221,7 @@ def test_a_drain_is_acknowledged_once_the_kind_can_be_read_again_and_not_before(
     simulate(scene)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_kind_that_fails_is_said_once_with_its_controllers(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
@@ -273,6 +273,7 @@ async def returning(world: SimulatedCluster) -> tuple[Scene, Process]:
     return play, shard
 
 
+@pytest.mark.quick
 def test_a_kind_that_cannot_be_reclaimed_holds_up_its_own_controller_only() -> None:
     """Late moves of a sharder may take objects from a shard that returns, until the shard has written to them."""
 
@@ -284,6 +285,7 @@ def test_a_kind_that_cannot_be_reclaimed_holds_up_its_own_controller_only() -> N
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_a_shard_that_is_stopped_while_a_kind_is_reclaimed_ends_at_once_and_releases_its_lease() -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:

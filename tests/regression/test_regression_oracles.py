@@ -127,6 +127,7 @@ async def test_a_late_move_of_a_child_is_excused_only_if_its_shard_read_a_ring_w
         assert at.result.broken == ({} if counted else {"parted": 1})
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("begun", "overlap"), [(ONE, True), (OTHER, False)], ids=["the same", "another one of its name"]
 )
@@ -181,6 +182,7 @@ async def test_a_lease_is_taken_by_the_clock_of_the_sharder_which_may_be_fast() 
         assert not at.result.breaks
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("age", "noticed"), [(2.0, False), (5.0, True)], ids=["new", "old"])
 @virtual_time
 async def test_what_a_user_has_taken_from_its_shard_may_be_given_away_at_once_only_if_it_is_new(
@@ -273,6 +275,7 @@ async def test_after_a_restore_shards_fail_that_stopped_before_or_after_it(
         assert workload.result.broken == ({} if sharder else {"not owned": 1, "not settled": 1})
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_a_sharder_that_takes_a_lease_earlier_than_any_clock_allows_is_noticed() -> None:
     async with scene() as at:
@@ -285,6 +288,7 @@ async def test_a_sharder_that_takes_a_lease_earlier_than_any_clock_allows_is_not
         assert at.result.broken == {"live Lease": 1}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("after", "early"), [(55.0, True), (57.1, False)])
 @virtual_time
 async def test_a_shard_is_evicted_by_the_clock_of_the_sharder_which_may_be_fast(

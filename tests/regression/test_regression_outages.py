@@ -155,7 +155,7 @@ def test_after_an_outage_every_shard_has_its_objects_again_and_none_has_moved(
     scene()
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize(("takeover", "within"), [(Takeover.WITH_PROOF, 5.0), (Takeover.AFTER_RECORD, 36.0)])
 def test_a_shard_that_is_restarted_after_its_lease_was_taken_over_is_back_at_once(
     takeover: Takeover, within: float
@@ -174,7 +174,7 @@ def test_a_shard_that_is_restarted_after_its_lease_was_taken_over_is_back_at_onc
     scene()
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_shards_whose_renewals_alone_are_refused_keep_their_objects_until_they_return() -> None:
     """The sharder reaches the API server all the time: a policy or a webhook for Leases fails."""
@@ -203,7 +203,7 @@ async def test_shards_whose_renewals_alone_are_refused_keep_their_objects_until_
         assert set(ring.conditions()) == {"Ready"}
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_a_sharder_that_was_cut_off_alone_takes_nothing_over() -> None:
     async with at_work() as ring:
@@ -218,7 +218,7 @@ async def test_a_sharder_that_was_cut_off_alone_takes_nothing_over() -> None:
         assert "TakeoversPaused" not in ring.conditions()
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_shards_that_really_die_together_are_given_up_within_the_stated_bound() -> None:
     async with at_work() as ring:
@@ -237,7 +237,7 @@ async def test_shards_that_really_die_together_are_given_up_within_the_stated_bo
         assert "TakeoversPaused" not in ring.conditions()
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("dying", "grace"),
     [

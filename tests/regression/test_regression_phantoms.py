@@ -94,6 +94,7 @@ async def test_leases_outside_the_namespaces_of_the_ring_get_nothing_and_give_ba
         await world.until(lambda: not hijacked(world) and world.owners() == before, within=30)
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_a_shard_does_not_live_because_a_lease_of_its_name_is_held_in_another_namespace() -> None:
     async with SimulatedCluster() as world, world.admin() as admin:

@@ -97,6 +97,7 @@ async def test_what_a_plan_says_is_what_then_happens(seed: int) -> None:
             )
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_children_that_were_left_behind_are_told_before_they_move() -> None:
     async with SimulatedCluster(1) as world:

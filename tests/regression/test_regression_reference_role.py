@@ -109,7 +109,7 @@ async def test_with_the_references_role_the_sharder_becomes_ready_and_shards_fai
     await world.__aexit__(None, None, None)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_webhook_configurations_that_may_not_be_watched_are_applied_and_the_missing_rule_is_named_once(
     caplog: pytest.LogCaptureFixture,
@@ -137,7 +137,7 @@ async def test_webhook_configurations_that_may_not_be_watched_are_applied_and_th
     await world.__aexit__(None, None, None)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_the_right_to_watch_webhook_configurations_is_used_once_it_is_granted() -> None:
     world = await started()
@@ -150,6 +150,7 @@ async def test_the_right_to_watch_webhook_configurations_is_used_once_it_is_gran
     await world.__aexit__(None, None, None)
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_events_are_told_through_the_core_group_where_the_newer_one_is_forbidden() -> None:
     world = await started()

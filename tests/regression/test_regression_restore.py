@@ -185,7 +185,7 @@ async def test_a_hand_over_that_a_restore_undid_is_done_again_for_the_object_and
         assert not joined.dead
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_two_shards_work_on_what_a_restore_gave_back_for_a_moment_at_most() -> None:
     async with working(seed=4) as team:
@@ -311,6 +311,7 @@ def test_what_is_edited_or_deleted_again_after_a_restore_is_reconciled_though_it
     simulate(scene)
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_an_object_that_is_as_before_a_restore_is_reconciled_because_its_consequences_are_undone() -> (
     None

@@ -125,6 +125,7 @@ async def scene(*, things: int = 12, work: float = 0.0) -> AsyncIterator[Scene]:
         yield at
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_the_labels_of_a_deleted_ring_are_gone_before_it_is() -> None:
     async with scene() as at:
@@ -159,7 +160,7 @@ async def test_objects_of_dead_shards_and_their_leases_are_cleaned_up_too() -> N
         }
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_a_ring_is_gone_although_a_shard_does_not_release_its_objects() -> None:
     """Its labels stay: nobody else may work on the objects meanwhile."""

@@ -178,7 +178,7 @@ async def test_objects_wait_no_longer_than_the_ring_says() -> None:
         assert lease.metadata.annotation(CONFIRMED_ANNOTATION).endswith("/waited")
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_who_deletes_the_lease_of_a_dead_shard_or_makes_another_one_the_leader_confirms_nothing() -> (
     None
@@ -247,7 +247,7 @@ async def test_a_kubelet_that_reports_the_end_of_a_shard_confirms_it_at_once() -
         assert lease.metadata.annotation(CONFIRMED_ANNOTATION).endswith("/kubelet")
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_a_report_that_comes_when_the_lease_has_been_taken_confirms_it_too() -> None:
     async with at_work() as node, node.world.admin() as admin:
@@ -344,7 +344,7 @@ async def test_only_what_is_dead_and_not_confirmed_can_be_confirmed() -> None:
             await at.release("s0")
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_an_annotation_that_is_no_duration_is_told_and_objects_wait_without_a_limit() -> None:
     async with scene("soon") as at:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tiers import further
 
 from kubeshard.controller.in_flight import InFlight
 from kubeshard.core import GroupKind, Key
@@ -19,13 +20,14 @@ pytestmark = pytest.mark.regression
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
-SOON = ("deadline", "healthy renewal", "tombstone")
+QUICK = ("tombstone",)
+SOON = ("deadline", "healthy renewal", *QUICK)
 """Measures whose absence is noticed soonest."""
 
 
 def without(measure: Measure) -> object:
     """The measure as a parameter. With KUBESHARD_MEASURES=third, a third of the measures is tried each day."""
-    marks = [] if measure.name in SOON else [pytest.mark.system]
+    marks = [pytest.mark.quick] if measure.name in QUICK else []
     today = datetime.now(UTC).date()
     turn = today + timedelta(days=-(today.toordinal() + MEASURES.index(measure)) % 3)
     if os.environ.get("KUBESHARD_MEASURES") == "third" and measure.name not in SOON and turn > today:
@@ -33,17 +35,15 @@ def without(measure: Measure) -> object:
     return pytest.param(measure, id=measure.name, marks=marks)
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *further(2, 3)])
 def test_one_shard_at_a_time_works_on_an_object_and_all_are_owned_after_random_faults(seed: int) -> None:
     result = explore(seed, 3, objects=20)
     assert result.counts["writes"] > 50
     assert result.breaks == []
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
-    ("seed", "sharder"), [(1, "in-manager"), (1, "both"), (2, "in-manager"), (2, "both")]
+    ("seed", "sharder"), [(1, "in-manager"), *further((1, "both"), (2, "in-manager"), (2, "both"))]
 )
 def test_the_same_holds_where_an_elected_shard_is_the_sharder(seed: int, sharder: str) -> None:
     result = explore(seed, 3, objects=20, sharder=sharder)
@@ -51,7 +51,6 @@ def test_the_same_holds_where_an_elected_shard_is_the_sharder(seed: int, sharder
     assert result.breaks == []
 
 
-@pytest.mark.system
 def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -63,6 +62,7 @@ def test_the_swarm_sees_it_when_objects_are_handed_over_while_somebody_works_on_
     assert [line for line in result.breaks if "work on" in line]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.name)
 def test_every_measure_can_be_switched_off_and_is_there_again_afterwards(measure: Measure) -> None:
     before = [vars(owner)[attribute] for owner, attribute, _ in measure.off]
@@ -77,7 +77,7 @@ def test_the_absence_of_a_measure_is_noticed(measure: Measure) -> None:
     assert any(result.broken[measure.oracle] for result in noticed)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", sorted(AIMED))
 def test_faults_that_are_aimed_at_a_measure_break_nothing_while_it_is_there(kind: str) -> None:
     result = explore(601, 4, [kind], calm=0.7)
@@ -85,7 +85,7 @@ def test_faults_that_are_aimed_at_a_measure_break_nothing_while_it_is_there(kind
     assert result.breaks == []
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "measure", [each for each in MEASURES if each.covered_by], ids=lambda each: each.name
 )
@@ -94,7 +94,7 @@ def test_a_second_line_of_defence_is_one(measure: Measure) -> None:
     assert not ablated(alone, 601).broken[measure.oracle]
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.json")), ids=lambda file: file.stem)
 def test_scripts_in_which_something_was_found_hold(script: Path) -> None:
     result = play(Script.load(script, KINDS))
@@ -102,7 +102,7 @@ def test_scripts_in_which_something_was_found_hold(script: Path) -> None:
     assert result.breaks == []
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_child_that_moves_when_its_owner_has_come_is_noticed_unless_a_read_just_before_showed_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -112,7 +112,7 @@ def test_a_child_that_moves_when_its_owner_has_come_is_noticed_unless_a_read_jus
     assert play(script, until="parted").broken["parted"]
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_script_plays_alike_again_from_a_file(tmp_path: Path) -> None:
     script = drawn(Script(seed=601, minutes=1, calm=0.7, without=("healthy renewal",)), ["block"])
     result = play(script)
@@ -121,6 +121,7 @@ def test_a_script_plays_alike_again_from_a_file(tmp_path: Path) -> None:
     assert play(Script.load(tmp_path / "script.json", KINDS)).breaks == result.breaks
 
 
+@pytest.mark.quick
 def test_a_script_shrinks_to_the_faults_that_matter() -> None:
     script = drawn(Script(seed=1, minutes=10), ["kill", "pause", "cut"])
     pauses = [fault for fault in script.faults if fault.kind == "pause"][1:3]
@@ -135,6 +136,7 @@ def test_a_script_shrinks_to_the_faults_that_matter() -> None:
     assert small.minutes < 10
 
 
+@pytest.mark.quick
 def test_a_script_that_fails_without_faults_shrinks_to_none() -> None:
     script = drawn(Script(seed=1, minutes=10), ["kill", "pause", "cut"])
     told: list[str] = []
@@ -144,6 +146,7 @@ def test_a_script_that_fails_without_faults_shrinks_to_none() -> None:
     assert told[0] == "no fault is needed"
 
 
+@pytest.mark.quick
 def test_a_file_that_is_no_script_is_named(tmp_path: Path) -> None:
     file = tmp_path / "script.json"
     file.write_text('{"seed": 1, "minutes": 1, "faults": [{"after": 1, "kind": "flood", "draws": "1"}]}')

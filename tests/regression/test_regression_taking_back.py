@@ -698,7 +698,7 @@ LONG = {
 @pytest.mark.parametrize(
     ("where", "name", "off", "test"),
     [
-        pytest.param(*guard, id=which, marks=[pytest.mark.system] if which in LONG else [])
+        pytest.param(*guard, id=which, marks=[pytest.mark.nightly] if which in LONG else [])
         for which, guard in GUARDS.items()
     ],
 )

@@ -84,7 +84,7 @@ async def test_a_deleted_lease_that_cannot_be_created_again_for_a_while(refused_
         await world.until(lambda: moved(world), within=BOUND + WORKING)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_a_lease_that_cannot_be_taken_over_for_a_while() -> None:
     async with SimulatedCluster(seed=1) as world:
@@ -109,7 +109,7 @@ async def test_a_lease_that_cannot_be_labelled_is_no_cause_at_all(code: int) -> 
         await world.until(lambda: moved(world), within=PARITY)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_objects_that_cannot_be_patched_for_a_while_however_many_they_are(
     monkeypatch: pytest.MonkeyPatch,
@@ -127,7 +127,7 @@ async def test_objects_that_cannot_be_patched_for_a_while_however_many_they_are(
         await world.until(lambda: moved(world), within=BOUND + WORKING)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_objects_that_cannot_be_listed_for_a_while() -> None:
     async with SimulatedCluster(seed=2) as world:
@@ -146,7 +146,7 @@ async def test_objects_that_cannot_be_listed_for_a_while() -> None:
         await world.until(lambda: moved(world), within=BOUND + WORKING)
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_leases_that_cannot_be_read_for_a_while() -> None:
     async with SimulatedCluster(seed=2) as world:

@@ -23,7 +23,7 @@ class Ended(StreamAround):
         yield b""
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @virtual_time
 async def test_watches_of_unassigned_objects_that_end_at_once_are_reopened_with_growing_pauses() -> None:
     async with SimulatedCluster() as world:

@@ -1,7 +1,11 @@
 """The simulated cluster that the other tests in this folder rely on behaves as they assume."""
 
+import pytest
+
 from kubeshard.simulation.cluster import SimulatedCluster, Touch
 from kubeshard.testing.virtual_time import virtual_time
+
+pytestmark = pytest.mark.quick
 
 
 @virtual_time

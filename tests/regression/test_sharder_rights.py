@@ -20,7 +20,7 @@ from kubeshard.testing.virtual_time import virtual_time
 
 RIGHTS = sorted(granted(manifests()) - {FINALIZERS})
 QUICK = [Right("sim.example", "things", verb) for verb in ("get", "patch", "watch")]
-"""The others are taken away in `make test-system`."""
+"""The others are taken away in `make test-nightly`."""
 
 
 @virtual_time

@@ -1,4 +1,4 @@
-"""Scenes of which `make test` runs one or a few, and `make test-system` the others."""
+"""Scenes of which `.ci/run` runs one or a few, and `make test-nightly` the others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 
 def further(*values: Any) -> list[Any]:
-    """Returns parameters that are left to `make test-system`, because `make test` has others of the same test. A tuple
+    """Returns parameters that are left to `make test-nightly`, because `.ci/run` has others of the same test. A tuple
     is several parameters.
     """
     return [
-        pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.system)
+        pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.nightly)
         for value in values
     ]

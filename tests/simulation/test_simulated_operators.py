@@ -89,7 +89,7 @@ manager = managed(reconcile)
 """
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_first_operator_of_the_readme_holds_under_every_fault(seed: int) -> None:
     definition = tuple(objects_in(EXAMPLES / "first_operator.yaml"))
@@ -102,7 +102,7 @@ def test_the_first_operator_of_the_readme_holds_under_every_fault(seed: int) -> 
     assert result.counts["writes"] > 20
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["shard", "both"])
 def test_a_sharded_operator_holds_with_its_ring_and_sharders(mode: str) -> None:
     source = f"""
@@ -121,7 +121,7 @@ def test_a_sharded_operator_holds_with_its_ring_and_sharders(mode: str) -> None:
     assert len(shards - {""}) > 1
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_every_process_has_modules_of_its_own() -> None:
     """Also those that the module imports, and the metrics that it registers."""
     Path("counting.py").write_text(
@@ -142,7 +142,7 @@ def test_every_process_has_modules_of_its_own() -> None:
     assert set(result.broken) <= {"endless writes"}
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_manager_and_a_function_that_makes_one_give_the_same_run() -> None:
     digests = []
     for target in ("manager", "make"):
@@ -315,7 +315,7 @@ def by_a_daemon():
 """
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 @pytest.mark.parametrize(("writes", "noticed"), [("by_reconciles", True), ("by_a_daemon", False)])
 def test_a_reconcile_has_to_see_what_reconciles_have_written_and_not_what_a_daemon_has(
     writes: str, noticed: bool, monkeypatch: pytest.MonkeyPatch
@@ -364,9 +364,9 @@ def test_an_operator_that_is_not_repeatable_is_told_with_the_first_event_that_di
     "value",
     [
         "uuid.uuid4()",
-        pytest.param("random.random()", marks=pytest.mark.system),
-        pytest.param("__import__('secrets').token_hex(8)", marks=pytest.mark.system),
-        pytest.param("os.urandom(4).hex()", marks=pytest.mark.system),
+        pytest.param("random.random()", marks=pytest.mark.nightly),
+        pytest.param("__import__('secrets').token_hex(8)", marks=pytest.mark.nightly),
+        pytest.param("os.urandom(4).hex()", marks=pytest.mark.nightly),
     ],
 )
 def test_random_numbers_of_python_are_repeatable(value: str) -> None:

@@ -11,7 +11,8 @@ from traces_page import PAGE, TRACES, rendered
 
 
 def _param(trace: Trace, side: Side) -> Any:
-    marks = [pytest.mark.system] if trace.slow else []
+    """At night: traces that take long, and the reference's side, which says nothing about kubeshard."""
+    marks = [pytest.mark.nightly] if trace.slow or side is Side.REFERENCE else []
     if side is Side.KUBESHARD and not trace.held:
         marks.append(pytest.mark.xfail(strict=True, reason="not held yet: docs/traces.md"))
     return pytest.param(trace, side, id=f"trace_{trace.number}-{side.value}", marks=marks)
@@ -26,9 +27,11 @@ def test_the_reference_breaks_what_kubeshard_holds(trace: Trace, side: Side) -> 
         assert not result.breaks
 
 
+@pytest.mark.quick
 def test_the_traces_are_numbered_without_a_gap() -> None:
     assert sorted({int(trace.number[:2]) for trace in TRACES}) == list(range(1, 31))
 
 
+@pytest.mark.quick
 def test_the_page_is_rendered_from_the_table() -> None:
     assert PAGE.read_text() == rendered(), "run `make traces`"

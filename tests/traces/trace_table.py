@@ -16,7 +16,7 @@ Script = Callable[[Scene], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """`oracle` notices what goes wrong in the reference. `slow`: it is left to `make test-system`. `held`: whether
+    """`oracle` notices what goes wrong in the reference. `slow`: it is left to `make test-nightly`. `held`: whether
     kubeshard holds it by default; one that it does not is known, and the test says when that has changed.
     """
 

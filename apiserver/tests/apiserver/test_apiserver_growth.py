@@ -90,7 +90,7 @@ async def calls_of(verb):
 @pytest.mark.parametrize(
     "kind",
     [
-        kind if kind in ("pods", "deployments") else pytest.param(kind, marks=pytest.mark.system)
+        kind if kind in ("pods", "deployments") else pytest.param(kind, marks=pytest.mark.nightly)
         for kind in BODIES
     ],
 )

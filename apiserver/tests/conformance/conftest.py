@@ -83,7 +83,10 @@ async def caller() -> AsyncIterator[HttpCaller]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
-        wire = ["http"] if metafunc.definition.get_closest_marker("wire") else []
+        over_https = pytest.param(
+            "http", marks=pytest.mark.long
+        )  # test_apiserver_same_bytes.py shows that they agree
+        wire = [over_https] if metafunc.definition.get_closest_marker("wire") else []
         with_real = metafunc.config.getoption("--kube") != "embedded"
         real = [pytest.param("real", marks=pytest.mark.kube)] if with_real else []
         metafunc.parametrize("target", ["model", *wire, *real], indirect=True)
