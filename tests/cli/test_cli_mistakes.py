@@ -109,7 +109,7 @@ def test_a_server_that_cannot_be_reached(home: Path) -> None:
             "metrics: {bindAddress: 8080}",
             "Error: config.yaml: field metrics.bindAddress: Expected `str`, got `int`\n",
         ),
-        ("metrics: [", "Error: config.yaml: invalid YAML on line"),
+        ("metrics: [", "Error: config.yaml: not YAML on line"),
         (
             "leaderElection: {leaseDuration: soon}",
             "Error: config.yaml: field leaderElection.leaseDuration: 'soon'",

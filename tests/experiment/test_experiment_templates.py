@@ -98,7 +98,7 @@ def test_a_field_that_is_none_of_the_status_is_refused(text: str) -> None:
         (GREETING.replace("$random", "$rand"), r"it may use \$name, \$number and \$random"),
         (GREETING.replace("$$1", "$ 1"), r"and \$\$ for a dollar sign"),
         (GREETING.replace("$name", "fixed"), r"needs apiVersion, kind and metadata\.name"),
-        ("{", "renders no YAML"),
+        ("{", "renders is not YAML"),
         ("- $name", "needs apiVersion"),
         (GREETING.replace("$random", "you").replace("$number", "1"), "no object would change"),
     ],

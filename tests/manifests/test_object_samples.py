@@ -81,7 +81,7 @@ def test_a_required_field_with_a_default_is_left_to_the_server() -> None:
     [
         ("kind: Desk", "the template needs apiVersion, kind and metadata.name"),
         ("a: $nobody", "it may use "),
-        ("a: [", "the template renders no YAML"),
+        ("a: [", "what the template renders is not YAML"),
     ],
 )
 def test_a_template_that_renders_no_manifest_is_a_mistake(text: str, message: str) -> None:

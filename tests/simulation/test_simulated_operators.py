@@ -92,7 +92,7 @@ manager = managed(reconcile)
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_first_operator_of_the_readme_holds_under_every_fault(seed: int) -> None:
-    definition = tuple(objects_in(EXAMPLES / "first_operator.yaml"))
+    definition = tuple(each.manifest for each in objects_in(EXAMPLES / "first_operator.yaml"))
     target = f"{EXAMPLES / 'first_operator.py'}:manager"
     result = play_operator(
         script(Operator(target=target, manifests=definition), seed=seed, minutes=3), AUTHOR

@@ -6,10 +6,11 @@ import json
 import pytest
 import yaml
 
+from kubeshard.core.yaml_input import DEEPEST
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver import ApiServer, Front, Identity, InMemoryTransport
 from kubeshard_apiserver.front import requests
-from kubeshard_apiserver.front.bodies import DEEPEST, read_yaml
+from kubeshard_apiserver.front.bodies import read_yaml
 from kubeshard_apiserver.resources.configuration import ConfigMaps
 from kubeshard_apiserver.verbs import updating, writing
 
@@ -50,7 +51,7 @@ def test_yaml_is_read_once(monkeypatch, method, target, content_type):
 
         get_node = get_single_data = get_data = get_single_node
 
-    monkeypatch.setattr("kubeshard_apiserver.front.bodies._Loader", Counting)
+    monkeypatch.setattr("kubeshard.core.yaml_input._Loader", Counting)
     body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {a: '1', a: '2', b: &b x, c: *b}\n"
     answer = sent(method, target, content_type, body)
     assert answer.status == 201

@@ -424,7 +424,7 @@ def _subject(
     if controller not in controllers:
         raise ConfigurationError(f"--controller: choose one of {', '.join(sorted(controllers))}")
     text = template.read_text(encoding="utf-8")
-    given = [each for path in manifests for each in objects_in(path)]
+    given = [each.manifest for path in manifests for each in objects_in(path)]
     load = SCENARIOS[scenario]
     changes = load.changes_spec and bool(load.change_every or load.storm_every)
 

@@ -23,10 +23,12 @@ from kubeshard.commands.options import (
     cluster_options,
     version_option,
 )
-from kubeshard.core.errors import ApiError, ConfigurationError
+from kubeshard.core.errors import ApiError, ConfigurationError, Invalid
+from kubeshard.core.namespaces import WrongNamespace
 from kubeshard.version import how_to_install
 
 if TYPE_CHECKING:
+    from kubeshard.cli.yaml_files import Given
     from kubeshard.client.client import Client
     from kubeshard.manager.manager import Manager
 
@@ -147,7 +149,7 @@ def run(
 
     if embedded and (kubeconfig or context):
         raise ConfigurationError("--embedded brings its own cluster: leave out --kubeconfig and --context")
-    objects = [document for path in manifests for document in objects_in(path)]
+    objects = [each for path in manifests for each in objects_in(path)]
     manager = load_manager(target)
     manager.configure(
         Settings(
@@ -214,7 +216,7 @@ async def _prepared(
     manager: Manager,
     kubeconfig: str | None,
     context: str | None,
-    objects: list[dict[str, Any]],
+    objects: list[Given],
     deployed: tuple[str, str] | None,
 ) -> AsyncIterator[Manager]:
     """Connects the manager to the chosen cluster, as the service account `deployed` if there is one, and applies the
@@ -241,21 +243,33 @@ async def _prepared(
                 connected(kubeconfig, context, world=REAL_WORLD, patient=False)
             )
             # What the operator's own webhooks convert and check waits for them.
-            waits = [each for each in objects if manager.has_webhooks and each["kind"] != DEFINITION]
+            waits = [each for each in objects if manager.has_webhooks and each.manifest["kind"] != DEFINITION]
             await _applied(client, [each for each in objects if each not in waits])
             if waits:
                 await stack.enter_async_context(_meanwhile(manager, _applied_later(manager, client, waits)))
         yield manager
 
 
-async def _applied(client: Client, objects: list[dict[str, Any]]) -> None:
-    from kubeshard.client.installing import install
+async def _applied(client: Client, objects: list[Given]) -> None:
+    """Raises ConfigurationError for a mistake in an object, ApiError."""
+    from kubeshard.client.discovery import KindNotServed
+    from kubeshard.client.installing import in_order, install
 
-    async for manifest in install(client, objects):
-        click.echo(f"applied {manifest['kind']} {manifest['metadata']['name']}", err=True)
+    sources = {id(each.manifest): each.source for each in objects}
+    left = in_order(each.manifest for each in objects)
+    try:
+        async for manifest in install(client, left, client.config.namespace):
+            click.echo(f"applied {manifest['kind']} {manifest['metadata']['name']}", err=True)
+            left = left[1:]
+    except (Invalid, WrongNamespace, KindNotServed) as error:
+        kind, metadata = left[0]["kind"], left[0]["metadata"]
+        name = "/".join(str(part) for part in (metadata.get("namespace"), metadata["name"]) if part)
+        # What the server says, without the request.
+        problem = str(error).partition(": ")[2] if isinstance(error, Invalid) else error
+        raise ConfigurationError(f"{sources[id(left[0])]}: {kind} {name}: {problem}") from error
 
 
-async def _applied_later(manager: Manager, client: Client, objects: list[dict[str, Any]]) -> None:
+async def _applied_later(manager: Manager, client: Client, objects: list[Given]) -> None:
     """Applies the objects once the API server calls the manager's webhooks."""
     await manager.webhooks_registered()
     loop = asyncio.get_running_loop()

@@ -337,7 +337,7 @@ def _operator(
     return Operator(
         target=target,
         templates=tuple(each.read_text(encoding="utf-8") for each in templates),
-        manifests=tuple(document for path in manifests for document in objects_in(path)),
+        manifests=tuple(each.manifest for path in manifests for each in objects_in(path)),
         always=always,
         eventually=eventually,
         instances=instances or 0,

@@ -11,6 +11,7 @@ from typing import Any
 
 from kubeshard.client.client import Client
 from kubeshard.core.errors import ApiError, NotFound
+from kubeshard.core.kinds import split_api_version
 
 Manifest = Mapping[str, Any]
 
@@ -18,21 +19,37 @@ _CRD = "CustomResourceDefinition"
 _SERVED_WITHIN = 20.0
 
 
-async def install(client: Client, manifests: Iterable[Manifest]) -> AsyncIterator[Manifest]:
+def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """Definitions first, as `install` does them."""
+    return sorted(manifests, key=lambda manifest: manifest["kind"] != _CRD)
+
+
+async def install(
+    client: Client, manifests: Iterable[Manifest], namespace: str | None = None
+) -> AsyncIterator[Manifest]:
     """Creates or updates, and yields each manifest when it is done; waits until defined kinds are served before
-    anything else is applied. Raises ApiError.
+    anything else is applied. `namespace` is that of objects with namespaces that name none. Raises ApiError,
+    WrongNamespace.
     """
-    given = list(manifests)
+    given = in_order(manifests)
     definitions = [manifest for manifest in given if manifest["kind"] == _CRD]
     for manifest in definitions:
         await client.apply_manifest(manifest)
         yield manifest
     for manifest in definitions:
         await _served(client, manifest)
-    for manifest in given:
-        if manifest["kind"] != _CRD:
-            await client.apply_manifest(manifest)
-            yield manifest
+    for manifest in given[len(definitions) :]:
+        await client.apply_manifest(await _placed(client, manifest, namespace) if namespace else manifest)
+        yield manifest
+
+
+async def _placed(client: Client, manifest: Manifest, namespace: str) -> Manifest:
+    metadata = manifest["metadata"]
+    if metadata.get("namespace"):
+        return manifest
+    group, version = split_api_version(manifest["apiVersion"])
+    kind = await client.discovery.kind(group, kind=manifest["kind"], version=version)
+    return {**manifest, "metadata": {**metadata, "namespace": namespace}} if kind.namespaced else manifest
 
 
 async def _served(client: Client, definition: Manifest) -> None:

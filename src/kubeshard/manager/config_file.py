@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
-import yaml
 
 from kubeshard.client.limiter import TokenBucketLimiter
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct, field
+from kubeshard.core.yaml_input import Unreadable, documents_in
 from kubeshard.manager.debug_page import DebugAccess
 from kubeshard.manager.http import check_bind_address
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
@@ -31,7 +31,6 @@ from kubeshard.runtime.rng import Rng
 
 C = TypeVar("C", bound=msgspec.Struct)
 
-_SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TRUE, _FALSE = frozenset({"1", "t", "true"}), frozenset({"0", "f", "false"})
 _DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -217,11 +216,10 @@ def load_config_file(
 def parse_config(text: str, type_: type[C], *, api_version: str, kind: str) -> tuple[C, tuple[str, ...]]:
     """Like `load_config_file`, for a document in memory."""
     try:
-        document = yaml.load(text, Loader=_SAFE_LOADER)  # noqa: S506 - it is a safe loader
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" on line {mark.line + 1}" if mark else ""
-        raise ConfigurationError(f"invalid YAML{where}: {getattr(error, 'problem', error)}") from None
+        documents = documents_in(text.encode())
+    except Unreadable as error:
+        raise ConfigurationError(str(error)) from None
+    document = documents[0] if len(documents) == 1 else None
     if not isinstance(document, Mapping):
         raise ConfigurationError(f"expected a mapping with apiVersion: {api_version} and kind: {kind}")
     body = _without_nulls(document)

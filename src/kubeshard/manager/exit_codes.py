@@ -22,6 +22,7 @@ from kubeshard.core.errors import (
     ConfigurationError,
     Forbidden,
     KubeshardError,
+    SchemaMismatch,
     Timeout,
     Unauthorized,
     Unavailable,
@@ -62,7 +63,7 @@ def _explained(error: KubeshardError) -> str:
                 f"cannot reach the cluster ({said}): check the server and the certificate authority in the kubeconfig, "
                 "the network and the proxy"
             )
-        case ApiError(code=code) if code >= 500:
+        case ApiError(code=code) if code >= 500 and not isinstance(error, SchemaMismatch):
             return f"the cluster is in trouble ({error_line(error)}): try again later"
         case _:
             return error_line(error)

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from string import Template
 from typing import Any
 
-import yaml
-
 from kubeshard.core.errors import ConfigurationError
+from kubeshard.core.yaml_input import Unreadable, documents_in
 from kubeshard.crd.manifests import kind_in
 from kubeshard.crd.schema import Schema
 
@@ -36,9 +35,10 @@ class ObjectTemplate:
                 f"the template: {error}: it may use $name, $number and $random, and $$ for a dollar sign"
             ) from None
         try:
-            found = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ConfigurationError(f"the template renders no YAML: {error}".replace("\n", " ")) from None
+            documents = documents_in(text.encode())
+        except Unreadable as error:
+            raise ConfigurationError(f"what the template renders is {error}") from None
+        found: Any = documents[0] if len(documents) == 1 else None
         metadata = found.get("metadata") if isinstance(found, dict) else None
         if (
             not isinstance(metadata, dict)
@@ -46,7 +46,7 @@ class ObjectTemplate:
             or not {"apiVersion", "kind"} <= set(found)
         ):
             raise ConfigurationError("the template needs apiVersion, kind and metadata.name: $name")
-        return found  # type: ignore[no-any-return] # a dict
+        return dict(found)
 
 
 class MadeUp:

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
-import yaml
 from msgspec import Meta
 
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import field
 from kubeshard.core.patches import apply_merge_patch
+from kubeshard.core.yaml_input import Unreadable, documents_in
 from kubeshard.manifests.pod_values import (
     Affinity,
     Annotations,
@@ -498,8 +498,8 @@ def _parsed(setting: str) -> dict[str, Any]:
             f"--set {setting}: there is no value; leave it out or write null for the default"
         )
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        value: Any = next(iter(documents_in(text.encode())), None)
+    except Unreadable as error:
         raise ConfigurationError(f"--set {setting}: the value is not YAML") from error
     for part in reversed(parts):
         value = {part: value}

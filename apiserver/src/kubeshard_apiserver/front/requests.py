@@ -13,9 +13,10 @@ import msgspec
 import yaml
 
 from kubeshard.core.kinds import GroupKind
+from kubeshard.core.yaml_input import Repeated
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard_apiserver.access import User
-from kubeshard_apiserver.front.bodies import Repeated, duplicates_in_json, duplicates_in_yaml, read_yaml
+from kubeshard_apiserver.front.bodies import duplicates_in_json, duplicates_in_yaml, read_yaml
 from kubeshard_apiserver.front.replies import JSON, PROTOBUF, YAML
 from kubeshard_apiserver.model import NO_DUPLICATES, Duplicates, Rights, WriteOptions
 from kubeshard_apiserver.objects import LARGE
