@@ -23,7 +23,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job
-from kubeshard.sharder.resource_sync import AnyOwner
+from kubeshard.sharder.resource_sync import ANY_OWNER
 from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.ring_conditions import CLEANED_UP, Objects
 from kubeshard.sharder.schedule import ScanScope
@@ -194,7 +194,7 @@ class Busy:
         decision = Decision(Action.DRAIN, "b", "a", key="/Secret/default/foo")
         meta = ObjectMeta(name="foo", namespace="default")
         entry = self.sync.entry
-        self.job = Job(self.sync.of, entry, SECRET, meta, decision, AnyOwner())
+        self.job = Job(self.sync.of, entry, SECRET, meta, decision, ANY_OWNER)
 
     async def _never(self, *_: object, **__: object) -> None:
         await asyncio.sleep(1e9)

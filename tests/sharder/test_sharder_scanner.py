@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -237,6 +238,39 @@ async def test_an_object_that_a_scan_finds_without_a_shard_waits_as_long_as_one_
         await asyncio.sleep(0.2)
         assert w.api.labels(secret) == {SHARD: "shard-1"}
         w.small.sync("secrets").close()
+
+
+@virtual_time
+async def test_where_one_shard_is_available_nothing_waits_because_no_other_one_can_want_the_object() -> None:
+    w = World("shard-0")
+    async with asyncio.TaskGroup() as tasks:
+        w.small.sync("secrets", tasks=tasks)
+        secret = w.secret("foo")
+        w.api.objects[secret]["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+        await w.scan("secrets")
+        assert w.api.labels(secret) == {SHARD: "shard-0"}
+        w.small.sync("secrets").close()
+
+
+@virtual_time
+async def test_what_was_written_since_a_scan_began_is_not_written_again_from_its_list() -> None:
+    """Requests per object are one, however slow the server is, and however many scans are under way."""
+    w = World("shard-0")
+    secrets = [w.secret(f"foo-{number}") for number in range(40)]
+    answer = w.api.request
+
+    async def slowly(request: HttpRequest) -> HttpResponse:
+        found = await answer(request)
+        await asyncio.sleep(1.0 if request.method == "GET" else 0.5)
+        return found
+
+    w.api.request = slowly  # type: ignore[method-assign]
+    async with asyncio.TaskGroup() as scans:
+        for _ in range(4):
+            scans.create_task(w.scan("secrets", scope=ScanScope.MISPLACED))
+            await asyncio.sleep(0.4)
+    assert all(w.api.labels(secret) == {SHARD: "shard-0"} for secret in secrets)
+    assert Counter(path for _, path, _ in w.api.writes()) == Counter(secrets)
 
 
 @virtual_time

@@ -333,14 +333,14 @@ async def test_moves_of_one_ring_that_hang_do_not_delay_the_shared_watch_of_othe
 async def test_a_ring_on_which_decisions_crash_costs_the_other_rings_of_a_shared_watch_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    many, assign = Many(50), LateAssignment.assign
+    many, decide = Many(50), LateAssignment.job
 
-    async def crashes(late: Any, sync: ResourceSync, *args: Any) -> None:
+    def crashes(late: Any, sync: ResourceSync, *args: Any) -> Job | None:
         if sync is many.syncs[7]:
             raise ZeroDivisionError
-        await assign(late, sync, *args)
+        return decide(late, sync, *args)
 
-    monkeypatch.setattr(LateAssignment, "assign", crashes)
+    monkeypatch.setattr(LateAssignment, "job", crashes)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
@@ -370,7 +370,7 @@ async def test_an_object_that_concerns_a_thousand_rings_leaves_the_loop_to_other
             most, considered = max(most, considered), 0
             await asyncio.sleep(0)
 
-    many.watches.late.assign = note  # type: ignore[method-assign]
+    many.watches.late.start = note  # type: ignore[method-assign]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(many.watches.keep_watching(sync)) for sync in many.syncs]
         await asyncio.sleep(1.0)
@@ -419,7 +419,9 @@ async def test_an_object_that_has_lost_its_shard_holds_back_what_it_controls_unt
     meta = ObjectMeta(name="old", namespace="default", creation_timestamp="2020-01-01T00:00:00Z")
     late = LateAssignment(cast(Any, None), concurrent_moves=1)
     assert not sync.pending_drains.unsure(key, hashring)
-    assert late.delays(sync, Kind("", "v1", "Secret", "secrets"), meta)
+    job = late.job(sync, Kind("", "v1", "Secret", "secrets"), meta)
+    assert job is not None
+    assert late.delays(sync, job)
     assert sync.pending_drains.unsure(key, hashring)
     sync.delayed.left(Key("default", "old"))  # to be read: who gave it a shard may have chosen another one
     assert Key("default", "old") not in sync.delayed

@@ -62,6 +62,11 @@ class BoundedTaskGroup:
         """Whether `start` would wait."""
         return self._free.locked()
 
+    async def room(self) -> None:
+        """Waits until `start` would not."""
+        await self._free.acquire()
+        self._free.release()
+
     async def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Starts the work as soon as there is capacity."""
         try:

@@ -50,7 +50,7 @@ from kubeshard.runtime.rng import Rng
 from kubeshard.sharder.live_reads import OwnerReads, read_metadata
 from kubeshard.sharder.object_locks import Known, ObjectLocks
 from kubeshard.sharder.resource_kinds import ResourceKinds
-from kubeshard.sharder.resource_sync import AnyOwner, RingSync
+from kubeshard.sharder.resource_sync import ANY_OWNER, RingSync
 from kubeshard.sharding.names import DRAIN_VALUE
 from kubeshard.sharding.planner import Action, Decision, RingView, plan
 from kubeshard.sharding.ring_resources import RingEntry
@@ -149,6 +149,18 @@ class Mover:
         """Never raises: what goes wrong, even unexpectedly, fails for this object only, and is left to the retries. A
         process that lost leadership leaves the job to the new leader. `again`: the object is read first.
         """
+        sync = job.sync.resources.get(job.entry.resource)
+        if sync is None:
+            return await self._carried_out(job, again=again)
+        key, result = job.key, MoveResult.FAILED
+        sync.handled.begins(key)
+        try:
+            result = await self._carried_out(job, again=again)
+        finally:
+            sync.handled.ends(key, done=result is not MoveResult.FAILED and result is not MoveResult.WAITING)
+        return result
+
+    async def _carried_out(self, job: Job, *, again: bool) -> MoveResult:
         try:
             now = await self._decided_again(job) if again else job
             return MoveResult.NOTHING if now is None else await self._carry_out(now)
@@ -163,10 +175,14 @@ class Mover:
 
     async def check(self, job: Job) -> None:
         """Notes it if somebody else has put the object on its shard. Anything else is left to the next scan."""
+        now = None
         try:
             now = await self._decided_again(job)
         except (ApiError, TimeoutError):
             return
+        finally:
+            if (sync := job.sync.resources.get(job.entry.resource)) is not None:
+                sync.handled.ends(job.key, done=now is not None)
         if now is not None and now.decision.action is Action.NOTHING and now.decision.target:
             job.sync.placed(job.entry.resource, now.decision)
 
@@ -210,7 +226,7 @@ class Mover:
             return job
         entry, draining = view.resources.entry(resource), job.draining
         if entry != job.entry and not job.sync.ring.strict:
-            draining = AnyOwner()  # its new owners have not been scanned
+            draining = ANY_OWNER  # its new owners have not been scanned
         type_ = TypeMeta(job.kind.api_version, job.kind.kind)
         decision = plan(view, entry, type_, meta, draining=draining)
         return job._replace(entry=entry, meta=meta, decision=decision, draining=draining, view=view)

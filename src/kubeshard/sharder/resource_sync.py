@@ -31,6 +31,7 @@ from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanSc
 from kubeshard.sharder.supervised import supervised
 from kubeshard.sharder.waiting_objects import (
     DelayedAssignments,
+    HandledObjects,
     PendingDrains,
     SkippedNamespaces,
     WaitingObjects,
@@ -190,6 +191,7 @@ class ResourceSync:
         self.skipped_namespaces = SkippedNamespaces()
         """Namespaces of objects seen before the namespace itself: it was unknown whether the ring selects them."""
         self.delayed: DelayedAssignments[Any] = DelayedAssignments(ring.clock)
+        self.handled = HandledObjects(ring.clock)
         self.narrow = False
         """Whether a scan did not see objects in namespaces that were not known."""
         self._group = group
@@ -312,11 +314,13 @@ class ResourceSync:
         return [each for each in self.of.resources.values() if self.entry.resource in each.entry.owners]
 
 
-class AnyOwner:
-    """The draining owners for decisions outside of a scan: any owner may be about to be drained."""
-
+class _AnyOwner:
     def __contains__(self, key: object) -> bool:
         return True
+
+
+ANY_OWNER = _AnyOwner()
+"""The draining owners for decisions outside of a scan: any owner may be about to be drained."""
 
 
 def _by_shard(found: Iterable[tuple[str, str]]) -> dict[str, Objects]:

@@ -23,8 +23,9 @@ RBAC: list, and what `moves` needs, on every main and controlled resource.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import AsyncIterator, Container, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterable, Container, Coroutine
 from dataclasses import dataclass, field
 
 from kubeshard.client.client import Client
@@ -61,7 +62,6 @@ STALLED = 120.0
 PATIENCE = 10.0
 """The same for one of several namespaces: its part of the resource is smaller, and the others would wait for it."""
 
-_CARRY_OUT = frozenset({Action.ASSIGN, Action.MOVE, Action.DRAIN})
 _log = get_logger("kubeshard.sharder")
 
 
@@ -84,6 +84,7 @@ class _Scan:
 
     sync: ResourceSync
     scope: ScanScope
+    began: float
     tells_drains: bool
     """Whether it lists all objects that are being drained."""
     drains: WaitingSnapshot
@@ -97,7 +98,7 @@ class _Scan:
     """Whether a drain was seen that may end with the object where it is (`RETURNING`): it may have to be drained."""
     leaves_some: bool = False
     """Whether an urgent scan was left some of the objects without an available shard."""
-    holders: Counter[str] = field(default_factory=Counter)
+    holders: Counter[str] | None = None
     """In a ring that is being cleaned up: how many objects have the label of each shard."""
 
 
@@ -130,8 +131,11 @@ class Scanner:
         started, ring = self._clock.monotonic(), sync.ring
         tells_drains = sync.entry.main and scope is not ScanScope.MISPLACED
         drains, unassigned = sync.drains.snapshot(started), sync.unassigned.snapshot(started)
-        scan = _Scan(sync, scope, tells_drains, drains, unassigned)
+        scan = _Scan(sync, scope, started, tells_drains, drains, unassigned)
+        sync.handled.scans_since(min(sync.began.values(), default=started))
         clean_up = ring.clean_up if scope is not ScanScope.MISPLACED else None
+        if clean_up is not None:
+            scan.holders = Counter()
         error = await self._scanned(scan)
         if clean_up is not None and clean_up is ring.clean_up:
             self._tell_clean_up(scan, clean_up, error, started)
@@ -215,71 +219,76 @@ class Scanner:
     ) -> None:
         """Decides about the objects of one list. Raises ApiError and TimeoutError."""
         sync, ring, entry = scan.sync, scan.sync.ring, scan.sync.entry
-        kind, draining = reading.kind, reading.draining
+        kind, draining, delayed, handled = reading.kind, reading.draining, sync.delayed, sync.handled
         type_ = TypeMeta(kind.api_version, kind.kind)
-        async for obj, read_at in self._objects(reading):
-            meta = obj.metadata
-            self._go_on(scan, limit)
-            current = ring.view
-            if current is None:
-                return
-            scan.holders[meta.label(current.shard_label)] += 1
-            decision = plan(current, entry, type_, meta, draining=draining)
-            if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
-                sync.skipped_namespaces.add(meta.namespace)
-            if decision.action is Action.WAIT or decision.action is Action.DRAIN:
-                scan.waiting += 1
-                if entry.main:
-                    asked = decision.action is Action.DRAIN  # it was not, or that was undone
-                    scan.drains.add(meta, self._clock.monotonic(), decision.source, anew=asked)
-                    sync.pending_drains.draining(decision.key)
-                    if meta.label(current.drain_label) == RETURNING:
-                        scan.kept = True
-                        sync.pending_drains.refused(decision.key)
-            if reading.read is None:
-                reading.read = read_at
-            if self._is_urgent(scan, reading, decision, current):
-                scan.leaves_some = True
-            elif obj.key in sync.delayed or (
-                decision.action is Action.ASSIGN and self._late.delays(sync, kind, meta)
-            ):
-                scan.unassigned.add(meta, self._clock.monotonic(), decision.source)
-            elif decision.action in _CARRY_OUT:
-                job = Job(sync.of, entry, kind, meta, decision, draining, read_at, current)
-                await tasks.start(self._carry_out(job, scan))
-            elif decision.action is Action.REFUSED:
-                _not_keyed(ring, entry, meta, decision.reason)
-
-    async def _objects(self, reading: _Reading) -> AsyncIterator[tuple[PartialObject, float]]:
-        """Yields objects, and when each was read. Raises ApiError and TimeoutError."""
 
         def restarted() -> None:  # deciding twice on an object is harmless
             reading.read = None
 
         objects = self._client.list(
-            metadata_only(reading.kind), reading.place, label_selector=reading.selector, on_restart=restarted
+            metadata_only(kind), reading.place, label_selector=reading.selector, on_restart=restarted
         )
-        if reading.patience is None:
-            async for obj in objects:
-                yield obj, objects.read_at
-            return
-        one_by_one = aiter(objects)
-        while True:
-            async with asyncio.timeout(reading.patience):
-                found = await anext(one_by_one, None)
-            if found is None:
+        view, read_at = None, math.inf
+        async for obj in objects if reading.patience is None else _patient(objects, reading.patience):
+            if objects.read_at != read_at:  # else no other task has run since the last object
+                view, read_at = ring.view, objects.read_at
+                self._go_on(scan, limit)
+            if view is None:
                 return
-            yield found, objects.read_at
+            if reading.read is None:
+                reading.read = read_at
+            meta = obj.metadata
+            if scan.holders is not None:
+                scan.holders[meta.label(view.shard_label)] += 1
+            decision = plan(view, entry, type_, meta, draining=draining)
+            action = decision.action
+            if action is Action.NOTHING:
+                if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
+                    sync.skipped_namespaces.add(meta.namespace)
+                continue
+            if action is Action.REFUSED:
+                _not_keyed(ring, entry, meta, decision.reason)
+                continue
+            if action is Action.WAIT or action is Action.DRAIN:
+                self._drains(scan, meta, decision, view)
+                if action is Action.WAIT:
+                    continue
+            if self._is_urgent(scan, reading, decision, view):
+                scan.leaves_some = True
+                continue
+            job = Job(sync.of, entry, kind, meta, decision, draining, read_at, view)
+            if tasks.full:
+                await tasks.room()
+                read_at = math.inf
+            ended = handled.since(job.key, scan.began)
+            if ended is not None and ended < math.inf:
+                continue
+            if ended or (
+                action is Action.ASSIGN and ((delayed and job.key in delayed) or self._late.delays(sync, job))
+            ):
+                if decision.source not in view.available:
+                    scan.unassigned.add(meta, self._clock.monotonic(), decision.source)
+                continue
+            await tasks.start(self._carry_out(job, scan))
+
+    def _drains(self, scan: _Scan, meta: ObjectMeta, decision: Decision, view: RingView) -> None:
+        """The object is being drained, or waits for its owner's drain."""
+        scan.waiting += 1
+        if not scan.sync.entry.main:
+            return
+        asked = decision.action is Action.DRAIN  # it was not, or that was undone
+        scan.drains.add(meta, self._clock.monotonic(), decision.source, anew=asked)
+        pending = scan.sync.pending_drains
+        pending.draining(decision.key)
+        if not asked and meta.label(view.drain_label) == RETURNING:
+            scan.kept = True
+            pending.refused(decision.key)
 
     def _is_urgent(self, scan: _Scan, reading: _Reading, decision: Decision, view: RingView) -> bool:
         """Whether an urgent scan that reads later than this one places the object: else both would write it. One that
         is under way, and read earlier, may never see it.
         """
-        if (
-            scan.scope is ScanScope.MISPLACED
-            or decision.action not in _CARRY_OUT
-            or decision.source in view.available
-        ):
+        if scan.scope is ScanScope.MISPLACED or decision.source in view.available:
             return False
         now, began = self._clock.monotonic(), scan.sync.began.get(ScanPriority.URGENT)
         if began is None:
@@ -307,7 +316,7 @@ class Scanner:
         """Of a resource that is not served any more, nothing is left."""
         ring, resource, gone = scan.sync.ring, scan.sync.entry.resource, isinstance(error, KindNotServed)
         if gone or not (error or scan.unread):
-            clean_up.found(resource, scan.holders, started, self._clock.monotonic())
+            clean_up.found(resource, scan.holders or Counter(), started, self._clock.monotonic())
             ring.report.cleaning_up(clean_up.left(ring.listed))
 
     async def _could_not_read(self, sync: ResourceSync, error: ApiError) -> None:
@@ -329,6 +338,19 @@ class Scanner:
         metrics.pending(resource, sync.drains.count)
         metrics.unassigned(resource, sync.unassigned.count)
         sync.of.tell_waiting()
+
+
+async def _patient(
+    objects: AsyncIterable[PartialObject], patience: float
+) -> AsyncGenerator[PartialObject, None]:
+    """Yields the objects. Raises TimeoutError after so many seconds without one."""
+    one_by_one = aiter(objects)
+    while True:
+        async with asyncio.timeout(patience):
+            found = await anext(one_by_one, None)
+        if found is None:
+            return
+        yield found
 
 
 def _selector(scope: ScanScope, entry: RingEntry, view: RingView) -> Selector | None:

@@ -325,25 +325,24 @@ class _Watch(Sink[PartialObject]):
         assert tasks is not None
         if self._selector is not None:
             for sync in self.syncs:
-                if not (changed and late.delays(sync, kind, meta)):
-                    await late.assign(sync, kind, meta, tasks)
+                job = late.job(sync, kind, meta)
+                if job is not None and not (changed and late.delays(sync, job)):
+                    await late.start(sync, job, tasks)
             return
         for sync in self._selecting(meta.namespace):
             self._worked += 1
             if self._worked >= SYNCS_A_TURN:
                 self._worked = 0
                 await asyncio.sleep(0)
-            if not sync.open or (changed and late.delays(sync, kind, meta)):
-                continue
-            if tasks.full or sync.scans_all_soon:
-                # Its scans have task groups of their own. The watch must not wait for the moves of one ring.
-                if (view := sync.ring.view) is not None and meta.label(
-                    view.shard_label
-                ) not in view.available:
-                    sync.missed()
-                continue
             try:
-                await late.assign(sync, kind, meta, tasks)
+                job = late.job(sync, kind, meta) if sync.open else None
+                if job is None or (changed and late.delays(sync, job)):
+                    continue
+                if tasks.full or sync.scans_all_soon:
+                    # Its scans have task groups of their own. The watch must not wait for the moves of one ring.
+                    sync.missed()
+                else:
+                    await late.start(sync, job, tasks)
             except Exception as error:  # of this ring; the others depend on the watch too
                 self._crashed(sync, error)
 

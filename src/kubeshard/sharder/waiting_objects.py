@@ -7,6 +7,7 @@ same number of namespace names is kept; beyond that, every new namespace counts 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
@@ -208,6 +209,41 @@ class PendingDrains:
         return bool(self._unread) and namespace_of_key(key) in self._unread
 
 
+class HandledObjects:
+    """Objects that a job deals with, or has dealt with while a scan was under way.
+
+    A list shows each object as it was when its first page was read, and the scan gets to it later. Without this it
+    would write again what another scan, the watch or a retry has written meanwhile: the slower the server, the more.
+
+    Not guaranteed: of more than `MANY` the first ones are forgotten, which costs a refused write for each.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ended: dict[Key, float] = {}
+        """When, in this order; infinite for those that are under way."""
+
+    def begins(self, key: Key) -> None:
+        self._ended[key] = math.inf
+        if len(self._ended) > MANY:
+            del self._ended[next(iter(self._ended))]
+
+    def ends(self, key: Key, *, done: bool) -> None:
+        """`done`: nothing is left to do about the object as any list has shown it until now."""
+        self._ended.pop(key, None)
+        if done:
+            self._ended[key] = self._clock.monotonic()
+
+    def since(self, key: Key, began: float) -> float | None:
+        """When the job ended, if it runs (infinite), or ended after a scan began that shows the object."""
+        ended = self._ended.get(key)
+        return ended if ended is not None and ended > began else None
+
+    def scans_since(self, began: float) -> None:
+        """No scan is under way that began earlier."""
+        self._ended = {key: ended for key, ended in self._ended.items() if ended > began}
+
+
 class DelayedAssignments(Generic[J]):
     """Objects that lost their shard a moment ago, and what to do with each when it is due.
 
@@ -226,6 +262,9 @@ class DelayedAssignments(Generic[J]):
         self._news = asyncio.Event()
         self.attended = False
         """Whether somebody calls `next_due`."""
+
+    def __len__(self) -> int:
+        return len(self._jobs)
 
     def __contains__(self, key: Key) -> bool:
         """Whether the object waits without a shard."""

@@ -43,18 +43,23 @@ class WebhookProbe:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._rings: set[Ring] = set()
+        self._probed: dict[Ring, ResourceSync] = {}
+        """For which sync of each ring a series is under way, or about to be."""
         self._places = asyncio.Semaphore(AT_ONCE)
 
     def late(self, job: Job) -> None:
         """The object of the job had to be assigned by a patch."""
         ring, sync = job.sync.ring, job.sync.resources.get(job.entry.resource)
-        if sync is not None and ring not in self._rings and ring.has_webhook_in(job.key.namespace):
+        if sync is None or not ring.has_webhook_in(job.key.namespace):
+            return
+        probed = self._probed.get(ring)
+        if probed is None or not probed.open:  # of one that ends before it begins, no step runs
+            self._probed[ring] = sync
             sync.start(partial(self._keep_probing, sync, job.kind, job.key), "webhook probe")
 
     async def _keep_probing(self, sync: ResourceSync, kind: Kind, key: Key) -> None:
         ring, missed = sync.ring, 0
-        self._rings.add(ring)
+        self._probed[ring] = sync
         try:
             while True:
                 await asyncio.sleep(SOON if missed < ENOUGH else LATER)
@@ -64,8 +69,9 @@ class WebhookProbe:
                 if missed >= ENOUGH:
                     self._tell(ring, reached=False)
         finally:
-            self._rings.discard(ring)
-            self._tell(ring, reached=True)
+            if self._probed.get(ring) is sync:
+                del self._probed[ring]
+                self._tell(ring, reached=True)
 
     def _tell(self, ring: Ring, *, reached: bool) -> None:
         ring.report.webhook(reached=reached)
