@@ -216,7 +216,7 @@ async def test_what_is_not_sharded_gets_an_election_of_the_ring_only_where_this_
     for mode in ("both", "sharder"):
         election = elections[mode]
         assert election is not None
-        assert (election.namespace, election.name) == ("ns", "ring")
+        assert (election.namespace, election.name) == ("ns", "leader-ring")
         assert election.identity.startswith("shard-0_")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -39,6 +40,9 @@ class Claim:
     own duration: clocks of other machines never matter. `labels` and `annotations` are what its holder writes there.
     Subclasses know more about other holders, and use the Lease's metadata.
     """
+
+    shared: ClassVar[bool] = False
+    """Whether several processes hold the Lease together, under the same holder (`GroupClaim`)."""
 
     def __init__(
         self,
@@ -121,3 +125,18 @@ class Claim:
             found.spec, holder_identity="", lease_duration_seconds=1, acquire_time=now, renew_time=now
         )
         return replace(found, metadata=self.metadata(found.metadata, held=False), spec=spec)
+
+
+class GroupClaim(Claim):
+    """The claim of one member of a group that holds a Lease together, so that nobody outside of it acts while one of
+    them does.
+
+    Each member could renew the Lease for itself, and they would conflict all the time. So a member looks when a renewal
+    is due, and writes only if no other has since it looked last: about one write for each `retry_period`, whatever the
+    number of members. What has changed since a member looked was written after that, so its right is counted from
+    there.
+
+    No member knows whether it is the last one, so none releases the Lease: it expires.
+    """
+
+    shared: ClassVar[bool] = True

@@ -26,6 +26,7 @@ for one that was created and deleted between two reads.
 | HELD | conflict | CHECKING | get: at once, from the second in a row on after a pause |
 | HELD, CHECKING | absent | HELD | create, as it was |
 | CHECKING | still ours | HELD | replace, at once |
+| HELD, CHECKING | shared, and renewed by another member since the last response | HELD | nothing: that counts |
 | HELD, CHECKING | another holder; time is up | LOST | |
 | any | `release` | RELEASING if it may be ours, else ENDED | |
 | RELEASING | ours | RELEASING | replace, holder empty |
@@ -138,7 +139,11 @@ class LeaseStateMachine:
         """How often a response had an earlier version than one before it: etcd was restored from a backup."""
         self._newest = ""
         self._own_spec = LeaseSpec()
-        """The Lease as last written here; used to recreate it if it is deleted while it is ours."""
+        """The Lease as last written here; used to recreate it if it is deleted while it is ours. Of a shared one: as
+        last seen.
+        """
+        self._looked_at = 0.0
+        """When the request was sent whose response was the last one: whatever is new in the next came later."""
         self._seen_spec: LeaseSpec | None = None
         self._seen_at = 0.0
         """When the record of a Lease that is not ours last changed or was deleted: the start of the take-over delay."""
@@ -230,10 +235,13 @@ class LeaseStateMachine:
                 self.state = State.HELD
             else:
                 self._lose(self.claim.whose(lease))
+            if self.claim.shared and self.state is State.HELD and lease and lease.spec != self._own_spec:
+                self._held_since(self._looked_at, lease)
         elif lease is None:
             self._miss(now)
         else:
             self._consider(lease, now)
+        self._looked_at = self._asked_at
 
     def written(self, lease: Lease, now: float) -> None:
         """The server accepted the write and returned `lease`."""
@@ -251,12 +259,8 @@ class LeaseStateMachine:
         if self.state is State.SEEKING and now >= deadline - self.timing.cancel_margin:
             self._due = now  # ours, but its time is over: no work has started, so start again
             return
-        self.deadline = deadline
-        self._own_spec = lease.spec
-        if self.state is not State.RELEASING:
-            self.state, self.reason = State.HELD, ""
-            jitter = self._uniform(1 - RENEW_JITTER, 1 + RENEW_JITTER)
-            self._due = self._asked_at + self.timing.retry_period * jitter
+        self._looked_at = self._asked_at
+        self._held_since(self._asked_at, lease)
         self._judge(now)
 
     def rejected(self, now: float) -> None:
@@ -299,7 +303,9 @@ class LeaseStateMachine:
 
     def release(self, now: float) -> None:
         """All work has verifiably stopped: releases the Lease, so that others need not wait."""
-        if self.holds:
+        if self.claim.shared:
+            self.abandon("other members may still work, so the Lease is left to expire")
+        elif self.holds:
             self.state = State.RELEASING
             self._due = now
             if self._known and self._lease is None:
@@ -332,6 +338,16 @@ class LeaseStateMachine:
             self._lose(f"not renewed for {over:g}s" + self._because())
         elif self.state is State.RELEASING and self.deadline is not None and now >= self.deadline:
             self._end("the Lease was not released before its deadline" + self._because())
+
+    def _held_since(self, renewed_at: float, lease: Lease) -> None:
+        """The Lease is ours, and was renewed at that time or later."""
+        self.deadline = renewed_at + self.timing.renew_deadline
+        self._own_spec = lease.spec
+        if self.state is not State.RELEASING:
+            self.state, self.reason = State.HELD, ""
+            self._known = not self.claim.shared  # other members renew it too: look before writing
+            jitter = self._uniform(1 - RENEW_JITTER, 1 + RENEW_JITTER)
+            self._due = self._asked_at + self.timing.retry_period * jitter
 
     def _horizon(self, now: float) -> float:
         """The latest end of an attempt or wait: that of the right."""

@@ -29,7 +29,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from kubeshard.client.client import Client
 from kubeshard.controller.controller import Controller
@@ -38,11 +38,13 @@ from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import Kind
 from kubeshard.core.names import is_dns_subdomain
-from kubeshard.leases.claim import Claim
+from kubeshard.leases.claim import Claim, GroupClaim
+from kubeshard.leases.former import until_free
 from kubeshard.leases.held_lease import HeldLease
-from kubeshard.leases.renewer import LeaseMetrics, LeaseRenewer
+from kubeshard.leases.renewer import LeaseMetrics, LeaseRenewer, NoLeaseMetrics
 from kubeshard.leases.state_machine import LeaseStateMachine
 from kubeshard.leases.timing import Timing
+from kubeshard.runtime.loop_thread import SameLoop
 from kubeshard.runtime.watchdog import NoSignals, NoWatchdog, Watchdog
 
 HANG_TOLERANCE = 20.0
@@ -76,6 +78,25 @@ class LeaderFence:
         self.leadership.check()
 
 
+class ReplacedRight(Protocol):
+    """A right to act that another one replaces: nobody may begin with the new one while somebody has the old one."""
+
+    @property
+    def grant_to_replace(self) -> Grant:
+        """What `ended` needs."""
+        ...
+
+    async def ended(self, client: Client) -> None:
+        """Returns when nobody has the right any more: it was released, or has expired as seen from here. Whether
+        somebody acquires it again later is not its business.
+        """
+        ...
+
+
+GROUP_TIMING = ElectionTiming(lease_duration=30.0, renew_deadline=20.0, retry_period=4.0)
+"""Each member reads the Lease once per period, and one of them writes it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElection:
     """The Lease to compete for. `namespace` defaults to the pod's or, outside a pod, to that of the kubeconfig's
@@ -86,16 +107,20 @@ class LeaderElection:
     For a process that must survive the loss of its leadership (a test, a manager inside a larger program), and for
     process 1 of a container that `kubeshard.manager.run` cannot move under an init.
 
+    `replaces`: the election or sharding (`kubeshard.shard.Sharding`) that earlier instances of the program had. This
+    one does not compete before nobody has a right of that any more (`ReplacedRight`). See docs/switching.md.
+
     `fence`: for the program's own clients that only the leader may write with, `client.fenced(election.fence)`. It
     follows whichever manager of this declaration became the leader last. Reconcilers do not need it: their clients
     have the fence of their manager.
     """
 
-    name: str
+    name: str = field(kw_only=False)
     namespace: str | None = None
     identity: str = ""
     timing: ElectionTiming = field(default_factory=ElectionTiming)
     watchdog: bool = True
+    replaces: ReplacedRight | None = None
     fence: LeaderFence = field(default_factory=LeaderFence, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -108,6 +133,39 @@ class LeaderElection:
         """The RBAC rules that it needs (`kubeshard.manager.roles`)."""
         yield Grant.on(Lease, "create", namespace=self.namespace or None)
         yield Grant.on(Lease, "get", "update", namespace=self.namespace or None, name=self.name)
+        if self.replaces is not None:
+            yield self.replaces.grant_to_replace
+
+    @property
+    def grant_to_replace(self) -> Grant:
+        return Grant.on(Lease, "get", namespace=self.namespace or None, name=self.name)
+
+    async def ended(self, client: Client) -> None:
+        await until_free(client, _namespace(self, client), name=self.name)
+
+    @asynccontextmanager
+    async def held_by_group(self, client: Client, group: str) -> AsyncIterator[HeldLease]:
+        """Holds the election's Lease together with the other processes of the group, so that none of its candidates
+        becomes the leader. Enters when no leader can act any more, however long that takes.
+        """
+        world = client.world
+        machine = LeaseStateMachine(
+            GroupClaim(_namespace(self, client), self.name, group, GROUP_TIMING), world.rng.uniform
+        )
+        held = HeldLease(world.clock, f"{group} no longer holds the Lease {self.name}", lambda: None)
+        renewer = LeaseRenewer(
+            machine,
+            held,
+            lambda: None,
+            connect=partial(_connection, client),
+            watches=False,
+            watchdog=NoWatchdog(),
+            clock=world.clock,
+            metrics=NoLeaseMetrics(),
+            rewound=lambda: None,
+        )
+        async with renewer.held(SameLoop()):
+            yield held
 
 
 USER_AGENT = "leader-election"
@@ -145,9 +203,8 @@ class LeaderElector:
         self._client = client
         self._clock = world.clock
         self._metrics = metrics
-        namespace = election.namespace or world.host.pod_namespace() or client.namespace
         claim = Claim(
-            namespace,
+            _namespace(election, client),
             election.name,
             self.identity,
             election.timing,
@@ -194,11 +251,12 @@ class LeaderElector:
                 here.call_soon_threadsafe(callback, *args)
 
         def connect() -> Client:
-            # A renewal that waits for a rate limit, or for a throttling server's Retry-After, would be too late.
-            own = Client(self._client.config, world=world).with_user_agent(USER_AGENT).impatient()
+            own = _connection(self._client)
             own.observers.extend(partial(in_this_loop, observer) for observer in self._client.observers)
             return own
 
+        if self._election.replaces is not None:
+            await self._election.replaces.ended(self._client)
         held = HeldLease(self._clock, "this instance is no longer the leader", lambda: None)
         renewer = LeaseRenewer(
             self._machine,
@@ -223,3 +281,12 @@ class LeaderElector:
             return self._client.world.watchdog()
         except NoSignals as error:
             raise ConfigurationError(AS_INIT) from error
+
+
+def _namespace(election: LeaderElection, client: Client) -> str:
+    return election.namespace or client.world.host.pod_namespace() or client.namespace
+
+
+def _connection(client: Client) -> Client:
+    """A renewal that waits for a rate limit, or for a throttling server's Retry-After, would be too late."""
+    return Client(client.config, world=client.world).with_user_agent(USER_AGENT).impatient()

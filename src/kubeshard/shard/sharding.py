@@ -44,7 +44,8 @@ from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
-from kubeshard.leases.held_lease import Gate
+from kubeshard.leases.former import until_free
+from kubeshard.leases.held_lease import Gate, HeldLease
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
 from kubeshard.manager.membership import HealthGate, Right
 from kubeshard.manager.metrics import Metrics
@@ -68,6 +69,8 @@ from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResou
 from kubeshard.sharding.names import (
     CONCURRENT_MOVES,
     MASS_FAILURE_GRACE,
+    RING_LABEL,
+    SHARDER_IDENTITY,
     SHORTEST_DRAIN_TIMEOUT,
     STRICT_HANDOVER_ANNOTATION,
     SYNC_PERIOD,
@@ -96,7 +99,10 @@ class Sharding:
     `drain_timeout` (seconds): settings of the ring's sharder while this process is the sharder, as in the configuration
     of a sharder service. `strict_handover`: others begin with this shard's objects only when it is confirmed that its
     process has ended; True, or for how many seconds they wait at most. It is needed where no ControllerRing is read,
-    whose annotation says so otherwise (docs/design/strict-handover.md).
+    whose annotation says so otherwise (docs/design/strict-handover.md). `replaces`: what kept instances of this program
+    apart before. With a LeaderElection, the ring's processes begin when its Lease is free, and hold it together while
+    any of them works, so that no instance with that election acts beside them, also after a roll-back. With another
+    ring's Sharding, they begin when no shard of that ring is left. See docs/switching.md.
 
     Raises ConfigurationError for names that cannot work, here or in `prepare`.
     """
@@ -120,6 +126,7 @@ class Sharding:
         mass_failure_grace: float = MASS_FAILURE_GRACE,
         drain_timeout: float = 0.0,
         strict_handover: bool | float = False,
+        replaces: LeaderElection | Sharding | None = None,
     ) -> None:
         check_ring_name(ring)
         if name is not None:
@@ -143,8 +150,13 @@ class Sharding:
             )
         if strict_handover is not True and not 0 <= strict_handover < math.inf:
             raise ConfigurationError(f"strict_handover: {strict_handover}: give True, or a number of seconds")
-        self.ring = ring
+        if isinstance(replaces, Sharding) and replaces.ring == ring:
+            raise ConfigurationError(
+                f"replaces: {ring!r} is this ring itself: name the former one, or leave it out"
+            )
+        self.ring: str = ring
         self.mode: Mode = mode
+        self._replaces = replaces
         self._name = name
         self._namespace = namespace
         self._given = None if resources is None else tuple(resources)
@@ -227,6 +239,10 @@ class Sharding:
         yield from (Grant.on(resource, *rights) for resource in sharded)
         if self._given is None:
             yield Grant.on(ControllerRing, "get")
+        if isinstance(self._replaces, LeaderElection):
+            yield from self._replaces.grants(controllers)
+        elif self._replaces is not None:
+            yield self._replaces.grant_to_replace
         if self.mode == "shard":
             return
         yield Grant.on(Namespace, *READ)
@@ -268,10 +284,10 @@ class Sharding:
 
     @property
     def election(self) -> LeaderElection | None:
-        """The election for controllers that are not sharded, if this process may be the sharder. The Lease is named
-        after the ring.
+        """The election for controllers that are not sharded, if this process may be the sharder. Its Lease is
+        `leader-<ring>`.
         """
-        return None if self.mode == "shard" else self._election(self.ring)
+        return None if self.mode == "shard" else self._election(f"leader-{self.ring}")
 
     def beside(self, events: EventSink, metrics: Metrics, health: HealthGate) -> Sequence[Work]:
         """The candidate for the ring's sharder, whose Lease is `sharder-<ring>` next to those of the shards; and the
@@ -332,15 +348,59 @@ class Sharding:
         watched = {watch.form.kind.group_kind for watch in controller.all_watches}
         return self._ready.reclaiming.gate(watched & self._ready.kinds.keys())
 
+    @property
+    def grant_to_replace(self) -> Grant:
+        return Grant.on(Lease, "list", namespace=self._namespace or None)
+
+    async def ended(self, client: Client) -> None:
+        """Returns when no shard of the ring is left in the namespace. See
+        `kubeshard.manager.leader_election.ReplacedRight`.
+        """
+        namespace = self._namespace or client.world.host.pod_namespace() or client.namespace
+        labels = Selector.equals(RING_LABEL, self.ring)
+        await until_free(client, namespace, labels=labels, enders=(SHARDER_IDENTITY,))
+
+    @asynccontextmanager
+    async def _after_the_former(self) -> AsyncIterator[HeldLease | None]:
+        """Enters when nobody has the right that the ring replaces; with a Lease that has to be held while this process
+        works, if there is one.
+        """
+        client = self._ready.client
+        if isinstance(self._replaces, LeaderElection):
+            async with self._replaces.held_by_group(client, f"ring/{self.ring}") as held:
+                yield held
+            return
+        if self._replaces is not None:
+            await self._replaces.ended(client)
+        yield None
+
     @asynccontextmanager
     async def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AsyncIterator[Right]:
         """Holds the Lease during the block, and reclaims all objects with the shard's name if necessary; meanwhile the
         gates of controllers are closed. See `ShardLease.held` and `reclaim`. A process that is not a shard needs no
-        Lease.
+        Lease. What `replaces` names comes first.
         """
-        if not self._is_shard:
-            yield _NothingToLose()
-            return
+        async with self._after_the_former() as shared:
+            if not self._is_shard:
+                yield shared or _NothingToLose()
+                return
+            async with self._held_as_shard(health, caches) as held:
+                if shared is None:
+                    yield held
+                    return
+                watching = asyncio.create_task(_lose_with(held, shared), name="replaced right")
+                try:
+                    yield held
+                finally:
+                    watching.cancel()
+                    await asyncio.wait([watching])
+            if held.stopped:
+                shared.stopped_cleanly()
+
+    @asynccontextmanager
+    async def _held_as_shard(
+        self, health: HealthGate, caches: Mapping[str, Cache]
+    ) -> AsyncIterator[HeldShardLease]:
         prepared = self._ready
         lease = ShardLease(
             prepared.shard,
@@ -497,6 +557,10 @@ class _Prepared:
                     ring=self.shard.ring,
                     resource=str(entry.resource),
                 )
+
+
+async def _lose_with(held: HeldLease, shared: HeldLease) -> None:
+    held.lose(await shared.lost())
 
 
 class _NothingToLose:

@@ -1,0 +1,192 @@
+"""A right to act that is exchanged for another while instances with the old one still run."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from lease_bench import LeaseServer, Process, unanswered
+
+from kubeshard.core.builtin import Lease, LeaseSpec
+from kubeshard.core.objects import ObjectMeta
+from kubeshard.leases.former import FormerLeases
+from kubeshard.manager.leader_election import GROUP_TIMING, LeaderElection, LeaderElector
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, Transport
+from kubeshard.testing.virtual_time import virtual_time
+
+
+class Instance(Process):
+    """One that works while it leads or, as a member of a group, while the group has the election's Lease."""
+
+    def __init__(self, server: LeaseServer, name: str, group: str = "") -> None:
+        super().__init__(server, name)
+        self.name, self.group = name, group
+        election = LeaderElection(name="lock", namespace="ns", identity=name, watchdog=False)
+        client = self.client()
+        self._held: Callable = (
+            (lambda: election.held_by_group(client, group))
+            if group
+            else (lambda: LeaderElector(client, election, self.metrics).held(self.health))
+        )
+        self.stop = asyncio.Event()
+        self.clean = True
+        self.works = self.cut_off = False
+
+    def connect(self, *_: object, **__: object) -> Transport:
+        return cast(Transport, Link(self))
+
+    async def run(self) -> None:
+        async with self._held() as held:
+            self.works = True
+            lost, stop = asyncio.create_task(held.lost()), asyncio.create_task(self.stop.wait())
+            await asyncio.wait([lost, stop], return_when=asyncio.FIRST_COMPLETED)
+            self.works = False
+            if stop.done() and self.clean:
+                held.stopped_cleanly()
+            lost.cancel()
+            stop.cancel()
+
+
+class Link:
+    """The server, as one instance reaches it."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    async def request(self, request: HttpRequest) -> HttpResponse:
+        if self._instance.cut_off:
+            await unanswered(request)
+        return await self._instance.server.request(request)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._instance.server, name)
+
+
+def at_work(instances: list[Instance]) -> list[str]:
+    return sorted({each.group or each.name for each in instances if each.works})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_two_elected_instances_or_groups_work_at_once_whatever_starts_stops_and_fails(seed: int) -> None:
+    @virtual_time
+    async def history() -> None:
+        rng, server = random.Random(seed), LeaseServer()
+        running: list[tuple[Instance, asyncio.Task[None]]] = []
+        worked: set[str] = set()
+        for turn in range(60):
+            match rng.choice(["start", "start", "stop", "stop", "crash", "outage", "cut off", "wait"]):
+                case "start" if len(running) < 6:
+                    group = rng.choice(["", "", "ring/old", "ring/new", "ring/new"])
+                    new = Instance(server, f"{group or 'leader'}-{turn}", group)
+                    running.append((new, asyncio.create_task(new.run())))
+                case "stop" | "crash" as how if running:
+                    instance, task = running.pop(rng.randrange(len(running)))
+                    instance.clean = how == "stop"
+                    instance.stop.set()
+                    if not instance.works:
+                        task.cancel()
+                case "cut off" if running:
+                    cut = rng.sample([instance for instance, _ in running], rng.randint(1, len(running)))
+                    for instance, _ in running:
+                        instance.cut_off = instance in cut
+                case "outage":
+                    server.down = True
+                    await asyncio.sleep(rng.choice([3.0, 25.0]))
+                    server.down = False
+            for _ in range(rng.choice([2, 20, 50])):
+                await asyncio.sleep(1)
+                now = at_work([instance for instance, _ in running])
+                assert len(now) <= 1, now
+                worked |= set(now)
+        assert {"ring/old", "ring/new"} & worked
+        assert any(name.startswith("leader") for name in worked)
+        for instance, task in running:
+            instance.stop.set()
+            task.cancel()
+        await asyncio.gather(*(task for _, task in running), return_exceptions=True)
+
+    history()
+
+
+@virtual_time
+async def test_members_work_together_and_renew_the_lease_once_for_all() -> None:
+    server = LeaseServer()
+    members = [Instance(server, f"m{i}", "ring/pages") for i in range(5)]
+    tasks = [asyncio.create_task(each.run()) for each in members]
+    await asyncio.sleep(100)
+    assert all(each.works for each in members)
+    before = len(server.writes)
+    await asyncio.sleep(400)
+    assert all(each.works for each in members)
+    assert len(server.writes) - before <= 400 / GROUP_TIMING.retry_period
+    for each in members:
+        each.stop.set()
+    await asyncio.gather(*tasks)
+    assert server.holder == "ring/pages"  # nobody knows that it was the last
+
+
+@virtual_time
+async def test_an_old_leader_that_was_rolled_back_to_waits_until_the_last_member_has_stopped() -> None:
+    server = LeaseServer()
+    member, leader = Instance(server, "m", "ring/pages"), Instance(server, "old")
+    tasks = [asyncio.create_task(member.run())]
+    await asyncio.sleep(10)
+    tasks.append(asyncio.create_task(leader.run()))
+    await asyncio.sleep(300)
+    assert (member.works, leader.works) == (True, False)
+    member.stop.set()
+    await asyncio.sleep(25)
+    assert not leader.works
+    await asyncio.sleep(15)
+    assert leader.works
+    leader.stop.set()
+    await asyncio.gather(*tasks)
+
+
+def lease(name: str, holder: str, *, renewed: str = "1", seconds: int = 15) -> Lease:
+    spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renewed)
+    return Lease(metadata=ObjectMeta(name=name, namespace="ns", uid=name), spec=spec)
+
+
+Seen = tuple[float, list[Lease]]
+
+
+@pytest.mark.parametrize(
+    ("seen", "waits"),
+    [
+        pytest.param([(0.0, [])], False, id="there is none"),
+        pytest.param([(0.0, [lease("a", "")])], False, id="released"),
+        pytest.param([(0.0, [lease("a", "a")])], True, id="held, whatever its renew time says"),
+        pytest.param(
+            [(0.0, [lease("a", "a")]), (14.9, [lease("a", "a")])], True, id="not as long as its duration"
+        ),
+        pytest.param(
+            [(0.0, [lease("a", "a")]), (15.0, [lease("a", "a")])], False, id="not renewed for its duration"
+        ),
+        pytest.param(
+            [
+                (0.0, [lease("a", "a")]),
+                (10.0, [lease("a", "a", renewed="2")]),
+                (15.0, [lease("a", "a", renewed="2")]),
+            ],
+            True,
+            id="renewed meanwhile",
+        ),
+        pytest.param([(0.0, [lease("a", "a")]), (1.0, [])], True, id="deleted, but its holder may go on"),
+        pytest.param([(0.0, [lease("a", "a")]), (1.0, []), (16.0, [])], False, id="deleted long ago"),
+        pytest.param([(0.0, [lease("a", "the sharder")])], False, id="taken from one that has stopped"),
+        pytest.param([(0.0, [lease("a", ""), lease("b", "b")])], True, id="one of two"),
+        pytest.param(
+            [(0.0, [lease("a", "a", seconds=0)]), (14.0, [lease("a", "a", seconds=0)])],
+            True,
+            id="without one",
+        ),
+    ],
+)
+def test_former_leases_are_waited_for_as_seen_from_here(seen: list[Seen], waits: bool) -> None:
+    former = FormerLeases(enders=("the sharder",))
+    reasons = [former.waits_for(leases, at) for at, leases in seen]
+    assert bool(reasons[-1]) == waits
