@@ -10,7 +10,14 @@ from typing import Any, Literal, NamedTuple, Protocol, TypedDict
 import msgspec
 
 from kubeshard.core.encoding import decoder, to_dict
-from kubeshard.core.errors import ApiError, KubeshardError, Timeout, Unavailable, UnexpectedResponse
+from kubeshard.core.errors import (
+    ApiError,
+    Invalid,
+    KubeshardError,
+    Timeout,
+    Unavailable,
+    UnexpectedResponse,
+)
 from kubeshard.core.kinds import Kind, TypeMeta
 from kubeshard.core.objects import Key, KubeObject, ObjectMeta, PartialObject, Struct
 from kubeshard.runtime.transport import UNDELIVERED, TransportError
@@ -74,6 +81,8 @@ def is_known(error: BaseException) -> bool:
     (5xx). A response that no API server sends is from something in between, which may have forwarded the write.
     """
     match error:
+        case Invalid():
+            return True
         case ApiError(__cause__=TransportError(sent=sent)):
             return not sent
         case Timeout() | Unavailable() | UnexpectedResponse():

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
-import msgspec
-
 from kubeshard.client.connection import Connection, Guard
 from kubeshard.client.fence import Fence, fenced_patch, refusal, require_ours, stamped
 from kubeshard.client.requests import (
@@ -37,7 +35,7 @@ from kubeshard.client.write_records import (
     record_of,
     record_of_deletion,
 )
-from kubeshard.core.encoding import encode
+from kubeshard.core.encoding import encode, to_json
 from kubeshard.core.errors import ApiError, Forbidden, Invalid, NotFound, NotOurs, PatchTestFailed
 from kubeshard.core.kinds import Kind, split_api_version
 from kubeshard.core.namespaces import namespace_of
@@ -192,7 +190,8 @@ class Writes(View):
         """Returns the patched object. `base` is the object as read, which fenced views need; others ignore it.
 
         Raises Conflict (resourceVersion in the patch, or a field of another manager without `force`),
-        PatchTestFailed, NotOurs for a fenced view, ValueError if a fence has no proof.
+        PatchTestFailed, NotOurs for a fenced view, ValueError if a fence has no proof, TypeError and ValueError for
+        values that cannot be sent (`kubeshard.core.encoding.to_json`).
         """
         form, content_type = form_of(target), patch_content_type(patch)
         path = object_path(form.kind, name, namespace, subresource)
@@ -200,7 +199,7 @@ class Writes(View):
             fence = self._enter_fence(form.kind, unfenced)
             if fence is not None:
                 patch = fenced_patch(fence, form.kind, patch, base, subresource=subresource, force=force)
-            body = msgspec.json.encode(patch.ops if isinstance(patch, JsonPatch) else patch.body)
+            body = to_json(patch.ops if isinstance(patch, JsonPatch) else patch.body, form.kind.kind)
             try:
                 return await self._write(
                     form,

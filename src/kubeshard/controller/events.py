@@ -294,6 +294,8 @@ def _series_body(event: Event) -> Mapping[str, Any]:
 
 
 def _cut(text: str, limit: int) -> str:
-    """Truncates to this many bytes, which is what the API server counts."""
+    """Truncates to this many bytes, which is what the API server counts; `?` stands for what is not Unicode."""
     encoded = text.encode("utf-8", "replace")
-    return text if len(encoded) <= limit else encoded[: limit - 3].decode("utf-8", "ignore") + "..."
+    if len(encoded) > limit:
+        return encoded[: limit - 3].decode("utf-8", "ignore") + "..."
+    return encoded.decode()

@@ -30,18 +30,22 @@ from typing import Any, Generic, TypeVar
 
 from kubeshard.controller.context import Context, run_of
 from kubeshard.controller.desired.applyset import address_of
-from kubeshard.controller.outcomes import STALE
+from kubeshard.controller.outcomes import STALE, slip_of
 from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes_two
 from kubeshard.core.errors import Conflict, NotFound, PatchTestFailed
 from kubeshard.core.finalizers import adding, deletion_age, is_finalizer, removing, spoken
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.patches import JsonPatch
+from kubeshard.runtime.logs import error_line
 
 T = TypeVar("T", bound=KubeObject)
 
 STUCK = 60.0
-"""Seconds after a deletion when a cleanup that only asks for more time is reported, too."""
+"""Seconds after a deletion when a cleanup that only asks for more time is called and reported, too; also the pause of
+one that waits for a change.
+"""
 
+_NOT_DONE = "its cleanup returned Result(), which means that it is not done: None means that nothing is left"
 
 UNWATCHED = 5.0
 """Seconds after which members are looked for again of which the controller sees no events."""
@@ -60,8 +64,8 @@ class Finalizer(AnyFinalizer, Generic[T]):
     `key`: `<your domain>/<what>`, unique across controllers: a manager refuses two that set the same key on the same
     objects. `cleanup`: an `async def` function of a context and the
     object. It returns None when nothing is left, `Result(requeue_after=...)` to be called again after that time, or
-    `Result()` to be called again with the next change. It may be called when there is nothing to clean up, and again
-    after it succeeded.
+    `Result()`, which is not "done" either: to be called again with the next change, and after a minute at the latest.
+    It may be called earlier, when there is nothing to clean up, and again after it succeeded.
     Raises ValueError, TypeError.
 
     To retire a finalizer that earlier versions of a program have set, keep it declared with a cleanup that does
@@ -138,15 +142,19 @@ async def _finalize(ctx: Context, obj: KubeObject, finalizers: Sequence[Finalize
         run_of(ctx).unfinished = f"finalizer {finalizer.key}, {spoken(waited)} after the deletion"
         try:
             result = await finalizer.cleanup(ctx, obj)
+            if (slip := slip_of(run_of(ctx), result, "the cleanup")) is not None:
+                raise slip
         except STALE:
             raise
         except Exception as error:
-            _warn(ctx, obj, f"{type(error).__name__}: {error}")
+            _warn(ctx, obj, error_line(error))
             raise
         if result is not None:
-            if waited >= STUCK:
-                _warn(ctx, obj, "not cleaned up yet")
-            return result
+            if waited < STUCK:
+                after = result.requeue_after or STUCK
+                return Result(requeue_after=min(after, STUCK))
+            _warn(ctx, obj, "not cleaned up yet" if result.requeue_after else _NOT_DONE)
+            return result if result.requeue_after else Result(requeue_after=STUCK)
         try:
             obj = await _patched(ctx, obj, removing(obj.metadata, (finalizer.key,)))
         except NotFound:

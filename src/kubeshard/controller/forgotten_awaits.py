@@ -29,22 +29,18 @@ class ForgottenAwait(TypeError):
 
 
 class ForgottenAwaits:
-    """A context manager: `error` is about the coroutines that were dropped inside, None if there was none."""
+    """A context manager: `found` tells of the coroutines that have been dropped inside so far."""
 
-    __slots__ = ("_found", "_reset")
+    __slots__ = ("_reset", "found")
 
     def __enter__(self) -> Self:
         _install()
-        self._found: list[str] = []
-        self._reset = _found.set(self._found)
+        self.found: list[str] = []
+        self._reset = _found.set(self.found)
         return self
 
     def __exit__(self, *_: object) -> None:
         _found.reset(self._reset)
-
-    @property
-    def error(self) -> ForgottenAwait | None:
-        return ForgottenAwait("; ".join(self._found)) if self._found else None
 
 
 def _install() -> None:

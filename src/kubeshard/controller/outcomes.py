@@ -38,6 +38,7 @@ from kubeshard.cache.store import UndeclaredIndex
 from kubeshard.client.terminating_namespaces import is_terminating
 from kubeshard.controller.forgotten_awaits import ForgottenAwait
 from kubeshard.controller.reconciler import Result
+from kubeshard.controller.run import Run
 from kubeshard.controller.syncing import KindsMissing
 from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import (
@@ -119,6 +120,21 @@ _FAILURES = frozenset(
 
 
 SUCCEEDED = Outcome(Ending.SUCCESS)
+
+
+def slip_of(run: Run, result: object, what: str = "a reconcile") -> Exception | None:
+    """Why code of the run's author has failed although it returned; None if it has not."""
+    if run.activities.out_of_time:
+        return out_of_time(run.timeout)
+    if run.forgotten:
+        return ForgottenAwait("; ".join(run.forgotten))
+    if result is not None and not isinstance(result, Result):
+        return TypeError(f"{what} returned {type(result).__name__}: return None or a Result")
+    return None
+
+
+def out_of_time(seconds: float) -> TimeoutError:
+    return TimeoutError(f"not done within {seconds:g} s")
 
 
 def of_result(result: object) -> Outcome:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kubeshard.controller.run import Run
+from kubeshard.controller.run import Report, Run
 from kubeshard.core.conditions import get_condition
 from kubeshard.core.desired_status import completed, conditions_of, leaves_out, stating
 from kubeshard.core.encoding import to_plain
@@ -60,9 +60,8 @@ async def write_status(run: Run, obj: T, status: msgspec.Struct) -> T:
         carried = get_condition(conditions_of(have), report.type)
     now = second_time(run.clock.wall())
     status = completed(status, have, generation=meta.generation, now=now, carried=carried)
-    if report is not None:
-        report.said = status
     if have == status:
+        _note(report, status)
         return live
     target = stating(status, have)
     said, had = to_plain(status), {} if have is None else to_plain(have)
@@ -71,10 +70,13 @@ async def write_status(run: Run, obj: T, status: msgspec.Struct) -> T:
         patch = {"status": merge_patch(had, to_plain(target))}
         differs = run.rewrites.without_known(form.kind, patch, {"status": had}).get("status")
     if not differs and (not leaves_out(said, had) or (meta.uid, said) in run.rewrites.statements):
+        _note(report, status)
         return live
+    _check_values(status, said)
     written = await apply_status(run, form, live, said)
     if written is None:
         return obj
+    _note(report, status)
     _learn(run, form, said, written, status)
     return written
 
@@ -140,6 +142,21 @@ def _check_type(form: Form[Any], status: object, have: object) -> None:
         raise TypeError(
             f"{name} declares a status of type {type(have).__name__}, not {type(status).__name__}"
         )
+
+
+def _check_values(status: msgspec.Struct, said: Mapping[str, Any]) -> None:
+    """Raises TypeError, which names the field, for values that the class does not allow."""
+    try:
+        msgspec.convert(said, type(status))
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$")
+        raise TypeError(f"{type(status).__name__}{place.rstrip('`')}: {problem}") from None
+
+
+def _note(report: Report | None, status: msgspec.Struct) -> None:
+    """The API server has it: only now a report of the run's outcome can build on it."""
+    if report is not None:
+        report.said = status
 
 
 def _learn(run: Run, form: Form[Any], said: dict[str, Any], written: Any, status: Any) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 from kubeshard.cache.own_writes import WriteBook, record_own_write
 from kubeshard.client.terminating_namespaces import QUIET
 from kubeshard.controller.cluster import Cluster
-from kubeshard.controller.context import Context, Services
+from kubeshard.controller.context import Context, Services, run_of
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.deadlines import Deadline, Deadlines
@@ -35,11 +35,20 @@ from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.error_condition import GAVE_UP, ErrorCondition
 from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.finalizers import finalized
-from kubeshard.controller.forgotten_awaits import ForgottenAwaits
+from kubeshard.controller.forgotten_awaits import ForgottenAwait, ForgottenAwaits
 from kubeshard.controller.hot_loops import HotLoops, Written
 from kubeshard.controller.in_flight import Activities, CurrentRun
 from kubeshard.controller.metrics import ControllerMetrics
-from kubeshard.controller.outcomes import Ending, Outcome, Patience, of_error, of_result, origin, report
+from kubeshard.controller.outcomes import (
+    Ending,
+    Outcome,
+    Patience,
+    of_error,
+    of_result,
+    origin,
+    out_of_time,
+    report,
+)
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
@@ -278,7 +287,9 @@ class Workers:
     ) -> Outcome:
         try:
             with ForgottenAwaits() as forgotten:
-                result = await self._attempt(key, reconcile_id, deadline.activities, last_try, written)
+                result = await self._attempt(
+                    key, reconcile_id, deadline.activities, last_try, written, forgotten.found
+                )
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -288,11 +299,11 @@ class Workers:
             if not was_due:
                 return of_error(error)
         else:
-            slip = forgotten.error
             if not deadline.lift():
-                return of_result(result) if slip is None else of_error(slip)
-        timeout = self.controller.reconcile_timeout
-        return Outcome(Ending.TIMED_OUT, TimeoutError(f"not done within {timeout:g} s"))
+                if forgotten.found:
+                    return of_error(ForgottenAwait("; ".join(forgotten.found)))
+                return of_result(result)
+        return Outcome(Ending.TIMED_OUT, out_of_time(self.controller.reconcile_timeout))
 
     async def _attempt(
         self,
@@ -301,6 +312,7 @@ class Workers:
         activities: Activities,
         last_try: bool,
         written: set[tuple[str, str, str]],
+        forgotten: Sequence[str],
     ) -> object:
         with activities, self._writes.recording(key, written) as writes:
             if writes and self._primary.has_synced and self._inputs.complete():
@@ -331,6 +343,9 @@ class Workers:
                 wanted=self._queue.wanted(key),
             )
             run.last_try = last_try
+            run.forgotten = forgotten
+            run.retries = self._queue.retries
+            run.timeout = self._deadlines.seconds
             if undecodable is not None:
                 run.undecodable = undecodable
             return await self._reconcile(run, obj)
@@ -402,23 +417,24 @@ def _nothing() -> None:
 def composed(
     controller: Controller[Any], check: Callable[[], None], daemons: Daemons, services: Services
 ) -> RunFn:
-    """The reconciler behind its finalizers, inside its wrappers and guards, behind the check. Ending daemons does not
-    wait for the check.
+    """The reconciler behind its finalizers and the check, inside its wrappers, the condition that reports all of that,
+    and its guards. Ending daemons does not wait for the check.
     """
     run = daemons.beginning(_run_of(controller.reconciler))
     if controller.finalizers:
         run = finalized(controller.finalizers, run)
-    if controller.error_condition:
-        run = ErrorCondition(controller.error_condition, controller.reconcile_timeout).around(run)
 
     def checked(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
         check()
+        run_of(ctx).reached = True
         return run(ctx, obj)
 
     whole = daemons.ending(checked)
     for wrapper in reversed(controller.wrappers):
         whole = wrapper(whole)
     guarded = _decoded(whole, services)
+    if controller.error_condition:
+        guarded = ErrorCondition(controller.error_condition, services.events, services.log).around(guarded)
     for guard in reversed(controller.guards):
         guarded = guard.wrapper(guarded)
     return guarded

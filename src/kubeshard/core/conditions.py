@@ -60,8 +60,8 @@ _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 
 def checked(condition: Condition) -> Condition:
-    """The condition with its message shortened to the limit. Raises ValueError for values that metav1.Condition does
-    not allow.
+    """The condition with a message that can be sent. Raises ValueError for values that metav1.Condition does not
+    allow.
     """
     if len(condition.type) > 316 or not _TYPE.fullmatch(condition.type):
         raise ValueError(f"condition type {condition.type!r}: one CamelCase word, as in Ready")
@@ -73,11 +73,14 @@ def checked(condition: Condition) -> Condition:
         raise ValueError(
             f"condition {condition.type}: reason {condition.reason!r} is not one CamelCase word for programs"
         )
-    if len(condition.message) <= LONGEST_MESSAGE:
-        return condition
-    return msgspec.structs.replace(condition, message=shortened(condition.message, LONGEST_MESSAGE))
+    message = for_people(condition.message, LONGEST_MESSAGE)
+    return condition if message is condition.message else msgspec.structs.replace(condition, message=message)
 
 
-def shortened(text: str, limit: int) -> str:
-    """The text, cut to so many characters; a cut is marked."""
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+def for_people(text: str, limit: int) -> str:
+    """The text as it can be sent: cut to so many characters, which is marked, and with `?` for what is not Unicode,
+    such as the bytes of a file name or of a program's output.
+    """
+    if len(text) > limit:
+        text = text[: limit - 3] + "..."
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

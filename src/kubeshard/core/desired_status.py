@@ -40,7 +40,11 @@ def completed(status: S, live: S | None, *, generation: int, now: str, carried: 
             if not condition.observed_generation:
                 condition = msgspec.structs.replace(condition, observed_generation=generation)
             former = get_condition(conditions_of(live), condition.type)
-            new = set_condition((former,) if former else (), checked(condition), now)
+            if former is None or former != msgspec.structs.replace(
+                condition, last_transition_time=former.last_transition_time
+            ):
+                condition = checked(condition)
+            new = set_condition((former,) if former else (), condition, now)
             conditions += new
         changes["conditions"] = conditions
     return msgspec.structs.replace(status, **changes) if changes else status

@@ -13,9 +13,11 @@ required, unless the field's type includes None.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cache
+from math import isfinite
 from typing import Any, TypeVar
 
 import msgspec
@@ -108,59 +110,127 @@ def _named(obj: PartialObject) -> PartialObject | None:
 
 
 def encode(obj: KubeObject) -> bytes:
-    """JSON with `apiVersion` and `kind`. Raises TypeError, which names the field, for a value that JSON cannot
-    have.
+    """JSON with `apiVersion` and `kind`. Raises like `to_json`."""
+    return _type_meta(type(obj)) + to_json(obj, type(obj).__name__)[1:]
+
+
+def to_json(value: object, name: str, *, in_order: bool = False) -> bytes:
+    """The JSON of a value that is to be sent. `name`: of the value, in errors. `in_order`: equal for equal values.
+
+    Raises TypeError for a value that JSON cannot have, and ValueError for one that the API server cannot: a number
+    beyond 64 bits, NaN, a text that is not Unicode. Both name the field.
     """
     try:
-        return _type_meta(type(obj)) + msgspec.json.encode(obj)[1:]
-    except TypeError as error:
-        raise _named_field(obj, error) from None
+        body = msgspec.json.encode(value, order="deterministic" if in_order else None)
+    except _UNSENDABLE as error:
+        raise _named_field(value, name, error) from None
+    if _UNSURE.search(body):
+        for path, problem, unfit in _unsendable(value, name):
+            raise _refusal(path, problem, unfit)
+    return body
 
 
 def to_dict(obj: KubeObject) -> dict[str, Any]:
-    """JSON-able dict with `apiVersion` and `kind`. Raises like `encode`."""
+    """JSON-able dict with `apiVersion` and `kind`. Raises TypeError like `encode`."""
     return {"apiVersion": obj.KIND.api_version, "kind": obj.KIND.kind, **to_plain(obj)}
 
 
 def to_plain(obj: msgspec.Struct) -> dict[str, Any]:
-    """JSON-able dict. Raises like `encode`."""
+    """JSON-able dict. Raises TypeError like `encode`."""
     try:
         plain: dict[str, Any] = msgspec.to_builtins(obj)
-    except TypeError as error:
-        raise _named_field(obj, error) from None
+    except (TypeError, RecursionError) as error:
+        raise _named_field(obj, type(obj).__name__, error) from None
     return plain
 
 
-def _named_field(obj: object, error: TypeError) -> TypeError:
-    found = next(_not_encodable(obj, type(obj).__name__), None)
-    if found is None:
-        return error
-    path, value = found
-    return TypeError(
-        f"{path} has a value that cannot be sent: {value!r:.200} is of type {type(value).__name__}, and JSON has only "
-        "strings, numbers, booleans, None, lists and mappings with strings as keys (and Structs of these)"
-    )
+_UNSENDABLE = (TypeError, ValueError, OverflowError, RecursionError)
+"""Exceptions of the encoder."""
+
+_UNSURE = re.compile(rb"null|[0-9]{19}")
+"""JSON that may have been a number which is none in JSON (NaN becomes null), or one beyond 64 bits."""
+
+_SMALLEST, _BEYOND = -(2**63), 2**63
 
 
-def _not_encodable(value: object, path: str) -> Iterator[tuple[str, object]]:
-    """The innermost values that cannot be encoded, with their paths."""
+def _named_field(value: object, name: str, error: Exception) -> Exception:
+    found = next(_unsendable(value, name), None)
+    return error if found is None else _refusal(*found)
+
+
+def _refusal(path: str, problem: str, value: object) -> Exception:
+    told = f"{path} has a value that cannot be sent: {_excerpt(value)} {problem}"
+    return TypeError(told) if problem.startswith("is of type") else ValueError(told)
+
+
+def _excerpt(value: object) -> str:
     try:
-        msgspec.to_builtins(value)
-    except TypeError:
-        inner: Iterable[tuple[str, object]] = ()
-        if isinstance(value, msgspec.Struct):
+        return f"{value!r:.200}"
+    except Exception:
+        return "it"
+
+
+def _unsendable(value: object, path: str, within: tuple[int, ...] = ()) -> Iterator[tuple[str, str, object]]:
+    """The innermost values that cannot be sent: path, problem, value."""
+    inner: Iterable[tuple[str, object]] = ()
+    match value:
+        case None | bool() | bytes():
+            return
+        case str():
+            if not is_sendable(value):
+                yield (
+                    path,
+                    "is not valid Unicode: decode it with errors='replace', or encode it as base64",
+                    value,
+                )
+            return
+        case int():
+            if not _SMALLEST <= value < _BEYOND:
+                yield path, "is beyond 64 bits: send it as text", value
+            return
+        case float():
+            if not isfinite(value):
+                yield path, "is not a number in JSON: leave the field out", value
+            return
+        case msgspec.Struct():
             inner = ((f"{path}.{name}", getattr(value, name)) for name in value.__struct_fields__)
-        elif isinstance(value, Mapping):
+        case Mapping():
             inner = ((f"{path}[{key!r}]", each) for key, each in value.items())
-        elif isinstance(value, Sequence | Set) and not isinstance(value, str | bytes):
+            for key in value:
+                if isinstance(key, str) and not is_sendable(key):
+                    yield path, "has a key that is not valid Unicode", key
+        case Sequence() | Set():
             inner = ((f"{path}[{number}]", each) for number, each in enumerate(value))
-        found = False
-        for where, each in inner:
-            for deeper in _not_encodable(each, where):
-                found = True
-                yield deeper
-        if not found:
-            yield path, value
+    if id(value) in within:
+        yield path, "contains itself", value
+        return
+    found = False
+    for where, each in inner:
+        for problem in _unsendable(each, where, (*within, id(value))):
+            found = True
+            yield problem
+    if not found:
+        try:
+            msgspec.json.encode(value)
+        except _UNSENDABLE:
+            yield path, _NOT_JSON.format(type(value).__name__), value
+
+
+_NOT_JSON = (
+    "is of type {}, and JSON has only strings, numbers, booleans, None, lists and mappings with strings as keys (and "
+    "Structs of these)"
+)
+
+
+def is_sendable(text: str) -> bool:
+    """Whether it is valid Unicode, without the halves of characters that `surrogateescape` makes of odd bytes."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @cache

@@ -267,8 +267,16 @@ def error_line(error: BaseException) -> str:
     """`NotFound: websites "a" not found`; for a group, the text of its members."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(error_line(member) for member in error.exceptions)
-    text = one_line(str(error))
+    text = one_line(text_of(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def text_of(error: BaseException) -> str:
+    """`str(error)`, whatever the class of an author does."""
+    try:
+        return str(error)
+    except Exception as second:
+        return f"its text cannot be shown: {type(second).__name__}"
 
 
 def one_line(text: str) -> str:

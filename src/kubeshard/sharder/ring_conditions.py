@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from kubeshard.core.conditions import Condition, shortened
+from kubeshard.core.conditions import Condition, for_people
 from kubeshard.core.kinds import GroupResource
 from kubeshard.sharding.api import READY
 from kubeshard.sharding.names import (
@@ -237,7 +237,7 @@ def findings(
         _clean_up(report),
     ]
     return [
-        Condition(type=type_, status=status, reason=reason, message=shortened(message, MAX_MESSAGE))
+        Condition(type=type_, status=status, reason=reason, message=for_people(message, MAX_MESSAGE))
         for type_, status, reason, message in candidates
         if message
     ]

@@ -33,7 +33,7 @@ from kubeshard.controller.sources import Enqueue
 from kubeshard.controller.watch import Watch
 from kubeshard.controller.when import Predicate, changed, generation_changed
 from kubeshard.core.builtin import Lease
-from kubeshard.core.conditions import Condition, get_condition, set_condition, shortened
+from kubeshard.core.conditions import Condition, for_people, get_condition, set_condition
 from kubeshard.core.errors import ApiError, Conflict, Forbidden, NotFound, NotOurs
 from kubeshard.core.finalizers import removing
 from kubeshard.core.objects import Key
@@ -177,7 +177,7 @@ class ControllerRings(Reconciler[ControllerRing]):
             return await self._step_back(ctx, ring, obj, settled)
         again = self._heed(ring, obj)
         if settled.problem:
-            message = shortened(
+            message = for_people(
                 f"Error reconciling webhooks for ControllerRing: {settled.problem}", MAX_MESSAGE
             )
             ctx.event(obj, "Warning", "ReconciliationFailed", message, action="Reconcile")

@@ -23,7 +23,7 @@ from kubeshard.controller.desired.applyset import (
 )
 from kubeshard.controller.desired.order import FIRST, NO_ORDER, Order, recording
 from kubeshard.controller.merging import without_status
-from kubeshard.core.encoding import to_dict
+from kubeshard.core.encoding import to_dict, to_json
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import namespace_of
 from kubeshard.core.objects import Form, KubeObject, ObjectMeta, form_of
@@ -112,7 +112,7 @@ def _member(set_: ApplySet, desired: KubeObject, order: Order) -> Member[Any]:
         metadata = msgspec.structs.replace(metadata, annotations=annotations)
     metadata = recording(metadata, order.recorded.get(address, ()))
     obj = msgspec.structs.replace(without_status(desired), metadata=metadata)
-    digest = digest_of(msgspec.json.encode(to_dict(obj), order="deterministic"))
+    digest = digest_of(to_json(to_dict(obj), type(obj).__name__, in_order=True))
     return Member(address, form, obj, digest, owner if refers else None)
 
 

@@ -43,7 +43,7 @@ from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, 
 from kubeshard.controller.desired.unfinished import UnfinishedSets
 from kubeshard.controller.merging import Rewrites
 from kubeshard.controller.run import Run, from_cache
-from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.encoding import UndecodableObject, encode
 from kubeshard.core.errors import (
     ApiError,
     Conflict,
@@ -108,7 +108,13 @@ def _fingerprint(request: ApplyRequest) -> int:
     """
     objects, once = request.objects, request.create_once
     order = request.order.said
-    return hash((_encode(objects), *map(type, objects), request.unowned, *map(address_of, once), order))
+    try:
+        said = _encode(objects)
+    except Exception:
+        for obj in objects:
+            encode(obj)  # names the field
+        raise
+    return hash((said, *map(type, objects), request.unowned, *map(address_of, once), order))
 
 
 class DesiredSets:
