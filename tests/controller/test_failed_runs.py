@@ -15,10 +15,12 @@ from test_finalizers import BUCKET, events
 
 from kubeshard import (
     Condition,
+    ConfigMap,
     Context,
     Controller,
     Finalizer,
     KubeObject,
+    ObjectMeta,
     Result,
     Struct,
     Watch,
@@ -341,3 +343,24 @@ async def test_events_are_sent_whatever_their_texts_are() -> None:
         await cluster.client.create(app())
         async with cluster.running(Controller(name="app", reconciler=reconcile, primary=App)):
             assert await events(cluster) == ["Warning Tool?Failed no file caf?"]
+
+
+@virtual_time
+async def test_of_a_set_nothing_is_written_if_a_value_of_it_cannot_be_sent() -> None:
+    made: list[str] = []
+
+    async def reconcile(ctx: Context, obj: App) -> None:
+        try:
+            fine = ConfigMap(metadata=ObjectMeta(name="fine", namespace="default"), data={"a": "b"})
+            odd = ConfigMap(metadata=ObjectMeta(name="odd", namespace="default"), data={"a": "caf\udce9"})
+            await ctx.apply(fine, odd)
+        except ValueError as error:
+            made.append(str(error))
+            raise
+
+    async with app_cluster() as cluster:
+        await cluster.client.create(app())
+        controller = Controller(name="app", reconciler=reconcile, primary=App, applies=[ConfigMap])
+        async with cluster.running(controller):
+            assert "ConfigMap.data['a'] has a value that cannot be sent" in made[0]
+            assert [each.metadata.name async for each in cluster.client.list(ConfigMap, "default")] == []

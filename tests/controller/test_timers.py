@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from app_cluster import App, AppCluster, app, app_cluster
 
-from kubeshard import Context, Controller, Daemon
+from kubeshard import Context, Controller, Daemon, Manager, Result, Watch, when
 from kubeshard.controller import poll, timer
 from kubeshard.core import MergePatch
 from kubeshard.testing.virtual_time import virtual_time
@@ -124,3 +124,26 @@ def test_times_that_cannot_be_are_refused(every: float, delay: float) -> None:
         timer(calls.tick, every=every, initial_delay=delay)
     with pytest.raises(ValueError, match="must be positive"):
         poll(calls, every=every, initial_delay=delay)
+
+
+@virtual_time
+async def test_an_object_that_is_gone_leaves_no_delay_behind_whatever_the_watch_lets_pass() -> None:
+    async def daily(ctx: Context, obj: App) -> Result:
+        return Result(requeue_after=86_400.0)
+
+    for passes in (when.always, when.generation_changed, when.on(deleted=lambda _: False)):
+        async with app_cluster() as cluster:
+            controller = Controller(name="app", reconciler=daily, primary=Watch(App, when=passes))
+            manager = Manager([controller], client=cluster.operator, status_pages=None)
+            running = asyncio.create_task(manager.run())
+            for number in range(5):
+                await cluster.client.create(app(f"a{number}"))
+            await asyncio.sleep(5)
+            (runner,) = manager._process.controllers.runners
+            assert runner.queue.delayed == 5
+            for number in range(4):
+                await cluster.client.delete(App, f"a{number}", "default")
+            await asyncio.sleep(5)
+            assert [delay.key.name for delay in runner.queue.view().delays] == ["a4"]
+            running.cancel()
+            await asyncio.wait([running])

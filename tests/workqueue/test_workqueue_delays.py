@@ -54,6 +54,18 @@ def test_keys_moved_earlier_over_and_over_take_no_room() -> None:
     assert len(delays._heap) < 100
 
 
+def test_a_key_that_was_dropped_is_never_due_and_takes_no_room() -> None:
+    delays: Delays[int] = Delays()
+    for key in range(1000):
+        delays.schedule(key, 100 + key)
+    for key in range(1, 1000):
+        delays.drop(key)
+    delays.drop(5000)
+    assert len(delays) == 1
+    assert len(delays._heap) < 100
+    assert delays.pop_due(10_000) == [(0, "", NORMAL)]
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 100)), max_size=40))
 def test_every_key_is_due_once_at_the_earliest_of_its_times(calls: list[tuple[int, float]]) -> None:
     delays: Delays[int] = Delays()

@@ -9,7 +9,7 @@
 | has a cleanup in progress (`Finalizer`) | `False`, reason `Finalizing`; the error if the cleanup raised |
 | did not get to the reconciler, because a wrapper kept the object back | unchanged |
 | had stale reads, or a kind is not served | unchanged: that is normal and transient |
-| had stale reads, PERSISTENT times in a row | `False`, like a failure |
+| had stale reads, STUBBORN times in a row | `False`, like a failure |
 
 Failed means all that `outcomes` calls so, also what is only noticed when the reconciler has returned: a forgotten
 `await`, a wrong result, a deadline whose cancellation it swallowed. The next success removes an error from the status.
@@ -39,7 +39,6 @@ from kubeshard.controller.event_series import ObjectReference
 from kubeshard.controller.outcomes import Ending, leaves, of_error, out_of_time, slip_of
 from kubeshard.controller.reconciler import Result, RunFn
 from kubeshard.controller.run import Report, Run
-from kubeshard.controller.stale_advice import PERSISTENT
 from kubeshard.controller.status import apply_status
 from kubeshard.core.conditions import Condition, for_people, get_condition, set_condition
 from kubeshard.core.desired_status import conditions_of
@@ -62,6 +61,9 @@ GAVE_UP = "GaveUp"
 
 LAST_WORDS = 1.0
 """Seconds in which the report of a failure must be written."""
+
+STUBBORN = 8
+"""Stale runs in a row, about half a minute of them, that are no longer transient."""
 
 
 class ErrorCondition:
@@ -225,7 +227,7 @@ def _failure(run: Run, error: BaseException) -> BaseException | None:
     if outcome.failed:
         return error
     stale = outcome.ending is Ending.STALE and not any(isinstance(leaf, NotOurs) for leaf in leaves(error))
-    return error if stale and run.retries(run.key) + 1 >= PERSISTENT else None
+    return error if stale and run.retries(run.key) + 1 >= STUBBORN else None
 
 
 def _condition_in(document: Any, type: str) -> Condition | None:

@@ -193,13 +193,22 @@ class ControllerRunner:
         mappings = zip(watches, self._informers, strict=True)
         for place, ((watch, keys_of), informer) in enumerate(mappings):
             is_primary = place == 0
-            yield self.trigger(watch, keys_of, informer, renewed=self._renewed if is_primary else _ignore)
+            yield self.trigger(
+                watch,
+                keys_of,
+                informer,
+                renewed=self._renewed if is_primary else _ignore,
+                left=self._left if is_primary else _ignore,
+            )
 
     def _renewed(self, key: Key) -> None:
         if self.cluster:
             key = self._here(key)
         self.queue.reset_backoff(key)
         self._workers.patience.forget(key)
+
+    def _left(self, key: Key) -> None:
+        self.queue.drop_delay(self._here(key))
 
     def _here(self, key: Key) -> Key:
         """The key with this cluster's name, unless it names a cluster."""

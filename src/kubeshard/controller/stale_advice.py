@@ -21,7 +21,6 @@ from kubeshard.core.objects import Key, metadata_only
 from kubeshard.runtime.logs import Logger
 
 PERSISTENT = 5
-"""Stale runs in a row, some five seconds of them, that are no longer transient."""
 
 PATIENCE = 5.0
 """Seconds for the one read that an explanation may need."""

@@ -89,7 +89,7 @@ class Unmapped(NamedTuple):
 
 class Trigger:
     """`handle` is an informer's handler; `run` does the deferred work. `has_time` returns whether the controller has
-    little to do. `renewed` is called with keys whose own spec changed.
+    little to do. `renewed` is called with keys whose own spec changed, `left` with those that left the cache.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class Trigger:
         has_time: Callable[[], bool],
         *,
         renewed: Callable[[Key], None] = lambda _: None,
+        left: Callable[[Key], None] = lambda _: None,
         metrics: ControllerMetrics,
         log: Logger,
         clock: Clock,
@@ -114,6 +115,7 @@ class Trigger:
         self._enqueue = enqueue
         self._has_time = has_time
         self._renewed = renewed
+        self._left = left
         self._metrics = metrics
         self._log = log.bind(source=self._source)
         self._clock = clock
@@ -129,6 +131,8 @@ class Trigger:
         """Adds the keys that depend on the object to the queue."""
         obj = current(delta)
         about = obj.key
+        if type(delta) is Deleted:
+            self._left(about)
         if self._passes(delta, about):
             what, priority = _what(delta)
         elif (

@@ -27,7 +27,7 @@ from typing import Any
 from kubeshard.cache.own_writes import WriteBook, record_own_write
 from kubeshard.client.terminating_namespaces import QUIET
 from kubeshard.controller.cluster import Cluster
-from kubeshard.controller.context import Context, Services, run_of
+from kubeshard.controller.context import Context, Services
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.deadlines import Deadline, Deadlines
@@ -325,6 +325,7 @@ class Workers:
             except UndecodableObject as error:
                 obj, undecodable = error.partial, error
             if obj is None:
+                self._queue.drop_delay(key)
                 self._sets.forget(key)
                 self.patience.forget(key)
                 self.loops.forget(key)
@@ -426,7 +427,7 @@ def composed(
 
     def checked(ctx: Context, obj: KubeObject | None) -> Awaitable[Result | None]:
         check()
-        run_of(ctx).reached = True
+        ctx._run.reached = True
         return run(ctx, obj)
 
     whole = daemons.ending(checked)

@@ -124,7 +124,8 @@ def to_json(value: object, name: str, *, in_order: bool = False) -> bytes:
         body = msgspec.json.encode(value, order="deterministic" if in_order else None)
     except _UNSENDABLE as error:
         raise _named_field(value, name, error) from None
-    if _UNSURE.search(body):
+    # A number that JSON does not have became null. The text is made in C, unlike a look at each value.
+    if _LONG_NUMBER.search(body) or (b"null" in body and ("nan" in (text := f"{value!r}") or "inf" in text)):
         for path, problem, unfit in _unsendable(value, name):
             raise _refusal(path, problem, unfit)
     return body
@@ -147,8 +148,9 @@ def to_plain(obj: msgspec.Struct) -> dict[str, Any]:
 _UNSENDABLE = (TypeError, ValueError, OverflowError, RecursionError)
 """Exceptions of the encoder."""
 
-_UNSURE = re.compile(rb"null|[0-9]{19}")
-"""JSON that may have been a number which is none in JSON (NaN becomes null), or one beyond 64 bits."""
+_LONG_NUMBER = re.compile(rb"[:,[]-?[0-9]{19}")
+"""In JSON: it may be beyond 64 bits."""
+
 
 _SMALLEST, _BEYOND = -(2**63), 2**63
 

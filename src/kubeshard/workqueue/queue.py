@@ -123,6 +123,10 @@ class WorkQueue(Generic[K]):
         self._retries.forget(key)
         self._delays.drop_retry(key)
 
+    def drop_delay(self, key: K) -> None:
+        """The key has nothing to do any more: drops its delayed run. Does not remove it from the queue."""
+        self._delays.drop(key)
+
     def reset_backoff(self, key: K) -> None:
         """The next failure of the key counts as the first one. A retry that is pending still comes."""
         self._retries.forget(key)

@@ -166,14 +166,18 @@ class Delays(Generic[K]):
         entry = next(self._order)
         self._waiting[key] = (due, reason, priority, retry, entry)
         heapq.heappush(self._heap, (due, entry, key))
-        if len(self._heap) > 64 + 2 * len(self._waiting):
-            self._compact()
+        self._tidy()
 
     def drop_retry(self, key: K) -> None:
         """Drops the delay of the key if it is a retry's only."""
         known = self._waiting.get(key)
         if known is not None and known[3]:
             del self._waiting[key]
+
+    def drop(self, key: K) -> None:
+        """Drops the delay of the key."""
+        if self._waiting.pop(key, None) is not None:
+            self._tidy()
 
     def next_due(self) -> float | None:
         """The earliest time at which `pop_due` returns something."""
@@ -206,7 +210,9 @@ class Delays(Generic[K]):
         known = self._waiting.get(entry[2])
         return known is None or known[4] != entry[1]
 
-    def _compact(self) -> None:
+    def _tidy(self) -> None:
+        if len(self._heap) <= 64 + 2 * len(self._waiting):
+            return
         self._heap = [entry for entry in self._heap if not self._outdated(entry)]
         heapq.heapify(self._heap)
 
