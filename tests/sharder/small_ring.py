@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
+from contextlib import asynccontextmanager
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -15,6 +16,7 @@ from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.runtime.clock import Clock, SystemClock
 from kubeshard.sharder.metrics import SharderMetrics
+from kubeshard.sharder.object_locks import Known, ObjectLock, ObjectLocks
 from kubeshard.sharder.resource_sync import ResourceSync, RingSync
 from kubeshard.sharder.ring import OnDeletion, Ring, RingInputs
 from kubeshard.sharder.rings import Rings
@@ -157,3 +159,13 @@ class SmallRing:
             Namespace(metadata=ObjectMeta(name=name, labels=labels))
             for name, labels in self.namespaces.items()
         ]
+
+
+@asynccontextmanager
+async def held(locks: ObjectLocks, place: Hashable, who: Hashable, known: Known) -> AsyncIterator[ObjectLock]:
+    """The block has the lock of the object."""
+    lock = await locks.wait(place, who, known)
+    try:
+        yield lock
+    finally:
+        locks.leave(place)

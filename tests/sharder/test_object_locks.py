@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from small_ring import held
+
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.sharder.object_locks import Known, ObjectLocks
 from kubeshard.testing.virtual_time import virtual_time
@@ -22,7 +24,7 @@ class Writers:
         self.version = 10
 
     async def write(self, ring: str, known: Known, place: str = "foo") -> None:
-        async with self.locks.held(place, ring, known) as lock:
+        async with held(self.locks, place, ring, known) as lock:
             self.log.append((ring, place, lock.known.meta.resource_version))
             await asyncio.sleep(1.0)
             self.version += 1

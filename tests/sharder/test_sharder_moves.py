@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from small_api import SmallApi, ok, status
-from small_ring import SmallRing
+from small_ring import SmallRing, held
 
 from kubeshard.client import Client, ClusterConfig, TokenBucketLimiter
 from kubeshard.core.errors import Throttled, Unauthorized
@@ -693,7 +693,7 @@ async def test_jobs_of_several_rings_for_one_object_do_not_conflict() -> None:
     other = OtherRing(world)
     world.api.put(SECRETS, "foo")
     jobs = [await world.job(), await other.job()]
-    async with world.mover._locks.held(jobs[0].place, "a third one", Known(jobs[0].meta, 0.0)):
+    async with held(world.mover._locks, jobs[0].place, "a third one", Known(jobs[0].meta, 0.0)):
         moving = asyncio.gather(*map(world.mover.carry_out, jobs))
         await asyncio.sleep(1.0)
     assert await moving == [MoveResult.MOVED, MoveResult.MOVED]
@@ -721,7 +721,7 @@ async def test_an_object_that_another_ring_wrote_meanwhile_needs_a_new_proof_of_
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job, clock = await world.job(), VirtualClock()
-    async with world.mover._locks.held(job.place, "other", Known(job.meta, clock.monotonic())) as lock:
+    async with held(world.mover._locks, job.place, "other", Known(job.meta, clock.monotonic())) as lock:
         moving = asyncio.create_task(world.mover.carry_out(job))
         await asyncio.sleep(1.0)
         world.api.relabel(FOO, other="only")
@@ -744,7 +744,7 @@ async def test_an_object_that_other_rings_write_all_the_time_is_moved_in_the_end
     async def others() -> None:
         nonlocal meta
         for _ in range(TRIES + THROTTLING.tries + 1):
-            async with world.mover._locks.held(job.place, "other", Known(meta, clock.monotonic())) as lock:
+            async with held(world.mover._locks, job.place, "other", Known(meta, clock.monotonic())) as lock:
                 await asyncio.sleep(0.1)
                 world.api.relabel(FOO, other=str(world.api.version))
                 meta = (await world.job()).meta
@@ -762,7 +762,7 @@ async def test_an_object_that_its_shard_reclaimed_while_the_job_waited_for_the_l
     world = World()
     world.api.put(SECRETS, "foo", labels={SHARD: "gone"})
     job, clock = await world.job(), VirtualClock()
-    async with world.mover._locks.held(job.place, "other", Known(job.meta, clock.monotonic())) as lock:
+    async with held(world.mover._locks, job.place, "other", Known(job.meta, clock.monotonic())) as lock:
         moving = asyncio.create_task(world.mover.carry_out(job))
         await asyncio.sleep(1.0)
         world.dead = False

@@ -149,29 +149,25 @@ class Mover:
         """Never raises: what goes wrong, even unexpectedly, fails for this object only, and is left to the retries. A
         process that lost leadership leaves the job to the new leader. `again`: the object is read first.
         """
-        sync = job.sync.resources.get(job.entry.resource)
-        if sync is None:
-            return await self._carried_out(job, again=again)
-        key, result = job.key, MoveResult.FAILED
-        sync.handled.begins(key)
-        try:
-            result = await self._carried_out(job, again=again)
-        finally:
-            sync.handled.ends(key, done=result is not MoveResult.FAILED and result is not MoveResult.WAITING)
-        return result
-
-    async def _carried_out(self, job: Job, *, again: bool) -> MoveResult:
+        handled, key = job.sync.handled(job.entry.resource), job.key
+        handled.begins(key)
+        done = False
         try:
             now = await self._decided_again(job) if again else job
-            return MoveResult.NOTHING if now is None else await self._carry_out(now)
+            result = MoveResult.NOTHING if now is None else await self._carry_out(now)
+            done = result is not MoveResult.WAITING
+            return result
         except NotOurs:
             return MoveResult.WAITING
         except NotFound:
+            done = True
             return MoveResult.NOTHING
         except _Failed as failure:
             return self._failed(failure.job, failure.error)
         except Exception as error:
             return self._failed(job, error)
+        finally:
+            handled.ends(key, done=done)
 
     async def check(self, job: Job) -> None:
         """Notes it if somebody else has put the object on its shard. Anything else is left to the next scan."""
@@ -181,8 +177,7 @@ class Mover:
         except (ApiError, TimeoutError):
             return
         finally:
-            if (sync := job.sync.resources.get(job.entry.resource)) is not None:
-                sync.handled.ends(job.key, done=now is not None)
+            job.sync.handled(job.entry.resource).ends(job.key, done=now is not None)
         if now is not None and now.decision.action is Action.NOTHING and now.decision.target:
             job.sync.placed(job.entry.resource, now.decision)
 
@@ -246,7 +241,16 @@ class Mover:
                     return MoveResult.NOTHING
                 job, tries = now, tries + 1
                 try:
-                    result = await self._attempt(job, by_version=conflicts < TRIES_BY_VERSION)
+                    action, by_version = job.decision.action, conflicts < TRIES_BY_VERSION
+                    if action is Action.DRAIN:
+                        return await self._drain(job, by_version=by_version)
+                    if action is Action.WAIT:
+                        return MoveResult.WAITING
+                    if action is not Action.ASSIGN and action is not Action.MOVE:
+                        if job.decision.target:
+                            job.sync.placed(job.entry.resource, job.decision)
+                        return MoveResult.NOTHING
+                    result = await self._move(job, by_version=by_version)
                     if isinstance(result, MoveResult):
                         return result
                     now = self._decided(job._replace(read=self._clock.monotonic()), result)
@@ -283,20 +287,6 @@ class Mover:
         except ApiError as failure:
             raise _Failed(job, failure) from failure
 
-    async def _attempt(self, job: Job, *, by_version: bool) -> MoveResult | ObjectMeta:
-        """The outcome, or, after a first step, the object to decide about again."""
-        match job.decision.action:
-            case Action.DRAIN:
-                return await self._drain(job, by_version=by_version)
-            case Action.ASSIGN | Action.MOVE:
-                return await self._move(job, by_version=by_version)
-            case Action.WAIT:
-                return MoveResult.WAITING
-            case _:
-                if job.decision.target:
-                    job.sync.placed(job.entry.resource, job.decision)
-                return MoveResult.NOTHING
-
     async def _drain(self, job: Job, *, by_version: bool) -> MoveResult:
         view = job.view
         assert view is not None
@@ -311,6 +301,7 @@ class Mover:
         return MoveResult.DRAINED
 
     async def _move(self, job: Job, *, by_version: bool) -> MoveResult | ObjectMeta:
+        """The outcome, or, after a first step, the object to decide about again."""
         view, source = job.view, job.decision.source
         assert view is not None
         if source and source not in view.available and not job.sync.ring.has_ended(source):
@@ -378,9 +369,14 @@ class Mover:
             if not self._stands(now) or not (still is None or still()):
                 raise _Outdated
 
-        async with self._locks.held(job.place, job.who, _known(job)) as lock:
-            now = job
-            if lock.known.newer_than(job.meta):
+        now, locks, place = job, self._locks, job.place
+        assert job.read is not None
+        if not locks.take(place, job.meta, job.read):
+            lock = await locks.wait(place, job.who, _known(job))
+        else:
+            lock = None
+        try:
+            if lock is not None and lock.known.newer_than(job.meta):
                 again = self._decided(job._replace(read=lock.known.read), lock.known.meta)
                 if still is not None or again is None or again.decision != job.decision:
                     raise _Changed(lock.known)
@@ -391,11 +387,15 @@ class Mover:
             except NotOurs:
                 raise
             except (Conflict, PatchTestFailed) as conflict:
-                lock.known = await self._read(now)
-                raise _Changed(lock.known, conflict) from conflict
-            if lock.awaited:
+                known = await self._read(now)
+                if (lock := locks.get(place)) is not None:
+                    lock.known = known
+                raise _Changed(known, conflict) from conflict
+            if (lock := locks.get(place)) is not None and lock.awaited:
                 lock.known = Known(answer.metadata, self._clock.monotonic())
             return answer.metadata
+        finally:
+            locks.leave(place)
 
     def _stands(self, job: Job) -> bool:
         """Whether a new decision would be the same."""

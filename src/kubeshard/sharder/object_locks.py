@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Hashable
-from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
 from kubeshard.core.objects import ObjectMeta
@@ -78,52 +77,48 @@ class ObjectLock:
         return False
 
 
-class _Held:
-    """See `ObjectLocks.held`. Not a generator: it is entered for every write."""
+class ObjectLocks:
+    """The locks at all objects. `place` is an object, `who` a ring and what else distinguishes its jobs.
 
-    __slots__ = ("_known", "_locks", "_place", "_who")
+    Most objects are written by one job at a time. For that one there is no `ObjectLock`, only what it has read; the
+    next one that comes makes the lock.
+    """
 
-    def __init__(
-        self, locks: dict[Hashable, ObjectLock], place: Hashable, who: Hashable, known: Known
-    ) -> None:
-        self._locks = locks
-        self._place = place
-        self._who = who
-        self._known = known
+    def __init__(self) -> None:
+        self._locks: dict[Hashable, ObjectLock | tuple[ObjectMeta, float]] = {}
 
-    async def __aenter__(self) -> ObjectLock:
-        lock = self._locks.get(self._place)
+    def take(self, place: Hashable, meta: ObjectMeta, read: float) -> bool:
+        """Takes the lock, if nobody has it; returns whether it did. The job has read this state then."""
+        if place in self._locks:
+            return False
+        self._locks[place] = meta, read
+        return True
+
+    def get(self, place: Hashable) -> ObjectLock | None:
+        """The lock of an object that is being written, and for which another job has come."""
+        lock = self._locks.get(place)
+        return lock if lock.__class__ is ObjectLock else None
+
+    async def wait(self, place: Hashable, who: Hashable, known: Known) -> ObjectLock:
+        """Takes the lock when those before have left. `known`: the state that the job has read."""
+        lock = self._locks.get(place)
         if lock is None:
-            lock = self._locks[self._place] = ObjectLock(self._known)
+            lock = self._locks[place] = ObjectLock(known)
             return lock
-        lock.learn(self._known)
-        future = lock._enter(self._who)
+        if not isinstance(lock, ObjectLock):
+            lock = self._locks[place] = ObjectLock(Known(*lock))
+        lock.learn(known)
+        future = lock._enter(who)
         try:
             await future
         except asyncio.CancelledError:
             if not future.cancelled():  # it held the lock
-                self._leave(lock)
+                self.leave(place)
             raise
         return lock
 
-    async def __aexit__(self, *_: object) -> None:
-        self._leave(self._locks[self._place])
-
-    def _leave(self, lock: ObjectLock) -> None:
-        if not lock._pass_on():
-            del self._locks[self._place]
-
-
-class ObjectLocks:
-    """The locks at all objects. `place` is an object, `who` a ring and what else distinguishes its jobs."""
-
-    def __init__(self) -> None:
-        self._locks: dict[Hashable, ObjectLock] = {}
-
-    def get(self, place: Hashable) -> ObjectLock | None:
-        """The lock of an object that is being written."""
-        return self._locks.get(place)
-
-    def held(self, place: Hashable, who: Hashable, known: Known) -> AbstractAsyncContextManager[ObjectLock]:
-        """The block has the lock. `known`: the state that the job has read."""
-        return _Held(self._locks, place, who, known)
+    def leave(self, place: Hashable) -> None:
+        """Gives the lock to the next one."""
+        lock = self._locks[place]
+        if not (isinstance(lock, ObjectLock) and lock._pass_on()):
+            del self._locks[place]

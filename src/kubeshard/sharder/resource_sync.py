@@ -110,6 +110,11 @@ class RingSync:
         if (sync := self.resources.get(resource)) is not None:
             sync.pending_drains.placed(decision.key)
 
+    def handled(self, resource: GroupResource) -> HandledObjects:
+        """Which of the objects jobs deal with."""
+        sync = self.resources.get(resource)
+        return HandledObjects(self.ring.clock) if sync is None else sync.handled
+
     def to_log(self, resource: GroupResource, verb: str, error: Exception) -> int | None:
         """Whether a failed request should be logged: None if not, else the number of failures that were not logged
         since the last one. These last until someone fixes the cause, so each kind of failure is logged at once and

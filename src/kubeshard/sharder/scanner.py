@@ -228,10 +228,10 @@ class Scanner:
         objects = self._client.list(
             metadata_only(kind), reading.place, label_selector=reading.selector, on_restart=restarted
         )
-        view, read_at = None, math.inf
+        view, read_at, namespace, selected = None, math.inf, None, None
         async for obj in objects if reading.patience is None else _patient(objects, reading.patience):
             if objects.read_at != read_at:  # else no other task has run since the last object
-                view, read_at = ring.view, objects.read_at
+                view, read_at, namespace = ring.view, objects.read_at, None
                 self._go_on(scan, limit)
             if view is None:
                 return
@@ -240,7 +240,10 @@ class Scanner:
             meta = obj.metadata
             if scan.holders is not None:
                 scan.holders[meta.label(view.shard_label)] += 1
-            decision = plan(view, entry, type_, meta, draining=draining)
+            if meta.namespace != namespace:
+                namespace = meta.namespace
+                selected = ring.view_of_selected if view.selects(namespace) else None
+            decision = plan(selected or view, entry, type_, meta, draining=draining)
             action = decision.action
             if action is Action.NOTHING:
                 if decision.reason == NOT_SELECTED and not ring.knows_namespace(meta.namespace):
@@ -280,7 +283,7 @@ class Scanner:
         scan.drains.add(meta, self._clock.monotonic(), decision.source, anew=asked)
         pending = scan.sync.pending_drains
         pending.draining(decision.key)
-        if not asked and meta.label(view.drain_label) == RETURNING:
+        if not asked and meta.labels and meta.labels.get(view.drain_label) == RETURNING:
             scan.kept = True
             pending.refused(decision.key)
 

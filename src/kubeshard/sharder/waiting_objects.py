@@ -59,9 +59,7 @@ class WaitingObjects:
     @property
     def oldest(self) -> float:
         """Age in seconds of the oldest; 0 if there is none."""
-        return max(
-            (self.read_at - since for since in self._since.values() if since < self.read_at), default=0.0
-        )
+        return max(0.0, self.read_at - min(self._since.values(), default=math.inf))
 
     def older_than(self, age: float) -> Iterator[Waiting]:
         """Those that had waited for longer."""
@@ -155,8 +153,10 @@ class PendingDrains:
 
     def draining(self, key: str) -> None:
         """The drain is pending, was requested, or is about to be."""
-        self._refused.discard(key)
-        self._unplaced.discard(key)
+        if self._refused:
+            self._refused.discard(key)
+        if self._unplaced:
+            self._unplaced.discard(key)
         self._seen.add(key)
 
     def refused(self, key: str) -> None:

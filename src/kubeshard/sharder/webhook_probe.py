@@ -49,11 +49,12 @@ class WebhookProbe:
 
     def late(self, job: Job) -> None:
         """The object of the job had to be assigned by a patch."""
-        ring, sync = job.sync.ring, job.sync.resources.get(job.entry.resource)
-        if sync is None or not ring.has_webhook_in(job.key.namespace):
-            return
+        ring = job.sync.ring
         probed = self._probed.get(ring)
-        if probed is None or not probed.open:  # of one that ends before it begins, no step runs
+        if probed is not None and probed.open:  # of one that ends before it begins, no step runs
+            return
+        sync = job.sync.resources.get(job.entry.resource)
+        if sync is not None and ring.has_webhook_in(job.meta.namespace):
             self._probed[ring] = sync
             sync.start(partial(self._keep_probing, sync, job.kind, job.key), "webhook probe")
 

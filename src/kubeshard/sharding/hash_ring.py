@@ -46,7 +46,11 @@ class HashRing:
 
     def owner(self, key: str) -> str:
         """The shard that owns `key`; `""` for an empty ring."""
-        return self.owner_at(point_of(key))
+        # As `owner_at`; this is asked for every object of every scan.
+        if not self._tokens:
+            return ""
+        index = bisect_left(self._tokens, xxh64_intdigest(key.encode()))
+        return self._owners[index if index < len(self._owners) else 0]
 
     def owner_at(self, point: int) -> str:
         """The shard that owns every key at `point`; `""` for an empty ring."""
