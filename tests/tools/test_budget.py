@@ -38,7 +38,7 @@ def test_two_percent_more_calls_are_too_many_and_five_fewer_lower_the_row() -> N
 
     assert said() == said(python=102, c=51, sent=204) == said(python=95.5, received=951) == []
     assert said(python=103) == ["assign: python: 103 instead of 100, +3.0%"]
-    assert said(requests=1.03) == ["assign: requests: 1.03 instead of 1, +3.0%"]
+    assert said(requests=1.06) == ["assign: requests: 1.06 instead of 1, +6.0%"]
     assert said(received=940) == ["assign: received: 940 instead of 1000: lower the row"]
 
 
