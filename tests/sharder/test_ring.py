@@ -21,6 +21,7 @@ from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
+from kubeshard.sharder.config import WebhookConfig
 from kubeshard.sharder.lease_observer import LeaseObserver
 from kubeshard.sharder.moves import Job
 from kubeshard.sharder.resource_sync import ANY_OWNER
@@ -28,7 +29,7 @@ from kubeshard.sharder.retries import Retries
 from kubeshard.sharder.ring_conditions import CLEANED_UP, Objects
 from kubeshard.sharder.schedule import ScanScope
 from kubeshard.sharder.waiting_objects import REMEMBERED, PendingDrains, SkippedNamespaces, WaitingObjects
-from kubeshard.sharder.webhook_drift import WebhookDrift
+from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration, in_sync, webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingStatus, RingGroupResource, RingResource
 from kubeshard.sharding.hash_ring import HashRing
 from kubeshard.sharding.names import CLEAN_UP_FINALIZER, RING_LABEL, STRICT_HANDOVER_ANNOTATION
@@ -210,7 +211,7 @@ class Busy:
         self.ring.metrics.moved(self.sync.entry.resource)
         self.ring.metrics.left_unassigned("key")
         self.ring.report.resolved(self.sync.entry.resource, "not served")
-        self.ring.report.waiting({"a": Objects.of(["x"])}, None, {})
+        self.ring.report.waiting({"a": Objects.of(["x"])}, {}, {}, {})
 
 
 @pytest.mark.regression
@@ -266,17 +267,13 @@ def test_a_ring_that_is_made_anew_under_the_name_is_another_one() -> None:
 
 
 @pytest.mark.regression
-@virtual_time
-async def test_a_ring_that_is_made_anew_gets_a_webhook_configuration_of_its_own() -> None:
-    small, clock = SmallRing("a"), VirtualClock()
-    drift, body = WebhookDrift(SmallApi().client(clock), clock, SeededRng(1)), {"metadata": {"name": "a"}}
-    drift._known.set()
-    drift.applied(small.ring, body)
-    assert await drift.in_place(small.ring, body)
+def test_a_ring_that_is_made_anew_gets_a_webhook_configuration_of_its_own() -> None:
+    small = SmallRing("a")
+    former = webhook_configuration(small.resource, WebhookConfig())
     small.become(RingResource(resource="secrets"), uid="another")
-    ring = small.rings.get("ring")
-    assert ring is not None
-    assert not await drift.in_place(ring, body)
+    desired = webhook_configuration(small.resource, WebhookConfig())
+    assert in_sync(msgspec.convert(desired, MutatingWebhookConfiguration), desired)
+    assert not in_sync(msgspec.convert(former, MutatingWebhookConfiguration), desired)
 
 
 @pytest.mark.regression

@@ -371,7 +371,7 @@ def test_every_mistake_has_its_condition() -> None:
     report.permitted(secrets, "patch", False)
     report.selector("bad operator")
     things = Objects.of(f"secrets n/{number}" for number in range(5))
-    report.waiting({"a": things, "gone": things}, things, {"b": Objects.of(["secrets n/x"])})
+    report.waiting({"a": things, "gone": things}, {"": things}, {"b": Objects.of(["secrets n/x"])}, {})
     report.strict_handover("'soon' is not a duration")
     report.webhook(reached=False)
     states = ShardStates()
@@ -409,14 +409,14 @@ def test_every_mistake_has_its_condition() -> None:
 def test_objects_that_cannot_be_given_to_a_shard_are_named_unless_a_missing_right_explains_it() -> None:
     report, resources = RingReport(), RingResources([WEBSITES])
     stuck = Objects.of(f"websites n/{number}" for number in (4, 3, 2, 1))
-    report.waiting({}, stuck, {})
+    report.waiting({}, {"": stuck}, {}, {})
     text = conditions_of(report, resources)["AssignmentStuck"]
     assert text.startswith("4 objects")
     assert text.endswith(": websites n/1, websites n/2, websites n/3 and 1 more")
     report.permitted(WEBSITES.group_resource, "patch", False)
     assert set(conditions_of(report, resources)) == {"Permitted"}
     report.permitted(WEBSITES.group_resource, "patch", True)
-    report.waiting({}, None, {})
+    report.waiting({}, {}, {}, {})
     assert conditions_of(report, resources) == {}
 
 
@@ -440,7 +440,7 @@ def test_listeners_hear_of_news_only() -> None:
     report = RingReport(lambda: heard.append("news"))
     for _ in range(3):
         report.permitted(GroupResource("", "secrets"), "watch", False)
-        report.waiting({"a": Objects.of(["x"])}, None, {})
+        report.waiting({"a": Objects.of(["x"])}, {}, {}, {})
     assert heard == ["news", "news"]
     report.permitted(GroupResource("", "secrets"), "watch", True)
     assert len(heard) == 3

@@ -40,7 +40,7 @@ from kubeshard.core.selectors import FieldSelector
 from kubeshard.inspection.drain_age import drain_of
 from kubeshard.inspection.errors import Unanswerable, needing
 from kubeshard.inspection.ring import SeenRing, type_of
-from kubeshard.sharder.ring_conditions import PERMITTED, RESOURCES_RESOLVED
+from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK, DRAIN_STUCK, PERMITTED, RESOURCES_RESOLVED
 from kubeshard.sharding.hash_ring import point_of
 from kubeshard.sharding.keys import KeyRefused
 from kubeshard.sharding.names import SYSTEM_NAMESPACES_ANNOTATION
@@ -201,7 +201,7 @@ def _why(
     if source == target:
         return "Placed", f"{source} is the shard that the hash ring assigns it to", ""
     if not source:
-        remedy = blocked or "the sharder does that within seconds; if not, it lacks a right: check its log"
+        remedy = blocked or "the sharder does that within seconds; if not, a condition of the ring says why"
         return "Unassigned", f"it has no shard, and {target} should get it", remedy
     if source not in ring.view.available:
         gone = state_of(ring, source)
@@ -248,14 +248,21 @@ def _without_key(ring: SeenRing, entry: RingEntry, meta: ObjectMeta) -> tuple[st
     )
 
 
+_BLOCKING = {
+    (PERMITTED, "False"),
+    (RESOURCES_RESOLVED, "False"),
+    (ASSIGNMENT_STUCK, "True"),
+    (DRAIN_STUCK, "True"),
+}
+"""Conditions that say why the sharder cannot do anything with objects."""
+
+
 def _blocked(ring: SeenRing, resource: GroupResource) -> str:
     """Why the sharder cannot do anything with the resource, according to the ring's conditions."""
     conditions: Sequence[tuple[str, str]] = [
         (each.type, each.message)
         for each in (ring.resource.status.conditions if ring.resource.status else ())
-        if each.type in (PERMITTED, RESOURCES_RESOLVED)
-        and each.status != "True"
-        and resource.resource in each.message
+        if (each.type, each.status) in _BLOCKING and resource.resource in each.message
     ]
     return "; ".join(message for _, message in conditions)
 

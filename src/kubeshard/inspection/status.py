@@ -41,6 +41,7 @@ from kubeshard.sharder.ring_conditions import (
     CONFLICT,
     DRAIN_STUCK,
     DRAIN_STUCK_AFTER,
+    LEASES_WRITTEN,
     OWN_CONDITIONS,
     PERMITTED,
     RESOURCES_RESOLVED,
@@ -315,6 +316,7 @@ def _conditions(ring: SeenRing, do: _Commands) -> Iterator[Trouble]:
         CONFIRMATION_AWAITED: f"kubectl shard status {ring.name}",
         ASSIGNMENT_STUCK: do.log,
         WEBHOOK_REACHED: EXAMINE,
+        LEASES_WRITTEN: do.leases,
         WEBHOOK_CONTESTED: do.writers,
         SEVERAL_SHARDERS: do.sharders,
         SHARDS_ACCEPTED: do.leases,
@@ -415,7 +417,7 @@ def _objects(
         if counts.unassigned.count and ring.view.available:
             yield Trouble(
                 f"{counts.resource} without a shard: {_some(counts.unassigned)}",
-                "the sharder assigns them within seconds; if they remain, it lacks a right: check its log",
+                "the sharder assigns them within seconds; if they remain, a condition says why within a minute",
                 log,
                 "error",
             )

@@ -59,7 +59,8 @@ _SHORTEST_SLEEP = 0.001
 
 _FORBIDDEN_WATCH_PAUSE = 60.0
 
-_ADVICE = "grant get, create, update and watch on leases in this namespace"
+_UNDECIDED = 1.0
+"""Seconds that the question may take which right is missing. The Lease has to be renewed meanwhile."""
 
 
 RenewalFailure = Literal["conflict", "forbidden", "throttled", "timeout", "unavailable", "unfit", "other"]
@@ -101,7 +102,8 @@ class LeaseRenewer:
     """`connect` and `health` are called where `renew` runs, like everything here except `held`.
 
     `health`: why this process is not fit to hold the Lease, None if it is. `watches`: whether the Lease is watched
-    while it is held. `rewound` is called when the Lease shows that etcd was restored from a backup.
+    while it is held. `rewound` is called when the Lease shows that etcd was restored from a backup, and `refused` with
+    the API server's answer to a request for it, once for each that is another one.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class LeaseRenewer:
         clock: Clock,
         metrics: LeaseMetrics,
         rewound: Callable[[], None],
+        refused: Callable[[str], None] = lambda why: None,
     ) -> None:
         self._machine = machine
         self._claim = machine.claim
@@ -127,6 +130,7 @@ class LeaseRenewer:
         self._clock = clock
         self._metrics = metrics
         self._rewound = rewound
+        self._refused = refused
         whose = {} if self._claim.holder == self._claim.name else {"identity": self._claim.holder}
         self._log = _log.bind(lease=str(self._claim), **whose)
         self._news = asyncio.Event()
@@ -220,7 +224,7 @@ class LeaseRenewer:
     async def _perform(self, client: Client, action: Get | Create | Replace) -> None:
         machine, clock = self._machine, self._clock
         client = client.with_timeout(machine.timing.server_timeout)
-        failure, kind = "", "no answer"
+        failure, kind, forbidden = "", "no answer", False
         why: RenewalFailure | None = None
         try:
             async with asyncio.timeout(action.timeout) as self._attempt:
@@ -245,7 +249,7 @@ class LeaseRenewer:
             failure, why = error_line(error), _why(error)
         except KubeshardError as error:
             failure = kind = error_line(error)
-            why = _why(error)
+            why, forbidden = _why(error), isinstance(error, Forbidden)
         except TimeoutError:
             failure, why = f"no response within {action.timeout:.1f}s", "timeout"
         finally:
@@ -256,12 +260,30 @@ class LeaseRenewer:
         if failure:
             machine.failed(failure, clock.boottime())
             if machine.state not in LAST_STATES and self._notices.due("write" if writing else "read", kind):
-                advice = {"advice": _ADVICE} if why == "forbidden" else {}
-                self._log.warning("A request for the Lease failed", error=failure, **advice)
+                missing = forbidden and await self._lacks(client, _VERBS[type(action)])
+                advice = (
+                    f"grant get, create, update and watch on leases in the namespace {self._claim.namespace}"
+                )
+                fields = {"advice": advice} if missing else {}
+                self._log.warning("A request for the Lease failed", error=failure, **fields)
+                if kind == failure:
+                    self._refused(f"{failure}; {advice}" if missing else failure)
         else:
             self._notices.resolved("read")
             if writing:  # a successful read does not clear a failing write
                 self._notices.resolved("write")
+
+    async def _lacks(self, client: Client, verb: str) -> bool:
+        """Whether a request was forbidden because the right is missing: a quota, a policy or the end of the namespace
+        forbid one, too.
+        """
+        kind, claim = Lease.KIND, self._claim
+        name = "" if verb == "create" else claim.name  # a request to create has none
+        try:
+            async with asyncio.timeout(_UNDECIDED):
+                return not await client.can_i(verb, kind.group, kind.plural, claim.namespace, name=name)
+        except (KubeshardError, TimeoutError):
+            return False
 
     async def _pause(self, seconds: float) -> None:
         machine = self._machine
@@ -407,6 +429,9 @@ class LeaseRenewer:
         assert self._end is not None
         if not await set_within(self._workers_left, self._end - self._clock.boottime()):
             self._watchdog.bite()
+
+
+_VERBS = {Get: "get", Create: "create", Replace: "update"}
 
 
 def _why(error: KubeshardError) -> RenewalFailure:

@@ -42,6 +42,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Literal, NoReturn
 
 from kubeshard.cache.cache import Cache
@@ -196,7 +197,8 @@ class Process:
                 await self._work(())
             else:
                 caches = {cache.cluster: cache for cache in self._caches()}
-                held = self._sharding.held(self.health.unfit, caches)
+                refused = partial(self._record, "Warning", "LeaseRefused")
+                held = self._sharding.held(self.health.unfit, caches, refused)
                 async with holding(held, "membership", self.stopping.ending) as right:
                     if await self._work((right.gate,)):
                         right.stopped_cleanly()

@@ -110,9 +110,12 @@ class Membership(Protocol):
         """
         ...
 
-    def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AbstractAsyncContextManager[Right]:
+    def held(
+        self, health: HealthGate, caches: Mapping[str, Cache], refused: Callable[[str], None]
+    ) -> AbstractAsyncContextManager[Right]:
         """Enters when the right to act is acquired, however long that takes. `caches` are the caches by cluster that
-        the work reads. The Lease is only renewed while `health` returns None.
+        the work reads. The Lease is only renewed while `health` returns None. `refused` is called with the API server's
+        answer if it refuses the Lease.
         """
         ...
 

@@ -311,10 +311,14 @@ class ShardLease:
 
     @asynccontextmanager
     async def held(
-        self, health: Callable[[], str | None] = lambda: None, rewound: Callable[[], None] = lambda: None
+        self,
+        health: Callable[[], str | None] = lambda: None,
+        rewound: Callable[[], None] = lambda: None,
+        refused: Callable[[str], None] = lambda why: None,
     ) -> AsyncIterator[HeldShardLease]:
         """Enters when the Lease is ours. It is renewed while `health`, called from the renewer's thread, returns None.
-        `rewound` is called from there when the Lease shows that etcd was restored from a backup.
+        `rewound` is called from there when the Lease shows that etcd was restored from a backup, and `refused` when the
+        API server refuses a request for it.
 
         Raises ConfigurationError for a Lease whose holder is not a shard of this name, and in process 1 of a
         container, where the kernel's watchdog has no effect.
@@ -350,6 +354,7 @@ class ShardLease:
             clock=world.clock,
             metrics=self._metrics,
             rewound=rewound,
+            refused=refused,
         )
         async with renewer.held(world.thread(USER_AGENT)):
             yield held

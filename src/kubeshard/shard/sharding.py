@@ -25,9 +25,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import fields
+from functools import partial
 from typing import Any, Literal, get_args
 
 from kubeshard.cache.cache import Cache
@@ -375,7 +376,12 @@ class Sharding:
         yield None
 
     @asynccontextmanager
-    async def held(self, health: HealthGate, caches: Mapping[str, Cache]) -> AsyncIterator[Right]:
+    async def held(
+        self,
+        health: HealthGate,
+        caches: Mapping[str, Cache],
+        refused: Callable[[str], None] = lambda why: None,
+    ) -> AsyncIterator[Right]:
         """Holds the Lease during the block, and reclaims all objects with the shard's name if necessary; meanwhile the
         gates of controllers are closed. See `ShardLease.held` and `reclaim`. A process that is not a shard needs no
         Lease. What `replaces` names comes first.
@@ -384,7 +390,7 @@ class Sharding:
             if not self._is_shard:
                 yield shared or _NothingToLose()
                 return
-            async with self._held_as_shard(health, caches) as held:
+            async with self._held_as_shard(health, caches, refused) as held:
                 if shared is None:
                     yield held
                     return
@@ -399,7 +405,7 @@ class Sharding:
 
     @asynccontextmanager
     async def _held_as_shard(
-        self, health: HealthGate, caches: Mapping[str, Cache]
+        self, health: HealthGate, caches: Mapping[str, Cache], refused: Callable[[str], None]
     ) -> AsyncIterator[HeldShardLease]:
         prepared = self._ready
         lease = ShardLease(
@@ -413,11 +419,12 @@ class Sharding:
         )
         loop = asyncio.get_running_loop()
 
-        def rewound() -> None:
-            with suppress(RuntimeError):  # the loop is closed: the cache is no longer read
-                loop.call_soon_threadsafe(caches[HOME_CLUSTER].distrust)
+        def here(call: Callable[..., None], *arguments: str) -> None:
+            with suppress(RuntimeError):  # the loop is closed: the cache is no longer read, nothing is told
+                loop.call_soon_threadsafe(call, *arguments)
 
-        async with lease.held(health, rewound) as held:
+        rewound = partial(here, caches[HOME_CLUSTER].distrust)
+        async with lease.held(health, rewound, partial(here, refused)) as held:
             self._held = held
             if not held.returning:
                 prepared.reclaiming.reclaimed(prepared.kinds.keys())

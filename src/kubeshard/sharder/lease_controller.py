@@ -60,6 +60,7 @@ from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.watchdog import ended_by_watchdog
 from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.pod_reports import PodReports
+from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.rings import Rings
 from kubeshard.sharding.api import ControllerRing
@@ -186,6 +187,9 @@ class ShardLeases(Reconciler[Lease]):
         """From when the next shard of a ring may be taken over for that."""
         self._unlabelled: dict[Key, tuple[ShardState, float]] = {}
         """Leases whose label could not be written: the state that was announced, and the seconds until the next try."""
+        self._refusals = Refusals()
+        self._told: dict[Key, Ring] = {}
+        """The rings whose reports have them."""
 
     async def run(self, enqueue: Enqueue) -> None:
         while True:
@@ -209,13 +213,32 @@ class ShardLeases(Reconciler[Lease]):
         if shard is None or shard.deleted or ring is None:
             self._unlabelled.pop(key, None)
         if shard is None or ring is None:
+            self._accepted(key)
             return None
-        if shard.deleted:
-            return await self._settle_tombstone(ctx, shard)
-        shard = await self._labelled(ctx, shard)
-        wait = await self._advance(ctx, shard)
+        try:
+            if shard.deleted:
+                return await self._settle_tombstone(ctx, shard)
+            shard = await self._labelled(ctx, shard)
+            wait = await self._advance(ctx, shard)
+        except (NotOurs, Conflict):
+            raise
+        except ApiError as error:
+            self._rejected(ring, shard, error)
+            raise
+        if key not in self._unlabelled:
+            self._accepted(key)
         _, relabel = self._unlabelled.get(key, (None, math.inf))
         return _after(min(wait, relabel)) if min(wait, relabel) < math.inf else None
+
+    def _rejected(self, ring: Ring, shard: Shard, error: Exception) -> None:
+        """The API server refused a request for a Lease: people are told if that lasts."""
+        if self._refusals.refused(shard.lease.metadata, error, self._clock.monotonic()):
+            ring.report.lease(str(shard.key), self._refusals.why(shard.key))
+            self._told[shard.key] = ring
+
+    def _accepted(self, key: Key) -> None:
+        if self._refusals.ended(key) and (ring := self._told.pop(key, None)) is not None:
+            ring.report.lease(str(key))
 
     async def _advance(self, ctx: Context, shard: Shard) -> float:
         """Does what the state asks for. Returns the seconds until the next state."""
@@ -272,6 +295,8 @@ class ShardLeases(Reconciler[Lease]):
                     error=error,
                 )
             self._unlabelled[shard.key] = shard.state, again
+            if again == RELABEL and (ring := self._rings.get(shard.ring)) is not None:
+                self._rejected(ring, shard, error)
         else:
             self._unlabelled.pop(shard.key, None)
             self._observer.observe(patched)

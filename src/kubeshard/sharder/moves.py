@@ -192,7 +192,7 @@ class Mover:
             tell = _log.debug if silent is None else _log.warning
             tell(f'error {verb} {job.entry.resource} "{job.key}"', error=error, **fields)
         job.sync.ring.metrics.failed(job.entry.resource, type(error).__name__)
-        job.sync.refused(job.entry.resource, job.decision)
+        job.sync.failed(job.entry.resource, job.meta, job.decision, error)
         if self._forbidden is not None and isinstance(error, Forbidden):
             self._forbidden(job)
         self._retry(job, error)

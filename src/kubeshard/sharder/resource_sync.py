@@ -22,9 +22,10 @@ from typing import Any
 
 from kubeshard.core.errors import Forbidden
 from kubeshard.core.kinds import GroupResource, Kind
-from kubeshard.core.objects import Key
+from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.runtime.loop import set_within
 from kubeshard.runtime.notices import Notices
+from kubeshard.sharder.refusals import Refusals
 from kubeshard.sharder.ring import Ring
 from kubeshard.sharder.ring_conditions import ASSIGNMENT_STUCK_AFTER, DRAIN_STUCK_AFTER, Objects
 from kubeshard.sharder.schedule import FOLLOW, FOLLOW_MAIN, ScanPriority, ScanScope, Schedule
@@ -41,6 +42,8 @@ from kubeshard.sharding.planner import Action, Decision
 from kubeshard.sharding.ring_resources import RingEntry
 
 LOGGED_EVERY, UNTIL_EXPLAINED = 600.0, 60.0
+TOLD_TOGETHER = 1.0
+"""Seconds for which news of refusals are collected."""
 
 
 class RingSync:
@@ -50,6 +53,8 @@ class RingSync:
         self.ring = ring
         self.resources: dict[GroupResource, ResourceSync] = {}
         self._failures = Notices(ring.clock, every=LOGGED_EVERY)
+        self._telling = False
+        """Whether `tell_waiting` will be called in a moment."""
 
     def ring_changed(self) -> None:
         """The ring has another spec: syncs of resources that it no longer lists end."""
@@ -105,6 +110,33 @@ class RingSync:
         else:
             sync.pending_drains.not_placed(decision.key)
 
+    def failed(self, resource: GroupResource, meta: ObjectMeta, decision: Decision, error: Exception) -> None:
+        """A write of an object was rejected, for this reason; it is tried again."""
+        self.refused(resource, decision)
+        if (sync := self.resources.get(resource)) is not None:
+            drain, now = decision.action is Action.DRAIN, self.ring.clock.monotonic()
+            if sync.refusals.refused(meta, error, now, drain=drain):
+                self._tell_soon(sync)
+
+    def ended(self, resource: GroupResource, key: Key) -> None:
+        """Nothing is left to try again for an object."""
+        if (sync := self.resources.get(resource)) is not None and sync.refusals.ended(key):
+            self._tell_soon(sync)
+
+    def _tell_soon(self, sync: ResourceSync) -> None:
+        """There may be news of many objects: they are told together."""
+
+        async def tell() -> None:
+            try:
+                await asyncio.sleep(TOLD_TOGETHER)
+                self.tell_waiting()
+            finally:
+                self._telling = False
+
+        if not self._telling:
+            self._telling = True
+            sync.start(tell, "report of refusals")
+
     def placed(self, resource: GroupResource, decision: Decision) -> None:
         """An object is on the shard that it was to be given to."""
         if (sync := self.resources.get(resource)) is not None:
@@ -128,7 +160,9 @@ class RingSync:
         return self._failures.held_back((resource, verb, type(error).__name__), after=after)
 
     def tell_waiting(self) -> None:
-        """Tells which objects wait, as of the last scan of each resource, and for how long."""
+        """Tells which objects wait, as of the last scan of each resource and the API server's last answers, for how
+        long, and why.
+        """
         ring, syncs = self.ring, self.resources.values()
         ring.metrics.oldest_drain(max((each.drains.oldest for each in syncs), default=0.0))
         ring.metrics.oldest_unassigned(max((each.unassigned.oldest for each in syncs), default=0.0))
@@ -142,21 +176,26 @@ class RingSync:
             if each.whom in awaited
         ]
         waiting = {name for _, name in unconfirmed}
-        stuck = (
-            sync.spoken(each.key)
+        stuck = {
+            sync.spoken(each.key): sync.refusals.why(each.key)
             for sync in syncs
             for each in sync.unassigned.older_than(ASSIGNMENT_STUCK_AFTER)
-        )
-        unassigned = Objects.of(name for name in stuck if name not in waiting)
+        }
+        undrained: dict[str, str] = {}
+        for sync in syncs:
+            if ring.report.missing_verbs.get(sync.entry.resource, {}).keys() & {"get", "patch"}:
+                continue  # which the report explains
+            for key, refusal in sync.refusals.lasting():
+                (undrained if refusal.drain else stuck)[sync.spoken(key)] = refusal.reason
+        unassigned = _grouped((why, name) for name, why in stuck.items() if name not in waiting)
         drains = [
             (each.whom, sync.spoken(each.key))
             for sync in syncs
             for each in sync.drains.older_than(DRAIN_STUCK_AFTER)
         ]
         ring.metrics.unconfirmed(len(unconfirmed))
-        ring.report.waiting(
-            _by_shard(drains), unassigned if unassigned.count else None, _by_shard(unconfirmed)
-        )
+        refused = _grouped((why, name) for name, why in undrained.items())
+        ring.report.waiting(_grouped(drains), unassigned, _grouped(unconfirmed), refused)
         ring.evictions.overdue(
             ((sync.entry.resource, each.uid), each.whom, sync.drains.read_at)
             for sync in syncs
@@ -189,6 +228,7 @@ class ResourceSync:
         """Drains of a main resource, for the objects that it controls."""
         self.drains = WaitingObjects()
         """Objects that are being drained."""
+        self.refusals = Refusals()
         self.unassigned = WaitingObjects()
         """Objects without an available shard."""
         self.asked: dict[str, float] = {}
@@ -328,12 +368,12 @@ ANY_OWNER = _AnyOwner()
 """The draining owners for decisions outside of a scan: any owner may be about to be drained."""
 
 
-def _by_shard(found: Iterable[tuple[str, str]]) -> dict[str, Objects]:
-    """Groups names of objects by their shards."""
+def _grouped(found: Iterable[tuple[str, str]]) -> dict[str, Objects]:
+    """Groups names of objects by their shards, or by why they wait."""
     names = defaultdict[str, list[str]](list)
-    for shard, name in found:
-        names[shard].append(name)
-    return {shard: Objects.of(each) for shard, each in names.items()}
+    for group, name in found:
+        names[group].append(name)
+    return {group: Objects.of(each) for group, each in names.items()}
 
 
 class _DrainingOwners:

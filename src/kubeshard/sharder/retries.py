@@ -138,6 +138,7 @@ class _ResourceRetries:
                 outcome = await mover.carry_out(job, again=True)
                 if outcome is not MoveResult.FAILED:  # a failure returned through `add`
                     self._done(place)
+                    job.sync.ended(job.entry.resource, job.key)
                     if job.decision.action is Action.DRAIN:
                         # What seemed to fail may have taken effect late: the drain is followed until a scan finds it
                         # gone. Else what waits for its end would wait for the next scan of everything.

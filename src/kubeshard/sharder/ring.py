@@ -290,7 +290,7 @@ class Ring:
 
     def leads_no_more(self) -> None:
         """This process is not its sharder any more: what only a sharder sees is not told any longer."""
-        self.report.waiting({}, None, {})
+        self.report.waiting({}, {}, {}, {})
         self.report.mass_failure()
         self.metrics.leads_no_more()
 

@@ -31,6 +31,7 @@ SHARDS_ACCEPTED = "ShardsAccepted"
 WEBHOOK_REACHED = "WebhookReached"
 WEBHOOK_CONTESTED = "WebhookContested"
 SEVERAL_SHARDERS = "SeveralSharders"
+LEASES_WRITTEN = "LeasesWritten"
 DRAIN_STUCK = "DrainStuck"
 TAKEOVERS_PAUSED = "TakeoversPaused"
 ASSIGNMENT_STUCK = "AssignmentStuck"
@@ -50,6 +51,7 @@ OWN_CONDITIONS = frozenset(
         WEBHOOK_REACHED,
         WEBHOOK_CONTESTED,
         SEVERAL_SHARDERS,
+        LEASES_WRITTEN,
         DRAIN_STUCK,
         TAKEOVERS_PAUSED,
         ASSIGNMENT_STUCK,
@@ -115,8 +117,12 @@ class RingReport:
         """System namespaces that it selects, and does not get."""
         self.stuck_drains: Mapping[str, Objects] = {}
         """By shard."""
-        self.unassigned: Objects | None = None
-        """Objects that have had no live shard for too long."""
+        self.unassigned: Mapping[str, Objects] = {}
+        """Objects that have had no live shard for too long, by the API server's answer; "" if it has not been asked."""
+        self.undrained: Mapping[str, Objects] = {}
+        """Objects that cannot be drained, by the API server's answer."""
+        self.refused_leases: dict[str, str] = {}
+        """Why the API server refuses writes of shards' Leases, by the Lease."""
         self.unconfirmed: Mapping[str, Objects] = {}
         """By the shard that is dead, and not confirmed to have ended."""
         self.strict_handover_problem = ""
@@ -177,11 +183,25 @@ class RingReport:
             self._changed()
 
     def waiting(
-        self, drains: Mapping[str, Objects], unassigned: Objects | None, unconfirmed: Mapping[str, Objects]
+        self,
+        drains: Mapping[str, Objects],
+        unassigned: Mapping[str, Objects],
+        unconfirmed: Mapping[str, Objects],
+        undrained: Mapping[str, Objects],
     ) -> None:
-        """Which objects wait, as of the last scans."""
-        if (self.stuck_drains, self.unassigned, self.unconfirmed) != (drains, unassigned, unconfirmed):
-            self.stuck_drains, self.unassigned, self.unconfirmed = drains, unassigned, unconfirmed
+        """Which objects wait, as of the last scans and refusals."""
+        new = drains, unassigned, unconfirmed, undrained
+        if (self.stuck_drains, self.unassigned, self.unconfirmed, self.undrained) != new:
+            self.stuck_drains, self.unassigned, self.unconfirmed, self.undrained = new
+            self._changed()
+
+    def lease(self, lease: str, refused: str = "") -> None:
+        """The API server refuses what the sharder has to write to a shard's Lease, or does not any more."""
+        if self.refused_leases.get(lease, "") != refused:
+            if refused:
+                self.refused_leases[lease] = refused
+            else:
+                del self.refused_leases[lease]
             self._changed()
 
     def webhook(self, *, reached: bool) -> None:
@@ -229,6 +249,7 @@ def findings(
         (WEBHOOK_REACHED, "False", "WebhookNotCalled", _UNREACHED if report.webhook_unreached else ""),
         (WEBHOOK_CONTESTED, "True", "WrittenByOthers", _contested(report)),
         (SEVERAL_SHARDERS, "True", "AnotherSharderKeepsIt", report.another_sharder),
+        (LEASES_WRITTEN, "False", "LeasesRefused", _leases(report)),
         (DRAIN_STUCK, "True", "DrainNotAcknowledged", _stuck(report, shards)),
         (ASSIGNMENT_STUCK, "True", "ObjectsUnassigned", _unassigned(report, resources)),
         (CONFIRMATION_AWAITED, "True", "ShardsNotConfirmed", _unconfirmed(report)),
@@ -348,21 +369,39 @@ def _stuck(report: RingReport, shards: list[Shard]) -> str:
     """Only of shards that hold their Leases: the objects of the others are moved as soon as they are taken over."""
     alive = {shard.key.name for shard in shards if shard.state.available}
     stuck = {name: count for name, count in report.stuck_drains.items() if name in alive}
-    if not stuck:
-        return ""
-    return (
-        f"{_number(stuck)} carry the drain label for more than {DRAIN_STUCK_AFTER:.0f} s:"
-        f" their shards hold their Leases, but do not release them: {_by_shard(stuck)}"
-    )
+    said = []
+    if stuck:
+        said.append(
+            f"{_number(stuck)} carry the drain label for more than {DRAIN_STUCK_AFTER:.0f} s:"
+            f" their shards hold their Leases, but do not release them: {_by_shard(stuck)}"
+        )
+    if undrained := report.undrained:
+        said.append(f"{_number(undrained)} cannot be asked to move to another shard: {_by_answer(undrained)}")
+    return "; ".join(said)
 
 
 def _unassigned(report: RingReport, resources: RingResources) -> str:
-    """Not if another condition says why."""
-    if (found := report.unassigned) is None or _permitted(report, resources)[1] == "False":
+    """Without those that nobody has refused, if another condition says why."""
+    found = dict(report.unassigned)
+    if _permitted(report, resources)[1] == "False":
+        found.pop("", None)
+    if not found:
         return ""
-    return (
-        f"{_number({'': found})} have had no live shard for more than {ASSIGNMENT_STUCK_AFTER:.0f} s, and could not be "
-        f"given to one: {found}"
+    return f"{_number(found)} have had no live shard, and could not be given to one: {_by_answer(found)}"
+
+
+def _leases(report: RingReport) -> str:
+    found = sorted(report.refused_leases.items())
+    more = f" and {len(found) - MENTIONED} more" if len(found) > MENTIONED else ""
+    return "; ".join(f"{lease}: {why}" for lease, why in found[:MENTIONED]) + more
+
+
+def _by_answer(found: Mapping[str, Objects]) -> str:
+    """The most frequent answers of the API server, each with objects."""
+    most = sorted(found.items(), key=lambda each: (-each[1].count, each[0]))
+    parts = [f"{why} ({objects})" if why else str(objects) for why, objects in most[:MENTIONED]]
+    return "; ".join(parts) + (
+        f"; and {len(most) - MENTIONED} other reasons" if len(most) > MENTIONED else ""
     )
 
 
