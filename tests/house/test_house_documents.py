@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -22,39 +24,40 @@ _REGISTRY = re.compile(
 )
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_links_lead_somewhere(document: Path) -> None:
-    prose = _FENCE.sub("", document.read_text())
-    broken = []
-    for target in _LINK.findall(prose):
-        if re.match(r"[a-z]+:", target):
-            continue
-        path, _, anchor = target.partition("#")
-        file = document.parent / path if path else document
-        if not file.exists() or (anchor and anchor not in _anchors(file.read_text())):
-            broken.append(target)
-    assert not broken
+def in_none(check: Callable[[Path, str], Iterable[str]]) -> None:
+    """Fails with what the check finds in each document, given its path and text."""
+    found = {name(path): list(check(path, path.read_text())) for path in DOCUMENTS}
+    assert not {document: what for document, what in found.items() if what}
 
 
-def _anchors(text: str) -> set[str]:
-    """Yields the anchors that GitHub derives from headings."""
-    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.M)
+def test_links_lead_somewhere() -> None:
+    def broken(document: Path, text: str) -> Iterator[str]:
+        for target in _LINK.findall(_FENCE.sub("", text)):
+            if re.match(r"[a-z]+:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            file = document.parent / path if path else document
+            if not file.exists() or (anchor and anchor not in _anchors(file)):
+                yield target
+
+    in_none(broken)
+
+
+@cache
+def _anchors(file: Path) -> set[str]:
+    """The anchors that GitHub derives from headings."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", file.read_text()), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_every_make_command_exists(document: Path) -> None:
+def test_every_make_command_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    commands = set(re.findall(r"(?:^|`)make ([a-z-]+)", document.read_text(), re.M))
-    assert commands <= targets
+    in_none(lambda _, text: {*re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M)} - targets)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_every_file_that_is_named_exists(document: Path) -> None:
-    named = re.findall(
-        r"`((?:src|tests|apiserver|tools|docs|examples|benchmarks)/[\w./-]+)`", document.read_text()
-    )
-    assert not [path for path in named if not (ROOT / path).exists()]
+def test_every_file_that_is_named_exists() -> None:
+    named = re.compile(r"`((?:src|tests|apiserver|tools|docs|examples|benchmarks)/[\w./-]+)`")
+    in_none(lambda _, text: [path for path in named.findall(text) if not (ROOT / path).exists()])
 
 
 def test_the_first_operator_of_the_readme_is_the_one_that_is_tested() -> None:
@@ -62,24 +65,20 @@ def test_the_first_operator_of_the_readme_is_the_one_that_is_tested() -> None:
     assert (ROOT / "examples" / "first_operator.py").read_text() in blocks
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
-def test_programs_in_documents_import_what_is_public(document: Path) -> None:
+def test_programs_in_documents_import_what_is_public() -> None:
     """As documented in docs/public-interface.md."""
     page = (ROOT / "docs" / "public-interface.md").read_text()
     public = {"kubeshard", *re.findall(r"^\| `(kubeshard\w*(?:\.\w+)*)` \|", page, re.M)}
-    imported = [
-        (node.module or "", alias.name)
-        for block in re.findall(r"^```python\n(.*?)^```", document.read_text(), re.M | re.S)
-        for node in ast.walk(ast.parse(block))
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if (node.module or "").startswith("kubeshard")
-    ]
-    assert not [
-        f"{module}.{it}"
-        for module, it in imported
-        if module not in public or it not in import_module(module).__all__
-    ]
+
+    def private(_: Path, text: str) -> Iterator[str]:
+        for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S):
+            for node in ast.walk(ast.parse(block)):
+                module = (isinstance(node, ast.ImportFrom) and node.module) or ""
+                for alias in node.names if module.startswith("kubeshard") else ():
+                    if module not in public or alias.name not in import_module(module).__all__:
+                        yield f"{module}.{alias.name}"
+
+    in_none(private)
 
 
 def test_the_files_of_the_readme_are_there() -> None:

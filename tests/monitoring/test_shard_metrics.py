@@ -89,6 +89,7 @@ class Slow(Touch):
         return await super().reconcile(ctx, obj)
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_the_time_of_a_hand_over_begins_when_the_shard_is_asked_though_it_still_works() -> None:
     async with SimulatedCluster() as world:
@@ -129,6 +130,7 @@ class Writes(Touch):
         return None
 
 
+@pytest.mark.quick
 @virtual_time
 async def test_writes_that_are_refused_or_unfenced_are_counted() -> None:
     async with SimulatedCluster() as world:
@@ -152,6 +154,7 @@ async def test_writes_that_are_refused_or_unfenced_are_counted() -> None:
         assert f"  {Thing.KIND}" in as_text(shard.manager.snapshot())
 
 
+@pytest.mark.quick
 def test_tasks_that_block_the_loop_are_counted_by_name_and_the_names_are_bounded() -> None:
     metrics = Metrics()
     for number in range(MAX_TASKS + 5):

@@ -194,6 +194,7 @@ def reclaiming(world: SimulatedCluster) -> Client:
     return world.admin().fenced(ShardFence(ME, resources, lambda: None))
 
 
+@pytest.mark.quick
 def test_every_object_that_carries_the_name_has_a_new_version_and_is_otherwise_as_it_was() -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:
@@ -216,6 +217,7 @@ def test_every_object_that_carries_the_name_has_a_new_version_and_is_otherwise_a
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_objects_that_cannot_be_written_hold_a_returning_shard_up_for_half_a_minute_and_no_other_object(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -246,6 +248,7 @@ def test_objects_that_cannot_be_written_hold_a_returning_shard_up_for_half_a_min
     assert [record.msg for record in caplog.records].count("Cannot write an object of this shard") == 1
 
 
+@pytest.mark.quick
 def test_a_lease_says_that_its_holder_returned_only_until_the_objects_are_reclaimed() -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:
@@ -265,6 +268,7 @@ def test_a_lease_says_that_its_holder_returned_only_until_the_objects_are_reclai
     simulate(scene)
 
 
+@pytest.mark.quick
 def test_a_shard_that_works_in_one_namespace_reclaims_its_objects_there_and_asks_for_no_others() -> None:
     async def scene() -> None:
         async with SimulatedCluster() as world:
@@ -396,6 +400,7 @@ class Creates(Reconciler[Thing]):
         return None
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("host", [{"pod": Pod("s0", "u1")}, {"machine": "m"}], ids=["pod", "machine"])
 def test_nothing_that_a_process_sent_before_it_ended_is_stored_once_its_successor_has_begun(
     host: dict[str, Any],

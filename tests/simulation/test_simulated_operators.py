@@ -333,6 +333,7 @@ def test_a_reconcile_has_to_see_what_reconciles_have_written_and_not_what_a_daem
     assert bool(result.broken["stale read"]) is noticed
 
 
+@pytest.mark.quick
 def test_two_instances_at_work_on_one_object_are_noticed() -> None:
     source = """
     async def reconcile(ctx, desk):
@@ -462,6 +463,7 @@ def test_a_simulation_that_was_told_to_end_and_goes_on_is_interrupted(
     assert len(told) == 1
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "file"), [("__del__", "desks.py"), ("_remove", inspect.getfile(weakref.WeakSet))]
 )
@@ -484,6 +486,7 @@ def test_nothing_is_interrupted_where_the_interpreter_ignores_exceptions(
     run_virtual(scene())
 
 
+@pytest.mark.quick
 def test_what_is_installed_beside_the_standard_library_or_kubeshard_is_the_authors() -> None:
     stdlib, home = Path(threading.__file__).parent.resolve(), Path(kubeshard.__file__).parent.resolve()
     for theirs in ("site-packages/desks.py", "dist-packages/desks/chairs.py"):
@@ -521,6 +524,7 @@ manager = Manager([Controller(name="chair", reconciler=reconcile, primary=Chair)
 """
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -537,6 +541,7 @@ def test_what_cannot_be_simulated_is_a_mistake_in_one_line(source: str, message:
     assert "\n" not in str(found.value)
 
 
+@pytest.mark.quick
 def test_objects_can_come_from_a_template() -> None:
     template = (
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: $name, namespace: team}\ndata: {v: $random}\n"

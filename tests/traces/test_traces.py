@@ -12,7 +12,11 @@ from traces_page import PAGE, TRACES, rendered
 
 def _param(trace: Trace, side: Side) -> Any:
     """At night: traces that take long, and the reference's side, which says nothing about kubeshard."""
-    marks = [pytest.mark.nightly] if trace.slow or side is Side.REFERENCE else []
+    marks = []
+    if trace.slow or side is Side.REFERENCE:
+        marks = [pytest.mark.nightly]
+    elif trace.number == "01":
+        marks = [pytest.mark.quick]
     if side is Side.KUBESHARD and not trace.held:
         marks.append(pytest.mark.xfail(strict=True, reason="not held yet: docs/traces.md"))
     return pytest.param(trace, side, id=f"trace_{trace.number}-{side.value}", marks=marks)
