@@ -114,7 +114,10 @@ async def test_threads_of_the_default_executor_are_followed() -> None:
     asyncio.get_running_loop().set_default_executor(FollowedExecutor(follow_thread))
 
     async def reconcile(ctx: Context, obj: Site) -> None:
-        await asyncio.to_thread(work)
+        blocking = asyncio.ensure_future(asyncio.to_thread(work))
+        await asyncio.sleep(0)
+        work.began.acquire(timeout=PATIENCE)  # before the time is over: a call that no thread has begun is cancelled
+        await blocking
 
     await check_one_run_at_a_time(reconcile, work)
 
