@@ -76,7 +76,9 @@ def _all_sharders(
 
 @pytest.fixture
 def sharders(_all_sharders: Processes, request: pytest.FixtureRequest) -> Iterator[Processes]:
-    """Two sharders behind one webhook port. If a test kills or replaces them, the next test gets new ones."""
+    """Two sharders behind one webhook port. If a test kills or replaces them, or one has lost its Lease, as on a machine
+    that is too busy to renew it, the next test gets new ones.
+    """
     for name in set(_all_sharders.names) - set(SHARDERS):
         _all_sharders.stop(name)
     for name in SHARDERS:
@@ -84,6 +86,7 @@ def sharders(_all_sharders: Processes, request: pytest.FixtureRequest) -> Iterat
             _all_sharders.start_sharder(name)
     _keep_logs(request, _all_sharders.folder)
     yield _all_sharders
+    _all_sharders.dismiss_replaced()
     _all_sharders.check()
 
 

@@ -58,6 +58,12 @@ class Processes(RingProcesses):
         child.signal(number)
         return child
 
+    def dismiss_replaced(self) -> None:
+        """Forgets processes that ended because they had lost their Lease, as they have to: others have taken over."""
+        for name in self.names:
+            if not self[name].running and "Lost the Lease" in self[name].tail():
+                self.kill(name)
+
     def stop_in_order(self, grace: float = 5.0) -> None:
         """Asks all processes to stop, and kills those that are still running after `grace` seconds."""
         for name in self.names:
