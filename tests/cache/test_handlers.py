@@ -303,6 +303,7 @@ async def test_a_plain_function_that_returns_a_coroutine_is_told_to_be_async(
     assert "declare it with `async def`" in str(caplog.records[-1].__dict__["fields"]["error"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sort", ["plain", "async"])
 def test_fifty_thousand_objects_are_handed_to_a_new_handler_a_few_at_a_time_while_others_run(
     sort: str,

@@ -109,6 +109,7 @@ def test_an_odd_line_is_counted_and_ends_in_a_full_read(line: bytes) -> None:
     check()
 
 
+@pytest.mark.long
 @given(st.lists(st.one_of(st.sampled_from(ODD_LINES), st.binary(min_size=1, max_size=20)), max_size=3))
 def test_whatever_the_lines_the_informer_lives_and_knows_the_truth_in_the_end(lines: list[bytes]) -> None:
     run_virtual(informed_of_nonsense([line + b"\n" for line in lines]))

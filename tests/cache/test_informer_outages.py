@@ -100,6 +100,7 @@ async def until_equal(client: Client, informer: Informer[Any], copy: Copy, withi
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.long
 @virtual_time
 async def test_a_storm_of_410_is_weathered_with_growing_pauses_and_every_change_is_known_in_the_end() -> None:
     api = MemoryApi(ApiServer(world=virtual_world()))

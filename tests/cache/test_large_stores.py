@@ -77,6 +77,7 @@ def found(informer: Informer[Widget]) -> dict[str, int]:
     return {color: len(informer.store.by_index("color", color)) for color in ("red", "blue")}
 
 
+@pytest.mark.long
 @virtual_time
 async def test_a_full_read_that_changes_everything_is_filed_in_steps_and_seen_at_one_stroke() -> None:
     informer = Cache(ScriptedClient().client).declare(Widget)

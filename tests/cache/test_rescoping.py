@@ -462,6 +462,7 @@ async def test_what_the_old_scope_showed_is_left_out_where_nobody_can_say_that_t
         assert [type(delta) for delta in told] == [Added, Deleted, Added]
 
 
+@pytest.mark.long
 @given(
     st.sampled_from([Scope(), XY, MINE]),
     st.sampled_from([Scope(), Y, MINE, namespaces("x", "z")]),

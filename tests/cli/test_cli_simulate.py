@@ -25,6 +25,7 @@ def simulate(*arguments: object) -> Result:
     return CliRunner().invoke(cli, ["simulate", *map(str, arguments)])
 
 
+@pytest.mark.long
 def test_a_run_says_what_was_inflicted_and_that_all_holds(tmp_path: Path) -> None:
     result = simulate(
         "run", "--seeds", 3, "--minutes", 1, "--objects", 5, "--faults", "kill,drain", "-o", tmp_path
@@ -35,6 +36,7 @@ def test_a_run_says_what_was_inflicted_and_that_all_holds(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_run_without_faults_can_be_asked_for(tmp_path: Path) -> None:
     result = simulate("run", "--seeds", 3, "--minutes", 1, "--objects", 5, "--faults", "none", "-o", tmp_path)
     assert result.exit_code == 0, result.output
@@ -47,6 +49,7 @@ def test_faults_are_listed_with_what_happens() -> None:
     assert "\nlost                     Writes take effect, but their responses are lost.\n" in result.stdout
 
 
+@pytest.mark.long
 def test_a_fault_that_was_asked_for_and_had_no_effect_fails_the_run() -> None:
     result = simulate("run", "--seeds", 1, "--minutes", 0.5, "--objects", 5, "--faults", "webhook,kill")
     assert result.exit_code == 1

@@ -85,6 +85,7 @@ manager = Manager([Controller(name="desk", reconciler=reconcile, primary=Watch(D
 """
 
 
+@pytest.mark.long
 def test_an_operator_that_is_not_repeatable_is_told_so_without_what_is_in_objects(folder: Path) -> None:
     clock = RANDOM.replace("str(uuid.uuid4())", "f'sesame {time.time_ns()}'").replace("uuid", "time")
     (folder / "desks.py").write_text(clock.replace("owns=", "reads="))

@@ -186,6 +186,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 any_line = st.one_of(st.binary(max_size=64), events, damaged())
 
 
+@pytest.mark.long
 @given(st.lists(any_line, max_size=4), st.booleans())
 def test_whatever_the_lines_are_an_api_error_is_the_worst(lines: list[bytes], only_metadata: bool) -> None:
     form = metadata_only(ConfigMap) if only_metadata else FORM

@@ -116,7 +116,9 @@ async def test_threads_of_the_default_executor_are_followed() -> None:
     async def reconcile(ctx: Context, obj: Site) -> None:
         blocking = asyncio.ensure_future(asyncio.to_thread(work))
         await asyncio.sleep(0)
-        work.began.acquire(timeout=PATIENCE)  # before the time is over: a call that no thread has begun is cancelled
+        work.began.acquire(
+            timeout=PATIENCE
+        )  # before the time is over: a call that no thread has begun is cancelled
         await blocking
 
     await check_one_run_at_a_time(reconcile, work)

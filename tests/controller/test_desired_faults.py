@@ -128,6 +128,7 @@ def test_a_run_that_ends_at_any_request_is_completed_by_the_next_one(request_num
     told((request_number, how))
 
 
+@pytest.mark.long
 @given(
     st.lists(
         st.tuples(st.integers(0, REQUESTS - 1), st.sampled_from(["before", "after", "lost"])),

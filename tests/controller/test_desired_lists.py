@@ -119,6 +119,7 @@ async def _ports(there: World) -> dict[str, int]:
     return {port.name: port.port for port in found.spec.ports}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["before", "after", "lost"])
 def test_a_port_is_taken_back_and_given_up_later_whichever_request_broke(how: str) -> None:
     async def run() -> None:

@@ -128,6 +128,7 @@ class Tale:
         assert {*there} == {*self._wish}
 
 
+@pytest.mark.long
 @given(st.lists(EVENTS, max_size=14))
 def test_nothing_is_done_before_its_turn_and_in_the_end_all_is_as_desired(
     events: list[tuple[Any, ...]],

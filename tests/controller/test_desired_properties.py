@@ -108,6 +108,7 @@ def _granted(desired: Any, has: Any) -> None:
     assert labels == (desired.metadata.labels or {})
 
 
+@pytest.mark.long
 @given(st.lists(ACTIONS, max_size=12))
 def test_the_cluster_is_as_desired_whatever_happened_before(actions: list[Any]) -> None:
     async def work() -> None:

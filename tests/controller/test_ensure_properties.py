@@ -226,6 +226,7 @@ def _within(desired: Any, has: Any) -> bool:
     return type(desired) is type(has) and bool(desired == has)
 
 
+@pytest.mark.long
 @given(st.lists(SPECS, min_size=1, max_size=3))
 @example([Spec(count=2), Spec()])
 @example([Spec(count=3), Spec(count=0, on=False, title="")])

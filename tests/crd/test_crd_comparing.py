@@ -338,6 +338,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=max(100, settings.default.max_examples))
 @given(pairs, st.lists(values, min_size=20, max_size=30))
 def test_what_an_api_server_would_accept_no_longer_counts_as_breaking(pair: Pair, given: list[Any]) -> None:

@@ -76,8 +76,8 @@ def _all_sharders(
 
 @pytest.fixture
 def sharders(_all_sharders: Processes, request: pytest.FixtureRequest) -> Iterator[Processes]:
-    """Two sharders behind one webhook port. If a test kills or replaces them, or one has lost its Lease, as on a machine
-    that is too busy to renew it, the next test gets new ones.
+    """Two sharders behind one webhook port. If a test kills or replaces them, or one has lost its Lease, as on a
+    machine that is too busy to renew it, the next test gets new ones.
     """
     for name in set(_all_sharders.names) - set(SHARDERS):
         _all_sharders.stop(name)

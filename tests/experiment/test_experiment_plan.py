@@ -50,6 +50,7 @@ def test_requests_come_in_order_within_the_duration_and_only_to_objects_that_exi
             assert due.name in plan.themes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "created", "deleted", "objects", "changes_at_the_end"),
     [

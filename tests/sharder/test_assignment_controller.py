@@ -133,6 +133,7 @@ async def test_a_ring_that_fails_again_and_again_is_tried_every_ten_seconds(
     assert len({wait / delay for delay, wait in zip(delays, waits, strict=True)}) > 1
 
 
+@pytest.mark.long
 @virtual_time
 async def test_other_tasks_have_their_turn_between_the_reconciles_of_many_rings() -> None:
     world, turns = World(), 0

@@ -14,6 +14,9 @@ from kubeshard.core import ObjectMeta
 ROW = budget.Row(100.0, 50.0, 1.0, 200.0, 1000.0)
 
 
+pytestmark = pytest.mark.long
+
+
 @pytest.fixture(scope="module")
 def counted() -> dict[str, budget.Row]:
     if sys.version_info[:2] != budget.PINNED or platform.python_implementation() != "CPython":

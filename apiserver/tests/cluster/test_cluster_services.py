@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from cluster_api import ClusterApi, owned_by, template, workload
 from test_cluster_pretending import Cluster, pod
 
@@ -236,6 +237,7 @@ async def test_pods_that_are_not_ready_are_endpoints_that_do_not_serve() -> None
         assert [each["conditions"]["ready"] for each in found["endpoints"]] == [True]
 
 
+@pytest.mark.long
 @virtual_time
 async def test_a_slice_has_a_hundred_endpoints_and_the_others_are_in_more() -> None:
     cluster = Cluster()
