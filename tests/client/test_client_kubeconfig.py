@@ -1,11 +1,14 @@
 import base64
+import json
 import re
 import textwrap
+from pathlib import Path
 
 import pytest
+import yaml
 
 from kubeshard.client import load_config
-from kubeshard.client.config import BasicAuth, BearerToken, ExecPlugin, TokenFile
+from kubeshard.client.config import BasicAuth, BearerToken, ExecPlugin, Tls, TokenFile
 from kubeshard.client.kubeconfig import in_cluster_config, load_kubeconfig
 from kubeshard.core.errors import ConfigurationError
 
@@ -13,7 +16,7 @@ MINIMAL = """
 current-context: c
 clusters: [{name: k, cluster: {server: "https://10.0.0.1:6443"}}]
 users: [{name: u, user: {token: secret}}]
-contexts: [{name: c, context: {cluster: k, user: u, namespace: n}}]
+contexts: [{name: c, context: {cluster: k, user: u, namespace: "n"}}]
 """
 
 
@@ -118,7 +121,7 @@ def test_an_empty_file_of_kubectl_is_read(write):
         ),
         (("{token: secret}", "{client-key-data: '%'}"), "user 'u': client-key-data: not base64"),
         (
-            ("{token: secret}", "{client-key-data: YQ==}"),
+            ("{token: secret}", "{client-certificate-data: YQ==}"),
             "client-certificate and client-key must be given together",
         ),
         (
@@ -134,7 +137,7 @@ def test_an_empty_file_of_kubectl_is_read(write):
             ),
             "interactiveMode Always",
         ),
-        (("server:", "proxy-url: socks5://x, server:"), "proxy-url: 'socks5://x': only http"),
+        (("server:", "proxy-url: ftp://x, server:"), "proxy-url: 'ftp://x': only http"),
         (("contexts: [", "contexts: [["), "not YAML on line"),
         (("10.0.0.1:6443", "host:port"), "server: 'https://host:port' does not name a host and a port"),
         (("10.0.0.1:6443", "[::1"), "does not name a host and a port"),
@@ -152,6 +155,167 @@ def test_a_mistake_is_one_line_that_names_file_and_field(write, change, message)
         load_kubeconfig([path])
     assert str(path) in str(caught.value) or "proxy" in message
     assert "\n" not in str(caught.value)
+
+
+PEM = "-----BEGIN CERTIFICATE-----\n" + "QUJD\n" * 30 + "-----END CERTIFICATE-----\n"
+WRAPPED = base64.encodebytes(PEM.encode()).decode()
+ONE_LINE = WRAPPED.replace("\n", "")
+
+
+def block(tag, text):
+    return f"{tag}|\n" + textwrap.indent(text, " " * 12)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        ONE_LINE,
+        block("", WRAPPED),
+        block("", WRAPPED.replace("\n", "\r\n")),
+        f'"{ONE_LINE}\\n"',
+        f'"{ONE_LINE[:60]}\\r\\n{ONE_LINE[60:]}"',
+        block("!!binary ", base64.encodebytes(WRAPPED.encode()).decode()),
+    ],
+)
+def test_every_form_of_base64_is_read_that_client_go_reads(write, form):
+    text = f"""
+    current-context: c
+    clusters:
+      - name: k
+        cluster:
+          server: https://10.0.0.1:6443
+          certificate-authority-data: {form}
+    contexts: [{{name: c, context: {{cluster: k}}}}]
+    """
+    path = write("")
+    path.write_text(textwrap.dedent(text))
+    assert load_kubeconfig([path]).tls.ca == PEM
+
+
+@pytest.mark.parametrize("form", [f"{ONE_LINE[:60]} {ONE_LINE[60:]}", ONE_LINE[:-1], "ab-_", "%"])
+def test_what_client_go_does_not_take_for_base64_is_refused(write, form):
+    with pytest.raises(ConfigurationError, match="not base64"):
+        load_kubeconfig([write(MINIMAL.replace("server:", f'certificate-authority-data: "{form}", server:'))])
+
+
+IMPERSONATED = [
+    ("as: alice", {"Impersonate-User": "alice"}),
+    ("as: alice, as-uid: '5'", {"Impersonate-User": "alice", "Impersonate-Uid": "5"}),
+    ("as: a, as-groups: [dev, ops]", {"Impersonate-User": "a", "Impersonate-Group": ("dev", "ops")}),
+    ("as: a, as-groups: null, as-uid: null, as-user-extra: null", {"Impersonate-User": "a"}),
+    (
+        "as: a, as-user-extra: {reason: [audit]}",
+        {"Impersonate-User": "a", "Impersonate-Extra-reason": "audit"},
+    ),
+    (
+        "as: a, as-user-extra: {'example.com/Füße %': [x, z]}",
+        {"Impersonate-User": "a", "Impersonate-Extra-example.com%2FF%C3%BC%C3%9Fe%20%25": ("x", "z")},
+    ),
+    ("as-groups: [], as-user-extra: {}", {}),
+    ("as: ''", {}),
+]
+
+
+@pytest.mark.parametrize(("fields", "headers"), IMPERSONATED)
+def test_every_field_of_impersonation_is_sent(write, fields, headers):
+    assert user(write, f"{{token: t, {fields}}}").impersonate == headers
+
+
+@pytest.mark.parametrize("fields", ["as-groups: [dev]", "as-uid: x", "as-user-extra: {a: [b]}"])
+def test_more_about_nobody_is_refused(write, fields):
+    with pytest.raises(ConfigurationError, match="user 'u': as-uid, as-groups and as-user-extra"):
+        user(write, f"{{token: t, {fields}}}")
+
+
+EXEC = "apiVersion: client.authentication.k8s.io/v1beta1, command: x"
+CREDENTIALS = [
+    ("{token: a, tokenFile: /t}", TokenFile(Path("/t"), "a")),
+    ("{token: a, token: b}", BearerToken("b")),
+    ("{token: '', tokenFile: /t}", TokenFile(Path("/t"))),
+    (f"{{token: a, exec: {{{EXEC}}}}}", BearerToken("a")),
+    (f"{{username: a, exec: {{{EXEC}}}}}", BasicAuth("a", "")),
+    ("{password: p}", BasicAuth("", "p")),
+    ("{token: a, exec: null}", BearerToken("a")),
+    ("{token: a, auth-provider: {name: gcp}}", BearerToken("a")),
+    ("{Token: a}", None),
+    ("null", None),
+    (f"{{exec: {{{EXEC}, env: null, args: null, installHint: null}}}}", None),
+    (f"{{exec: {{{EXEC}, env: [{{name: A}}, {{name: B, value: c}}]}}}}", {"A": "", "B": "c"}),
+]
+
+
+@pytest.mark.parametrize(("given", "auth"), CREDENTIALS)
+def test_of_several_credentials_those_count_that_count_for_client_go(write, given, auth):
+    found = user(write, given).auth
+    if isinstance(found, ExecPlugin):
+        found = dict(found.env) or None
+    assert found == auth
+
+
+def test_an_exec_plugin_gets_what_the_cluster_says_for_it(write):
+    extension = "extensions: [{name: client.authentication.k8s.io/exec, extension: {audience: x}}], server:"
+    text = MINIMAL.replace("{token: secret}", f"{{exec: {{{EXEC}, provideClusterInfo: true}}}}")
+    found = load_kubeconfig([write(text.replace("server:", extension))]).auth
+    assert isinstance(found, ExecPlugin)
+    assert (found.provide_cluster_info, found.cluster_config) == (True, {"audience": "x"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("{token: secret}", f"{{exec: {{{EXEC}, env: [{{value: a}}]}}}}"),
+            "exec: env: a variable has no name",
+        ),
+        (
+            ("{token: secret}", f"{{exec: {{{EXEC}, interactiveMode: Maybe}}}}"),
+            "interactiveMode: 'Maybe' must be",
+        ),
+        (("{token: secret}", f"{{exec: {{{EXEC.replace('x', chr(39) * 2)}}}}}"), "exec: .+: "),
+        (("{token: secret}", f"{{auth-provider: {{name: x}}, exec: {{{EXEC}}}}}"), "exec and auth-provider"),
+        (("{token: secret}", "{token: a, username: b}"), "remove one of them"),
+        (("users: [", "users: [{name: u, user: {token: a}}, "), "users: 'u' is there twice"),
+        (("current-context", "kind: Pod\ncurrent-context"), "it has kind Pod of v1, not Config"),
+        (("current-context", "apiVersion: v2\ncurrent-context"), "it has kind Config of v2, not Config"),
+        (("current-context: c", "- a"), "not YAML on line|Expected `object`"),
+    ],
+)
+def test_what_client_go_refuses_is_refused(write, change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        load_kubeconfig([write(MINIMAL.replace(*change))])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "\ufeff" + text,
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text + "---\nfoo: bar\n",
+        lambda text: (
+            text + "extensions: [{name: a, extension: {b: c}}]\npreferences: {colors: true}\nfoo: 1\n"
+        ),
+        lambda text: json.dumps(yaml.safe_load(text.replace('"n"', "'n'")), indent="\t"),
+        lambda text: text.replace("server:", "disable-compression: true, tls-server-name: null, server:"),
+    ],
+)
+def test_every_form_of_the_file_is_the_same_file(write, change):
+    path = write("")
+    path.write_bytes(change(MINIMAL).encode())
+    config = load_kubeconfig([path])
+    assert (config.server, config.auth, config.namespace) == (
+        "https://10.0.0.1:6443",
+        BearerToken("secret"),
+        "n",
+    )
+
+
+def test_a_server_without_tls_is_sent_no_credentials(write, caplog):
+    config = load_kubeconfig([write(MINIMAL.replace("https://", "http://"))])
+    assert (config.server, config.auth, config.tls) == ("http://10.0.0.1:6443", None, Tls())
+    assert "sent no credentials" in caplog.text
+    assert load_kubeconfig(
+        [write(MINIMAL.replace("https://", "").replace("{token: secret}", "{}"))]
+    ).server.startswith("http://10")
 
 
 async def test_the_path_given_wins_over_the_environment(bare, write):

@@ -91,6 +91,30 @@ async def test_a_tls_server_is_reached_through_a_tunnel_that_carries_several_req
     assert f"Proxy-Authorization: Basic {credentials}\r\n".encode() in head
 
 
+async def test_a_socks_proxy_is_asked_for_the_name_as_by_clients_in_go(secure):
+    port, trust = secure
+    asked = []
+
+    async def serve(reader, writer):
+        count = (await reader.readexactly(2))[1]
+        await reader.readexactly(count)
+        writer.write(b"\5\0")  # no authentication
+        *_, kind, length = await reader.readexactly(5)
+        asked.append((kind, await reader.readexactly(length)))
+        await reader.readexactly(2)
+        writer.write(b"\5\0\0\1\0\0\0\0\0\0")
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(made._copy(reader, inner_writer), made._copy(inner_reader, writer))
+
+    made = Proxy()
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        proxy = f"socks5://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        transport = HttpTransport("https://kube.example.com:6443", trust, proxy=proxy)
+        assert (await transport.request(GET)).body == b"kube.example.com:6443"
+        await transport.close()
+    assert asked == [(3, b"kube.example.com")]
+
+
 async def test_a_proxy_that_refuses_is_an_error_with_nothing_sent(proxy, secure):
     proxy.answer = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
     transport = HttpTransport("https://kube.example.com:6443", secure[1], proxy=proxy.url)

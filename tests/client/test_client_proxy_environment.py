@@ -45,7 +45,7 @@ def test_outside_of_a_cluster_there_is_no_pod_namespace(tmp_path):
 
 
 BROKEN = [
-    "socks5://me:SECRET@proxy:1", "me:SECRET@proxy:1", "http://me:SECRET@proxy:port", "http://me:SECRET@:80",
+    "socks4://me:SECRET@proxy:1", "me:SECRET@proxy:1", "http://me:SECRET@proxy:port", "http://me:SECRET@:80",
     "http://me:SECRET@[::1", "http://me:SECRET@proxy:99999", "http://me:SE SECRET@proxy:1", "http://me:S@SECRET@",
 ]  # fmt: skip
 

@@ -15,11 +15,11 @@ from kubeshard import CacheSettings, Sharding
 from kubeshard.cache import Cache, Interrupted, Scope
 from kubeshard.client import Client, ClusterConfig
 from kubeshard.controller import Context, Controller
-from kubeshard.core import ConfigMap, ObjectMeta
+from kubeshard.core import ConfigMap, ObjectMeta, Unavailable
 from kubeshard.manager import Manager
 from kubeshard.manager.http import pages_app
 from kubeshard.runtime.asgi import AsgiApp
-from kubeshard.runtime.transport import HttpRequest
+from kubeshard.runtime.transport import HttpRequest, HttpResponse, TransportUnverified
 from kubeshard.testing.virtual_time import settle, virtual_time
 from kubeshard.testing.virtual_world import virtual_world
 from kubeshard_apiserver import ApiServer, InMemoryTransport
@@ -89,6 +89,40 @@ async def running(client: Client, *controllers: Controller[Any], **options: Any)
     yield Running(manager, health)
     manager.stop()
     await task
+
+
+@virtual_time
+async def test_a_process_that_cannot_verify_the_api_server_is_not_ready_and_says_why() -> None:
+    """A rotated certificate authority, which the process does not have yet."""
+
+    class Transport(InMemoryTransport):
+        problem = ""
+
+        async def request(self, request: HttpRequest) -> HttpResponse:
+            if self.problem:
+                raise TransportUnverified(f"GET /: {self.problem}", sent=False)
+            return await super().request(request)
+
+    server = ApiServer(world=virtual_world())
+    transport = Transport(server)
+    client = Client(ClusterConfig("http://in-memory"), transport=transport, world=server.world)
+    async with (
+        client,
+        running(client, Controller(name="maps", reconciler=Seen(), primary=ConfigMap)) as process,
+    ):
+        assert "[+]api-server ok" in await process.ready()
+        transport.problem = "certificate verify failed: self-signed certificate in certificate chain"
+        with pytest.raises(Unavailable):
+            await client.raw("GET", "/version")
+        ready = await process.ready()
+        assert "[-]api-server failed" in ready
+        assert (
+            f"warn: the API server cannot be verified: GET /: {transport.problem}\nreadyz check failed"
+            in ready
+        )
+        transport.problem = ""
+        await client.raw("GET", "/version")
+        assert "readyz check passed" in await process.ready()
 
 
 @virtual_time

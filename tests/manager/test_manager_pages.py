@@ -213,7 +213,7 @@ async def test_an_api_server_that_is_silent_for_ten_minutes_is_no_matter_of_live
     ready = await get(pages.app, "/readyz?verbose")
     assert (ready.status, ready.body) == (
         200,
-        "[+]cache-sync ok\nwarn: controller items waits for Item.v1.example.com (unavailable)\n"
+        "[+]cache-sync ok\n[+]api-server ok\nwarn: controller items waits for Item.v1.example.com (unavailable)\n"
         "readyz check passed\n",
     )
     run.cancel()

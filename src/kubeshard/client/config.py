@@ -7,10 +7,10 @@ files, exec plugins) are only described here: `kubeshard.client.credentials` imp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from kubeshard.core.errors import ConfigurationError
@@ -20,19 +20,22 @@ __all__ = [
     "Auth",
     "BasicAuth",
     "BearerToken",
-    "CertificateFiles",
     "ClusterConfig",
     "ExecPlugin",
+    "Files",
     "Tls",
     "TokenFile",
 ]
 
 
-class CertificateFiles(NamedTuple):
-    """A client certificate and its key, rotated externally: read again every few seconds, and after a 401."""
+class Files(NamedTuple):
+    """The files that a configuration was read from, and how it is read again when one of them has changed: every few
+    seconds, after a 401, and when a connection fails. Only the TLS settings and `auth` are taken over, and nothing if
+    the server is another one. `read` raises ConfigurationError while the files cannot be used.
+    """
 
-    certificate: Path
-    key: Path
+    paths: tuple[Path, ...]
+    read: Callable[[], ClusterConfig]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,12 @@ class BearerToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """A token file, rotated externally: read again when a minute old, and after a 401."""
+    """A token file, rotated externally: read again when a minute old, and after a 401. `fallback` is the token while
+    the file cannot be read.
+    """
 
     path: Path
+    fallback: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ class ExecPlugin:
     api_version: str = "client.authentication.k8s.io/v1"
     install_hint: str = ""
     provide_cluster_info: bool = False
+    cluster_config: Any = None
+    """What the cluster of the kubeconfig says for the plugin."""
 
 
 Auth = BearerToken | TokenFile | BasicAuth | ExecPlugin | None
@@ -71,8 +79,8 @@ Auth = BearerToken | TokenFile | BasicAuth | ExecPlugin | None
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """One API server and one user. `namespace` is the context's default; `impersonate` contains request headers;
-    `certificate_files` replace the client certificate of `tls` when they change.
+    """One API server and one user. `namespace` is the context's default; `impersonate` contains request headers, each
+    with its value or values.
     """
 
     server: str
@@ -82,8 +90,8 @@ class ClusterConfig:
     proxy: str | None = field(default=None, repr=False)
     """The proxy's URL, which may contain a password."""
     context: str = ""
-    impersonate: Mapping[str, str] = field(default_factory=dict)
-    certificate_files: CertificateFiles | None = None
+    impersonate: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    files: Files | None = field(default=None, repr=False, compare=False)
 
 
 PROXY_VARIABLES = "proxy variables of the environment"
@@ -95,9 +103,9 @@ def checked_proxy(source: str, proxy: str | None) -> str | None:
     """
     if not proxy:
         return None
-    if not proxy.startswith(("http://", "https://")):
+    if not proxy.startswith(("http://", "https://", "socks5://", "socks5h://")):
         raise ConfigurationError(
-            f"{source}: {_without_credentials(proxy)!r}: only http:// and https:// proxies are supported"
+            f"{source}: {_without_credentials(proxy)!r}: only http://, https:// and socks5:// proxies are supported"
         )
     try:
         parts = urlsplit(proxy)

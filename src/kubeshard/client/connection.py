@@ -24,11 +24,11 @@ from urllib.parse import urlsplit
 from kubeshard.client.config import BasicAuth, BearerToken, ClusterConfig, ExecPlugin, TokenFile
 from kubeshard.client.credentials import (
     ANONYMOUS,
-    CertificateFileCredentials,
     Credential,
     Credentials,
     ExecCredentials,
     FixedCredentials,
+    FollowedCredentials,
     TokenFileCredentials,
 )
 from kubeshard.client.limiter import Limiter
@@ -37,13 +37,17 @@ from kubeshard.client.status import error_of, failure_of, is_json, unexpected
 from kubeshard.core.errors import ApiError, ConfigurationError, Timeout, Unauthorized, Unavailable
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
+from kubeshard.runtime.tls import Tls
 from kubeshard.runtime.transport import (
     HttpRequest,
     HttpResponse,
     HttpStream,
+    RepeatedHeaders,
     Transport,
+    TransportClosed,
     TransportError,
     TransportTimeout,
+    TransportUnverified,
 )
 from kubeshard.runtime.world import Connect, World
 
@@ -82,13 +86,23 @@ class Connection:
         self._limiter = limiter
         self._retry = retry
         self._credentials = _credentials(config, self.clock)
-        if config.certificate_files:
-            files = config.certificate_files
-            self._credentials = CertificateFileCredentials(self._credentials, files, config.tls, self.clock)
+        self.impersonate = {name: one for name, one in config.impersonate.items() if isinstance(one, str)}
+        """Headers of one line each, with which requests are made; `_repeated` are added when they are sent."""
+        self._repeated = tuple(
+            (name, value)
+            for name, values in config.impersonate.items()
+            if not isinstance(values, str)
+            for value in values
+        )
         self._patient = True
         self._heeds_warnings = True
-        self._seen = _Seen(presented=(config.tls.certificate or "", config.tls.key or ""))
+        self._seen = _Seen(tls=config.tls)
         self.transport = _connected(config, world.connect)
+
+    @property
+    def unverified(self) -> str:
+        """Why the server cannot be verified; empty if it can, or has not been asked yet."""
+        return self._seen.unverified
 
     def impatient(self) -> Connection:
         """The same connections and credentials, but each call is one attempt that is sent at once. 429 and 503 are
@@ -139,7 +153,7 @@ class Connection:
             try:
                 answer = await self.transport.request(authorized)
             except TransportError as error:
-                if self._met_stale_connection(request, error, attempts):
+                if self._met_stale_connection(request, error, attempts) or self._learned(error, attempts):
                     continue
                 raise self._failed(request, error, started) from error
             self._observe(request, answer.status, started, answer.headers.get("warning"))
@@ -157,7 +171,7 @@ class Connection:
             try:
                 stream = await opened.__aenter__()
             except TransportError as error:
-                if self._met_stale_connection(request, error, attempts):
+                if self._met_stale_connection(request, error, attempts) or self._learned(error, attempts):
                     continue
                 raise self._failed(request, error, started) from error
             self._observe(request, stream.status, started, stream.headers.get("warning"))
@@ -189,10 +203,13 @@ class Connection:
         attempts.used = await self._credential(self._credentials.current())
         self._seen.authenticated = True
         self._present(attempts.used)
-        if attempts.used.authorization is None:
+        if attempts.used.authorization is None and not self._repeated:
             return request
         method, target, headers, body, timeout, idle = request  # `_replace` takes ten times as long
-        headers = {**headers, "Authorization": attempts.used.authorization}
+        if attempts.used.authorization is not None:
+            headers = {**headers, "Authorization": attempts.used.authorization}
+        if self._repeated:
+            headers = RepeatedHeaders(headers, self._repeated)
         return HttpRequest(method, target, headers, body, timeout, idle)
 
     async def _credential(self, asked: Awaitable[R]) -> R:
@@ -205,15 +222,20 @@ class Connection:
             raise Unauthorized(str(error), code=401, reason="Unauthorized") from error
 
     def _present(self, credential: Credential) -> None:
-        """Uses a client certificate that changed, on new connections."""
-        if credential.certificate is None or credential.certificate == self._seen.presented:
+        """Uses a client certificate or an authority that changed, on new connections."""
+        seen = self._seen
+        if credential is seen.presented:
             return
-        certificate, key = credential.certificate
-        try:
-            self.transport.renew(replace(self.config.tls, certificate=certificate, key=key))
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from error
-        self._seen.presented = credential.certificate
+        tls = credential.tls or self.config.tls
+        if credential.certificate is not None:
+            certificate, key = credential.certificate
+            tls = replace(tls, certificate=certificate, key=key)
+        if tls != seen.tls:
+            try:
+                self.transport.renew(tls)
+            except ValueError as error:
+                raise ConfigurationError(str(error)) from error
+        seen.presented, seen.tls = credential, tls
 
     async def _again(self, attempts: _Attempts, status: int, headers: Mapping[str, str]) -> bool:
         """Waits as long as the server requested, and returns whether to try once more."""
@@ -240,11 +262,23 @@ class Connection:
             and not isinstance(error, TransportTimeout)
         )
 
+    def _learned(self, error: TransportError, attempts: _Attempts) -> bool:
+        """Whether to try once more, because a file of the configuration has changed and nothing was sent."""
+        if isinstance(error, TransportClosed) or not self._credentials.reread():
+            return False
+        again = self._patient and not error.sent and not attempts.reread
+        attempts.reread = True
+        return again
+
     def _failed(self, request: HttpRequest, error: TransportError, started: float) -> ApiError:
         self._observe(request, 0, started, None)
+        if isinstance(error, TransportUnverified):
+            self._seen.unverified = str(error)
         return broken(request, error)
 
     def _observe(self, request: HttpRequest, code: int, started: float, warning: str | None) -> None:
+        if code and self._seen.unverified:
+            self._seen.unverified = ""
         for observer in self.observers:
             observer(request.method, self._host, code, self.clock.monotonic() - started)
         for quoted in _WARNING.findall(warning) if warning and self._heeds_warnings else ():
@@ -260,8 +294,12 @@ class _Seen:
 
     authenticated: bool = False
     """Whether there were credentials at least once."""
-    presented: tuple[str, str] | None = None
-    """The client certificate in use."""
+    presented: Credential | None = None
+    """The credential in use."""
+    tls: Tls | None = None
+    """The settings in use."""
+    unverified: str = ""
+    """Why the server could not be verified, if nothing has been heard of it since."""
     warnings: set[str] = field(default_factory=set)
     """Warnings that were logged already."""
 
@@ -272,6 +310,7 @@ class _Attempts:
 
     made: int = 0
     renewed: bool = False
+    reread: bool = False
     used: Credential = ANONYMOUS
 
 
@@ -296,6 +335,12 @@ def _connected(config: ClusterConfig, connect: Connect) -> Transport:
 
 
 def _credentials(config: ClusterConfig, clock: Clock) -> Credentials:
+    if config.files is not None:
+        return FollowedCredentials(config, config.files, lambda found: _own_credentials(found, clock), clock)
+    return _own_credentials(config, clock)
+
+
+def _own_credentials(config: ClusterConfig, clock: Clock) -> Credentials:
     match config.auth:
         case BearerToken(token):
             return FixedCredentials(f"Bearer {token}")

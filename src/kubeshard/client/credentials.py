@@ -1,9 +1,10 @@
 """Credentials that stay valid: the current value of the `Authorization` header.
 
-Guaranteed: a rotated token file is noticed within a minute, and at once after a 401; calls are cheap between
-changes; any number of concurrent requests cause one renewal. Not guaranteed: that the server accepts the
-credentials: a 401 after a renewal is final. An instance belongs to one event loop; every client creates its own
-from the `ClusterConfig`.
+Guaranteed: a rotated token file is noticed within a minute, and at once after a 401; other rotated files (the
+authority, the client's certificate, the kubeconfig) within seconds, and at once after a 401 or a failed connection;
+calls are cheap between changes; any number of concurrent requests cause one renewal. Not guaranteed: that the server
+accepts the credentials: a 401 after a renewal is final. An instance belongs to one event loop; every client creates its
+own from the `ClusterConfig`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from kubeshard.client.config import CertificateFiles, ClusterConfig, ExecPlugin, TokenFile
+from kubeshard.client.config import ClusterConfig, ExecPlugin, Files, TokenFile
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.objects import Struct
 from kubeshard.core.times import parse_time
@@ -26,17 +30,20 @@ from kubeshard.runtime.tls import Tls
 TOKEN_FILE_AGE = 60.0
 """Seconds after which a token file is read again; the kubelet renews bound tokens long before they expire."""
 
-CERTIFICATE_AGE = 5.0
-"""Seconds after which the files of a client certificate are read again. A server may close connections with an expired
+FILES_AGE = 5.0
+"""Seconds after which the files of a configuration are read again. A server may close connections with an expired
 certificate without any response that would trigger a renewal, and a leader has 10 s to renew its Lease.
 """
 
 
 class Credential(NamedTuple):
-    """`authorization` is the header's value, `certificate` PEM texts of a client certificate and its key."""
+    """`authorization` is the header's value, `certificate` PEM texts of a client certificate and its key, `tls` the
+    settings in place of the configuration's. The same object as long as nothing has changed.
+    """
 
     authorization: str | None = None
     certificate: tuple[str, str] | None = None
+    tls: Tls | None = None
 
 
 ANONYMOUS = Credential()
@@ -49,6 +56,10 @@ class Credentials(Protocol):
 
     async def renew(self, rejected: Credential) -> bool:
         """Called after a 401 for `rejected`. Returns whether there is another credential to try."""
+        ...
+
+    def reread(self) -> bool:
+        """Called when a connection failed. Returns whether files say something else now."""
         ...
 
 
@@ -66,6 +77,9 @@ class FixedCredentials:
     async def renew(self, rejected: Credential) -> bool:
         return False
 
+    def reread(self) -> bool:
+        return False
+
 
 class TokenFileCredentials:
     """A token in a file that is rotated externally. If reading it fails, the last good token is used."""
@@ -73,19 +87,27 @@ class TokenFileCredentials:
     def __init__(self, source: TokenFile, clock: Clock) -> None:
         self._path = source.path
         self._clock = clock
-        self._credential: Credential | None = None
+        self._credential = Credential(f"Bearer {source.fallback}") if source.fallback else None
+        self._known = False
         self._read_at = 0.0
 
     async def current(self) -> Credential:
-        if self._credential is None or self._clock.monotonic() - self._read_at >= TOKEN_FILE_AGE:
+        if not self._known or self._credential is None or self._is_old():
             return self._read()
         return self._credential
 
     async def renew(self, rejected: Credential) -> bool:
         return self._read() != rejected
 
+    def reread(self) -> bool:
+        return False
+
+    def _is_old(self) -> bool:
+        return self._clock.monotonic() - self._read_at >= TOKEN_FILE_AGE
+
     def _read(self) -> Credential:
         self._read_at = self._clock.monotonic()
+        self._known = True
         try:
             token = self._path.read_text().strip()
             if not token:
@@ -95,40 +117,67 @@ class TokenFileCredentials:
                 return self._credential
             problem = f"{self._path}: {error.strerror}" if isinstance(error, OSError) else error
             raise ConfigurationError(f"cannot read the token file: {problem}") from error
-        self._credential = Credential(f"Bearer {token}")
+        if self._credential is None or self._credential.authorization != f"Bearer {token}":
+            self._credential = Credential(f"Bearer {token}")
         return self._credential
 
 
-class CertificateFileCredentials:
-    """Other credentials, and a client certificate in files that are rotated externally. While the files cannot be
-    read or do not match (a rotation replaces them one after the other) the last good pair is used.
+class FollowedCredentials:
+    """The credentials and TLS settings of a configuration whose files are rotated externally. While these cannot be
+    used together (a rotation replaces them one after the other) what was read last is used.
     """
 
-    def __init__(self, inner: Credentials, files: CertificateFiles, tls: Tls, clock: Clock) -> None:
-        self._inner = inner
+    def __init__(
+        self, config: ClusterConfig, files: Files, make: Callable[[ClusterConfig], Credentials], clock: Clock
+    ) -> None:
+        self._config = config
         self._files = files
+        self._make = make
         self._clock = clock
-        self._pair = (tls.certificate or "", tls.key or "")
+        self._inner = make(config)
+        self._contents: tuple[bytes | None, ...] = ()
         self._read_at = clock.monotonic()
+        self._wrapped: Credential | None = None
+        self._credential = ANONYMOUS
+        """What is made of `_wrapped`."""
 
     async def current(self) -> Credential:
-        if self._clock.monotonic() - self._read_at >= CERTIFICATE_AGE:
-            self._read()
-        return (await self._inner.current())._replace(certificate=self._pair)
+        if self._clock.monotonic() - self._read_at >= FILES_AGE:
+            self.reread()
+        inner = await self._inner.current()
+        if inner is not self._wrapped:
+            self._wrapped, self._credential = inner, inner._replace(tls=self._config.tls)
+        return self._credential
 
     async def renew(self, rejected: Credential) -> bool:
-        self._read()
-        return await self._inner.renew(rejected) or self._pair != rejected.certificate
+        changed = self.reread()
+        return await self._inner.renew(rejected._replace(tls=None)) or changed
 
-    def _read(self) -> None:
+    def reread(self) -> bool:
         self._read_at = self._clock.monotonic()
+        contents = tuple(map(_contents, self._files.paths))
+        if contents == self._contents:
+            return False
         try:
-            pair = (self._files.certificate.read_text(), self._files.key.read_text())
-            if pair != self._pair:
-                Tls(certificate=pair[0], key=pair[1]).check()
-        except (OSError, ValueError):
-            return
-        self._pair = pair
+            found = self._files.read()
+            found.tls.check()
+        except (ConfigurationError, ValueError):
+            return False
+        self._contents, known = contents, self._config
+        if found.server != known.server or (found.tls, found.auth) == (known.tls, known.auth):
+            return False
+        self._config = replace(known, tls=found.tls, auth=found.auth)
+        if found.auth != known.auth:
+            self._inner = self._make(self._config)
+        self._wrapped = None
+        return True
+
+
+def _contents(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 RUN_TIMEOUT = 60.0
@@ -166,6 +215,9 @@ class ExecCredentials:
         self._running = asyncio.Lock()
         self._credential: Credential | None = None
         self._expires: float | None = None
+
+    def reread(self) -> bool:
+        return False
 
     async def current(self) -> Credential:
         if (valid := self._valid()) is not None:
@@ -252,6 +304,7 @@ class ExecCredentials:
                 "insecure-skip-tls-verify": tls.insecure or None,
                 "certificate-authority-data": msgspec.to_builtins(tls.ca.encode()) if tls.ca else None,
                 "proxy-url": self._config.proxy,
+                "config": self._plugin.cluster_config,
             }
             spec["cluster"] = {name: value for name, value in cluster.items() if value is not None}
         return {"apiVersion": self._plugin.api_version, "kind": "ExecCredential", "spec": spec}

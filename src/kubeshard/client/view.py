@@ -123,6 +123,11 @@ class View:
         return self._connection.config
 
     @property
+    def unverified(self) -> str:
+        """Why the API server cannot be verified now; empty if it can, or has not been asked yet."""
+        return self._connection.unverified
+
+    @property
     def transport(self) -> Transport:
         return self._connection.transport
 
@@ -147,7 +152,7 @@ class View:
         return view
 
     def _headers(self) -> dict[str, str]:
-        return {"User-Agent": self._user_agent, **self._connection.config.impersonate}
+        return {"User-Agent": self._user_agent, **self._connection.impersonate}
 
     def _request(
         self,

@@ -129,8 +129,12 @@ class Process:
         self.pages = StatusPagesServer(
             declared.status_pages or NO_PAGES,
             liveness={"workers": self.health.hanging, **election},
-            readiness={"cache-sync": self._kinds.unfilled, **unready_checks(declared.servers)},
-            notes=lambda: (*self._kinds.notes(), *others.notes()),
+            readiness={
+                "cache-sync": self._kinds.unfilled,
+                "api-server": self._unverified,
+                **unready_checks(declared.servers),
+            },
+            notes=lambda: (*filter(None, [self._unverified()]), *self._kinds.notes(), *others.notes()),
             snapshot=self.debug.snapshot,
             metrics=self.metrics,
         )
@@ -164,6 +168,11 @@ class Process:
 
     def stop(self) -> None:
         self._end(None)
+
+    def _unverified(self) -> str | None:
+        """Why the process cannot know what the API server says. Its files are read again (`client.credentials`)."""
+        problem = self._client.unverified if self._client is not None else ""
+        return f"the API server cannot be verified: {problem}" if problem else None
 
     @property
     def cache(self) -> Cache:

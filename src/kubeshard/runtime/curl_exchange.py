@@ -21,6 +21,7 @@ from kubeshard.runtime.transport import (
     TransportClosed,
     TransportError,
     TransportTimeout,
+    TransportUnverified,
 )
 
 _BUFFERED = 256 * 1024
@@ -93,9 +94,8 @@ class Sending:
         if code == pycurl.E_ABORTED_BY_CALLBACK:
             return self.error(words, TransportClosed)
         if code == pycurl.E_PEER_FAILED_VERIFICATION:
-            words = (
-                f"certificate verify failed: {words.removeprefix('SSL certificate OpenSSL verify result: ')}"
-            )
+            said = words.removeprefix("SSL certificate OpenSSL verify result: ")
+            return self.error(f"certificate verify failed: {said}", TransportUnverified)
         if code == pycurl.E_COULDNT_RESOLVE_PROXY and "syntax" in words:
             words = "the URL of the proxy cannot be used"  # libcurl's message would include its password
         return self.error(words or "the connection broke")

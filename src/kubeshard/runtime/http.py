@@ -56,13 +56,15 @@ class HttpTransport:
     """Connections to one server.
 
     `base_url` is scheme, host, port and an optional path before every target. `proxy` is the URL of an HTTP
-    proxy. May be created outside of an event loop; belongs to the loop of its first request. Raises ValueError for
-    TLS settings that cannot work.
+    or SOCKS5 proxy. May be created outside of an event loop; belongs to the loop of its first request. Raises
+    ValueError for TLS settings that cannot work.
     """
 
     def __init__(self, base_url: str, tls: Tls = _DEFAULT_TLS, *, proxy: str | None = None) -> None:
         self._given_url = base_url.rstrip("/")
-        self._proxy = proxy
+        self._proxy = (proxy or "").replace(
+            "socks5://", "socks5h://"
+        )  # the proxy resolves names, as with Go's clients
         self._sockets = Sockets()
         self._transfers: Transfers | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -144,7 +146,7 @@ class HttpTransport:
             (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
             (pycurl.PATH_AS_IS, 1),
             (pycurl.USERAGENT, ""),
-            (pycurl.PROXY, self._proxy or ""),  # "": not the environment's
+            (pycurl.PROXY, self._proxy),  # "": not the environment's
             (pycurl.NOPROXY, ""),
             (pycurl.BUFFERSIZE, _READ_AT_ONCE),
             (pycurl.UPLOAD_BUFFERSIZE, _WRITTEN_AT_ONCE),

@@ -6,9 +6,9 @@ below (libcurl, TLS, sockets) is tested against real servers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kubeshard.runtime.tls import Tls
 
@@ -34,6 +34,21 @@ class TransportClosed(TransportError):
 
 class TransportTimeout(TransportError):
     """No complete response within the request's deadline. The connection is closed and never reused."""
+
+
+class TransportUnverified(TransportError):
+    """The server's certificate is not one of the trusted authorities', or has another name. Nothing was sent."""
+
+
+class RepeatedHeaders(dict[str, str]):
+    """Headers, some of which have several lines, as `items` lists them."""
+
+    def __init__(self, once: Mapping[str, str], repeated: Iterable[tuple[str, str]]) -> None:
+        super().__init__(once)
+        self._repeated = tuple(repeated)
+
+    def items(self) -> Any:
+        return [*super().items(), *self._repeated]
 
 
 class HttpRequest(NamedTuple):
