@@ -7,6 +7,7 @@ import json
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -100,7 +101,13 @@ def ask(access: Access, question: Callable[[Client], Awaitable[T]]) -> T:
 
 def stop_in_order() -> None:
     """SIGTERM ends the command as Ctrl-C does, so that the terminal is left as it was."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what is in the background
+            signal.default_int_handler(number, frame)
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 async def first_of(**works: Coroutine[Any, Any, None]) -> None:
