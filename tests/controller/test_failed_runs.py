@@ -29,6 +29,7 @@ from kubeshard import (
 )
 from kubeshard.controller import ReconcileFn
 from kubeshard.core import AlreadyExists, MergePatch
+from kubeshard.core.errors import Retry
 from kubeshard.testing.virtual_time import virtual_time
 
 Act = Callable[[Context, App], Awaitable[Any]]
@@ -86,7 +87,7 @@ async def raises_without_a_text(ctx: Context, obj: App) -> None:
 
 
 async def raises_odd_bytes(ctx: Context, obj: App) -> None:
-    raise ValueError(b"no file caf\xe9".decode(errors="surrogateescape"))
+    raise Retry(b"no file caf\xe9".decode(errors="surrogateescape"))
 
 
 def states(**fields: Any) -> Act:
@@ -113,7 +114,7 @@ FAILURES = [
     (awaits_something_cancelled, "CancelledError", ""),
     (raises_an_odd_name, "berlauf", "zu voll"),
     (raises_without_a_text, "Unspeakable", "its text cannot be shown: RuntimeError"),
-    (raises_odd_bytes, "ValueError", "no file caf?"),
+    (raises_odd_bytes, "Retry", "no file caf?"),
     (states(url=5), "TypeError", "AppStatus.url: Expected `str | null`, got `int`"),
     (states(size=object()), "TypeError", "AppStatus.size has a value that cannot be sent"),
     (
@@ -253,9 +254,9 @@ async def test_a_status_that_the_server_refuses_does_not_take_the_report_with_it
 async def test_a_failure_that_the_status_cannot_tell_is_an_event() -> None:
     async with app_cluster(definition(subresource=False)) as cluster:
         await cluster.client.create(app())
-        async with cluster.running(Acting(ValueError("no caf\udce9")).controller()):
+        async with cluster.running(Acting(Retry("no caf\udce9")).controller()):
             await asyncio.sleep(5)
-            assert "Warning ValueError no caf?" in await events(cluster)
+            assert "Warning Retry no caf?" in await events(cluster)
 
 
 def cleaning(cleanup: Any, **options: Any) -> Controller[App]:

@@ -6,22 +6,22 @@ import pytest
 
 from kubeshard.controller import merging
 from kubeshard.controller.merging import Rewrites
-from kubeshard.core import ConfigMap, Namespace
+from kubeshard.core import ConfigMap
 
-KIND = ConfigMap.KIND
+KIND, UID = ConfigMap.KIND, "uid"
 
 
 def test_what_the_server_made_of_a_value_is_not_sent_again() -> None:
     memory = Rewrites()
-    memory.learn(KIND, None, {"a": {"b": "sent", "c": 1}}, {"a": {"b": "stored"}})
+    memory.learn(KIND, UID, None, {"a": {"b": "sent", "c": 1}}, {"a": {"b": "stored"}})
     patch = {"a": {"b": "sent", "c": 1}}
-    assert memory.without_known(KIND, patch, {"a": {"b": "stored"}}) == {}
-    assert memory.without_known(KIND, {**patch, "d": 1}, {"a": {"b": "stored"}}) == {"d": 1}
+    assert memory.without_known(UID, patch, {"a": {"b": "stored"}}) == {}
+    assert memory.without_known(UID, {**patch, "d": 1}, {"a": {"b": "stored"}}) == {"d": 1}
 
 
-def test_another_desired_value_another_state_another_place_and_another_kind_are_sent() -> None:
+def test_another_desired_value_another_state_another_place_and_another_object_are_sent() -> None:
     memory = Rewrites()
-    memory.learn(KIND, None, {"a": "sent"}, {"a": "stored"})
+    memory.learn(KIND, UID, None, {"a": "sent"}, {"a": "stored"})
     for patch, live in [
         ({"a": "other"}, {"a": "stored"}),
         ({"a": "sent"}, {"a": "changed since"}),
@@ -29,38 +29,42 @@ def test_another_desired_value_another_state_another_place_and_another_kind_are_
         ({"b": "sent"}, {"b": "stored"}),
         ({"a": None}, {"a": "stored"}),
     ]:
-        assert memory.without_known(KIND, patch, live) == patch
-    assert memory.without_known(Namespace.KIND, {"a": "sent"}, {"a": "stored"}) == {"a": "sent"}
+        assert memory.without_known(UID, patch, live) == patch
+    assert memory.without_known("another", {"a": "sent"}, {"a": "stored"}) == {"a": "sent"}
 
 
 def test_what_others_changed_meanwhile_is_not_learned() -> None:
     memory = Rewrites()
     memory.learn(
-        KIND, {"spec": {"mine": 1}}, {"spec": {"mine": 1, "theirs": 3}}, {"spec": {"mine": 2, "theirs": 5}}
+        KIND,
+        UID,
+        {"spec": {"mine": 1}},
+        {"spec": {"mine": 1, "theirs": 3}},
+        {"spec": {"mine": 2, "theirs": 5}},
     )
     assert memory.without_known(
-        KIND, {"spec": {"mine": 1, "theirs": 3}}, {"spec": {"mine": 2, "theirs": 5}}
+        UID, {"spec": {"mine": 1, "theirs": 3}}, {"spec": {"mine": 2, "theirs": 5}}
     ) == {"spec": {"theirs": 3}}
 
 
 def test_a_field_that_the_server_puts_back_is_not_removed_for_ever() -> None:
     memory = Rewrites()
-    memory.learn(KIND, {"a": None}, {"a": None}, {"a": "default"})
-    assert memory.without_known(KIND, {"a": None}, {"a": "default"}) == {}
+    memory.learn(KIND, UID, {"a": None}, {"a": None}, {"a": "default"})
+    assert memory.without_known(UID, {"a": None}, {"a": "default"}) == {}
 
 
 def test_lists_are_learned_as_a_whole() -> None:
     memory = Rewrites()
     sent, stored = [{"name": "x", "size": ""}], [{"name": "x", "size": "large"}]
-    memory.learn(KIND, {"items": sent}, {"items": sent}, {"items": stored})
-    assert memory.without_known(KIND, {"items": sent}, {"items": stored}) == {}
-    assert memory.without_known(KIND, {"items": [*sent, {"name": "y"}]}, {"items": stored}) != {}
+    memory.learn(KIND, UID, {"items": sent}, {"items": sent}, {"items": stored})
+    assert memory.without_known(UID, {"items": sent}, {"items": stored}) == {}
+    assert memory.without_known(UID, {"items": [*sent, {"name": "y"}]}, {"items": stored}) != {}
 
 
 def test_the_author_is_told_once_which_field_and_no_values(caplog: pytest.LogCaptureFixture) -> None:
     memory = Rewrites()
     for number in range(3):
-        memory.learn(KIND, None, {"data": {"a/b": f"secret{number}"}}, {"data": {"a/b": "S"}})
+        memory.learn(KIND, UID, None, {"data": {"a/b": f"secret{number}"}}, {"data": {"a/b": "S"}})
     (record,) = caplog.records
     assert vars(record)["fields"] == {"kind": KIND, "field": "/data/a~1b"}
     assert "secret" not in str(vars(record))
@@ -70,21 +74,33 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "REMEMBERED", 2)
     memory = Rewrites()
     for number in range(3):
-        memory.learn(KIND, None, {"a": number}, {"a": "stored"})
-    assert memory.without_known(KIND, {"a": 0}, {"a": "stored"}) == {"a": 0}
-    assert memory.without_known(KIND, {"a": 2}, {"a": "stored"}) == {}
+        memory.learn(KIND, f"uid-{number}", None, {"a": "sent"}, {"a": "stored"})
+    assert memory.without_known("uid-0", {"a": "sent"}, {"a": "stored"}) == {"a": "sent"}
+    assert memory.without_known("uid-2", {"a": "sent"}, {"a": "stored"}) == {}
+
+
+def test_the_author_is_not_told_of_what_the_server_adds(caplog: pytest.LogCaptureFixture) -> None:
+    memory = Rewrites()
+    memory.learn(
+        KIND,
+        UID,
+        None,
+        {"a": ["b"], "c": None, "d": [{"e": 1}]},
+        {"a": ["b", "x"], "c": 1, "d": [{"e": 1, "f": 2}]},
+    )
+    assert not caplog.records
 
 
 def test_after_a_restore_nothing_is_known_any_more() -> None:
     """It also undoes how the kind was defined, and gives back fields of the status that were given up."""
     restores = 0
     memory = Rewrites(lambda: restores)
-    memory.learn(KIND, None, {"a": "sent"}, {"a": "stored"})
+    memory.learn(KIND, UID, None, {"a": "sent"}, {"a": "stored"})
     memory.statements.note("uid", {"url": "u"}, there_is_more=True)
-    assert memory.without_known(KIND, {"a": "sent"}, {"a": "stored"}) == {}
+    assert memory.without_known(UID, {"a": "sent"}, {"a": "stored"}) == {}
     assert ("uid", {"url": "u"}) in memory.statements
     restores = 1
     assert ("uid", {"url": "u"}) not in memory.statements
-    assert memory.without_known(KIND, {"a": "sent"}, {"a": "stored"}) == {"a": "sent"}
-    memory.learn(KIND, None, {"a": "sent"}, {"a": "stored"})
-    assert memory.without_known(KIND, {"a": "sent"}, {"a": "stored"}) == {}
+    assert memory.without_known(UID, {"a": "sent"}, {"a": "stored"}) == {"a": "sent"}
+    memory.learn(KIND, UID, None, {"a": "sent"}, {"a": "stored"})
+    assert memory.without_known(UID, {"a": "sent"}, {"a": "stored"}) == {}

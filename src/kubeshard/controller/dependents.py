@@ -7,8 +7,9 @@ sends nothing, whatever the server adds or stores in another form (`1000m` as `1
 responses, see `kubeshard.controller.merging`). Not guaranteed: that fields of others survive inside the items of a list
 if the items have no names and the list's length changes.
 
-A merge patch replaces whole lists; before it would replace objects in a list, the server's object is read, so that
-what others set inside them (a container's resources, a port's nodePort) stays.
+What admission adds is no difference, in this process or in another (`kubeshard.controller.completions`). A merge patch
+replaces whole lists; before it would replace one, or remove something, the server's object is read, so that what others
+set inside (a container's resources, a port's nodePort), and what nobody owns, stays.
 
 In the first run of a new shard, which reads from the API server, the dependents of an object less than a minute old
 are created without being read before; if the name is taken, they are read then. What the run has just read by
@@ -29,14 +30,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kubeshard.controller.completions import exact_patch, may_be_completed
 from kubeshard.controller.context import Context, run_of
-from kubeshard.controller.merging import lacking, learn, merged, without_status
-from kubeshard.core.encoding import encode
-from kubeshard.core.errors import AlreadyExists, Conflict
+from kubeshard.controller.merging import keep, lacking, learn, merged, without_status
+from kubeshard.core.errors import AlreadyExists, Invalid
 from kubeshard.core.objects import KubeObject
-from kubeshard.core.overlay import spliced
 from kubeshard.core.owners import with_owner
-from kubeshard.core.patches import MergePatch, merge_patch
+from kubeshard.core.patches import MergePatch
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -70,11 +70,34 @@ async def ensure(ctx: Context, desired: T, *, owner: KubeObject | None = None) -
     declared = lacking(live, target, run.rewrites)
     if not declared:
         return live, EnsureResult.UNCHANGED
-    patch = await _exact_patch(ctx, live, target) if _replaces_items(declared) else declared
-    patched = await ctx.client.patch(
-        type(desired), live.metadata.name, live.metadata.namespace, MergePatch(patch), base=live
-    )
-    learn(patched, merged(patched, desired, owner), run.rewrites, declared)
+    if not may_be_completed(declared):
+        return await _patched(ctx, live, desired, owner, declared, declared)
+    new = _new(desired, owner)
+    patch = await exact_patch(ctx.client, live, target, new)
+    if patch:
+        try:
+            return await _patched(ctx, live, desired, owner, declared, patch)
+        except Invalid:
+            less = await exact_patch(ctx.client, live, target, new, refused=True)
+            if less == patch:
+                raise
+            if less:
+                return await _patched(ctx, live, desired, owner, declared, less)
+    keep(live, target, run.rewrites)
+    return live, EnsureResult.UNCHANGED
+
+
+async def _patched(
+    ctx: Context,
+    live: T,
+    desired: T,
+    owner: KubeObject | None,
+    declared: Mapping[str, Any],
+    patch: Mapping[str, Any],
+) -> tuple[T, EnsureResult]:
+    meta = live.metadata
+    patched = await ctx.client.patch(type(desired), meta.name, meta.namespace, MergePatch(patch), base=live)
+    learn(patched, merged(patched, desired, owner), run_of(ctx).rewrites, declared)
     return patched, EnsureResult.PATCHED
 
 
@@ -89,24 +112,3 @@ def _new(desired: T, owner: KubeObject | None) -> T:
     if owner is None:
         return new
     return msgspec.structs.replace(new, metadata=with_owner(new.metadata, owner, controller=True))
-
-
-def _replaces_items(patch: Any) -> bool:
-    """Whether a merge patch replaces a list of objects."""
-    if isinstance(patch, Mapping):
-        return any(_replaces_items(value) for value in patch.values())
-    return isinstance(patch, list | tuple) and any(isinstance(item, Mapping) for item in patch)
-
-
-async def _exact_patch(ctx: Context, live: T, target: T) -> dict[str, Any]:
-    """The patch that changes only what the class declares, also within lists. Raises Conflict if the object has
-    changed since it was cached.
-    """
-    path = live.KIND.path(live.metadata.namespace, live.metadata.name)
-    whole = msgspec.json.decode((await ctx.client.raw("GET", path)).body)
-    if whole["metadata"]["resourceVersion"] != live.metadata.resource_version:
-        raise Conflict(f"{live.KIND} {live.key} changed since it was read")
-    old, new = (msgspec.json.decode(encode(obj)) for obj in (live, target))
-    patch = merge_patch(whole, spliced(whole, old, new))
-    version = {"resourceVersion": live.metadata.resource_version}
-    return {**patch, "metadata": {**patch.get("metadata", {}), **version}}

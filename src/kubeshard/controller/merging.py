@@ -4,14 +4,16 @@ Guaranteed: fields that the desired object does not set are kept (rules: `kubesh
 lacks nothing needs no request, whatever the server and others added to it. Pure, except for what `Rewrites` remembers.
 
 The API server stores some values differently from how they were sent: a time in another zone, a field that the schema
-does not know, a default for an empty string. A comparison of desired and stored values would find that difference
-forever. Therefore `Rewrites` learns from each response: what it would immediately send again is what the server does
-not store, and it is not sent again while the stored value stays the same.
+does not know, a default for an empty string, a list with what admission adds. A comparison of desired and stored values
+would find that difference forever. What admission adds can be told from a difference by looking at the object
+(`completions`); other values are sent once more. `Rewrites` remembers the result, by object: what it would immediately
+send again is what the server does not store, and it is neither looked at nor sent again while the stored value stays
+the same.
 
 Guaranteed: only values of the same request are learned, so that changes by another writer are not mistaken for
 rewrites by the server. Not guaranteed: that nothing is learned twice. The memory is bounded, ends with the process, and
-is void after a restore of etcd, which also undoes what others stated and how a kind was defined; each value that was
-forgotten costs a request that changes nothing.
+is void after a restore of etcd, which also undoes what others stated and how a kind was defined; what was forgotten
+costs a request that changes nothing, and no more.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def lacking(live: T, target: T, rewrites: Rewrites) -> dict[str, Any]:
     if target is live:
         return {}
     had = to_dict(live)
-    return rewrites.without_known(live.KIND, merge_patch(had, to_dict(target)), had)
+    return rewrites.without_known(live.metadata.uid, merge_patch(had, to_dict(target)), had)
 
 
 def learn(answer: T, target: T, rewrites: Rewrites, sent: Mapping[str, Any] | None = None) -> None:
@@ -61,7 +63,14 @@ def learn(answer: T, target: T, rewrites: Rewrites, sent: Mapping[str, Any] | No
     """
     if target is not answer:
         has = to_dict(answer)
-        rewrites.learn(answer.KIND, sent, merge_patch(has, to_dict(target)), has)
+        again = merge_patch(has, to_dict(target))
+        rewrites.learn(answer.KIND, answer.metadata.uid, sent, again, has)
+
+
+def keep(live: T, target: T, rewrites: Rewrites) -> None:
+    """Remembers that the object differs from what is intended only in what the server completed."""
+    had = to_dict(live)
+    rewrites.learn(live.KIND, live.metadata.uid, None, merge_patch(had, to_dict(target)), had)
 
 
 def without_status(obj: T) -> T:
@@ -86,8 +95,8 @@ def _with(live: Mapping[str, str] | None, desired: Mapping[str, str] | None) -> 
     return {**(live or {}), **desired}
 
 
-REMEMBERED = 4096
-"""The number of values; the oldest are forgotten first."""
+REMEMBERED = 16_384
+"""The number of values, of 200 bytes each; the oldest are forgotten first."""
 
 _log = get_logger("kubeshard.controller")
 
@@ -123,8 +132,8 @@ class Rewrites:
     def _begin(self) -> None:
         self._since = self._restores()
         """The restores before anything here was learned."""
-        self._stored: OrderedDict[tuple[Kind, _Path, bytes], bytes] = OrderedDict()
-        """What the server stored for a value at a path."""
+        self._stored: OrderedDict[tuple[str, _Path], bytes] = OrderedDict()
+        """Which value of an object, by UID, at a path the server stored as what: a digest of both."""
         self._notices = Notices()
         self._statements = Statements()
 
@@ -138,25 +147,32 @@ class Rewrites:
         if self._since != self._restores():
             self._begin()
 
-    def without_known(self, kind: Kind, patch: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
-        """The merge patch without values that are known to be stored as what `live` already has."""
+    def without_known(self, uid: str, patch: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
+        """The merge patch without values that are known to be stored as what the object, `live`, already has."""
         if self._stored:
             self._check()
-        return self._left(kind, patch, live, ()) if self._stored else dict(patch)
+        return self._left(uid, patch, live, ()) if self._stored else dict(patch)
 
     def learn(
-        self, kind: Kind, sent: Mapping[str, Any] | None, again: Mapping[str, Any], answer: Mapping[str, Any]
+        self,
+        kind: Kind,
+        uid: str,
+        sent: Mapping[str, Any] | None,
+        again: Mapping[str, Any],
+        answer: Mapping[str, Any],
     ) -> None:
         """`again` is the merge patch that the answer to `sent` (None: a create) would lead to."""
         self._check()
         for path, value in _leaves(again):
             if sent is not None and not _sets(sent, path):
                 continue
-            entry = (kind, path, _json(value))
-            self._stored[entry] = _json(at(answer, *path))
+            entry, stored = (uid, path), at(answer, *path)
+            self._stored[entry] = _digest([value, stored])
             self._stored.move_to_end(entry)
             if len(self._stored) > REMEMBERED:
                 self._stored.popitem(last=False)
+            if _is_extension(value, stored):
+                continue
             if len(self._notices) < REMEMBERED and self._notices.due((kind, path)):
                 _log.warning(
                     "The API server does not store a field as it was sent; "
@@ -166,15 +182,16 @@ class Rewrites:
                 )
 
     def _left(
-        self, kind: Kind, patch: Mapping[str, Any], live: Mapping[str, Any], path: _Path
+        self, uid: str, patch: Mapping[str, Any], live: Mapping[str, Any], path: _Path
     ) -> dict[str, Any]:
         left = {}
         for name, value in patch.items():
             place, have = (*path, name), live.get(name)
-            if self._stored.get((kind, place, _json(value))) == _json(have):
+            known = self._stored.get((uid, place))
+            if known is not None and known == _digest([value, have]):
                 continue
             if isinstance(value, Mapping) and isinstance(have, Mapping):
-                value = self._left(kind, value, have, place)
+                value = self._left(uid, value, have, place)
                 if not value:
                     continue
             left[name] = value
@@ -200,9 +217,21 @@ def _sets(patch: Any, path: _Path) -> bool:
     return True
 
 
-def _json(value: Any) -> bytes:
-    return msgspec.json.encode(value, order="deterministic")
+def _is_extension(value: Any, stored: Any) -> bool:
+    """Whether the server only added to a value, which is none of its author's business."""
+    if isinstance(value, list | tuple) and isinstance(stored, list | tuple):
+        return all(any(item == each or _is_extension(item, each) for each in stored) for item in value)
+    if isinstance(value, Mapping) and isinstance(stored, Mapping):
+        return all(
+            name in stored and (stored[name] == each or _is_extension(each, stored[name]))
+            for name, each in value.items()
+        )
+    return value is None
 
 
 def _digest(said: Any) -> bytes:
-    return blake2b(msgspec.json.encode(said, order="deterministic"), digest_size=16).digest()
+    try:
+        said = msgspec.json.encode(said, order="deterministic")
+    except (TypeError, ValueError, OverflowError):  # refused when it is sent
+        said = repr(said).encode("utf-8", "replace")
+    return blake2b(said, digest_size=16).digest()

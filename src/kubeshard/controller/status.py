@@ -68,7 +68,7 @@ async def write_status(run: Run, obj: T, status: msgspec.Struct) -> T:
     differs: object = None
     if target is not have:  # without what the server is known to rewrite
         patch = {"status": merge_patch(had, to_plain(target))}
-        differs = run.rewrites.without_known(form.kind, patch, {"status": had}).get("status")
+        differs = run.rewrites.without_known(meta.uid, patch, {"status": had}).get("status")
     if not differs and (not leaves_out(said, had) or (meta.uid, said) in run.rewrites.statements):
         _note(report, status)
         return live
@@ -163,6 +163,8 @@ def _learn(run: Run, form: Form[Any], said: dict[str, Any], written: Any, status
     target = stating(status, written.status)
     has = {} if written.status is None else to_plain(written.status)
     if target is not written.status and (again := merge_patch(has, to_plain(target))):
-        run.rewrites.learn(form.kind, {"status": said}, {"status": again}, {"status": has})
+        run.rewrites.learn(
+            form.kind, written.metadata.uid, {"status": said}, {"status": again}, {"status": has}
+        )
     more = leaves_out(said, has)
     run.rewrites.statements.note(written.metadata.uid, said, there_is_more=more)

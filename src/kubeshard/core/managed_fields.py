@@ -122,3 +122,87 @@ def _items(items: Sequence[Any], path: str, fields: Mapping[str, Any]) -> list[A
             if isinstance(item, Mapping) and all(item.get(key) == value for key, value in keys.items())
         ]
     return []
+
+
+def everyones(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that any manager owns; empty if the object has none."""
+    fields: dict[str, Any] = {}
+    for entry in (document.get("metadata") or {}).get("managedFields") or ():
+        fields = united(fields, entry.get("fieldsV1") or {})
+    return fields
+
+
+def keeping_unowned(had: Any, new: Any, said: Any, fields: Mapping[str, Any] | None) -> Any:
+    """`new`, with those members of maps and items of lists in `had` that nobody owns: they were added after the fields
+    had been attributed, by admission. What `said` sets to null is not kept. `fields`: who owns what in `had`; None:
+    nobody owns any of it.
+    """
+    if fields is not None and not fields:  # owned as a whole
+        return new
+    match had, new:
+        case Mapping(), Mapping():
+            told = said if isinstance(said, Mapping) else {}
+            below = fields or {}
+            kept = {
+                name: value
+                for name, value in had.items()
+                if name not in new and name not in told and f"f:{name}" not in below
+            }
+            return {
+                name: keeping_unowned(had[name], value, told.get(name), below.get(f"f:{name}"))
+                if name in had
+                else value
+                for name, value in new.items()
+            } | kept
+        case list(), list() if fields is not None:
+            return _with_unowned_items(had, new, said, fields)
+        case _:
+            return new
+
+
+def _with_unowned_items(had: list[Any], new: list[Any], said: Any, fields: Mapping[str, Any]) -> list[Any]:
+    """Items keep their places: the desired ones take those of their predecessors, in the desired order."""
+    keys = {name: msgspec.json.decode(name[2:]) for name in fields if name.startswith("k:")}
+    values = [msgspec.json.decode(name[2:]) for name in fields if name.startswith("v:")]
+    if keys and not all(isinstance(item, Mapping) for item in (*had, *new)):
+        return new
+    names = {name for key in keys.values() for name in key}
+
+    def owner(item: Any) -> str | None:
+        if not keys:
+            return "v:" if item in values else None
+        return next((name for name, key in keys.items() if _has(item, key)), None)
+
+    def is_same(item: Any, live: Any) -> bool:
+        if not keys:
+            return bool(item == live)
+        return all(item.get(name, live.get(name)) == live.get(name) for name in names)
+
+    free = dict(enumerate(had))
+    told = said if isinstance(said, list | tuple) and len(said) == len(new) else [None] * len(new)
+    desired, taken = [], set()
+    for item, says in zip(new, told, strict=True):
+        place = next((place for place, live in free.items() if is_same(item, live)), None)
+        if place is None:
+            desired.append(item)
+            continue
+        live = free.pop(place)
+        taken.add(place)
+        if isinstance(item, Mapping):  # what an item leaves out is kept, as in `overlay`
+            unsaid = says if isinstance(says, Mapping) else item
+            item = {
+                name: value for name, value in live.items() if name not in item and name not in unsaid
+            } | item
+        who = owner(live)
+        desired.append(keeping_unowned(live, item, says, fields[who] if who is not None and keys else None))
+    left = iter(desired)
+    items = [
+        next(left) if place in taken else item
+        for place, item in enumerate(had)
+        if place in taken or owner(item) is None
+    ]
+    return [*items, *left]
+
+
+def _has(item: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
+    return all(item.get(name) == value for name, value in key.items())

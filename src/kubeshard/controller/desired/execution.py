@@ -42,6 +42,7 @@ import msgspec
 
 from kubeshard.client.client import Client
 from kubeshard.client.write_records import WriteRecord
+from kubeshard.controller.completions import exact_patch, may_be_completed
 from kubeshard.controller.desired.applyset import (
     APPLIED,
     Address,
@@ -56,7 +57,7 @@ from kubeshard.controller.desired.members import Member
 from kubeshard.controller.desired.order import NO_ORDER, Leaving, Order, why_held
 from kubeshard.controller.desired.plan import Applied, Observed, Plan, Unowned, plan_of
 from kubeshard.controller.desired.problems import ImmutableFields, raise_for
-from kubeshard.controller.merging import Rewrites, learn, merged
+from kubeshard.controller.merging import Rewrites, keep, lacking, learn, merged
 from kubeshard.core.encoding import decode
 from kubeshard.core.errors import (
     AlreadyExists,
@@ -178,9 +179,13 @@ class Execution:
             self._objects[address] = live
 
     async def _update(self, member: Member[Any], live: KubeObject) -> None:
+        if await self._is_completed(member, live):
+            return
         try:
             applied = await self._writer.apply(member, live)
         except Invalid as error:
+            if await self._is_completed(member, live, refused=True):
+                return
             if not await self._writer.is_valid_as_new(member):
                 raise
             if names_a_duplicate(error):
@@ -191,6 +196,19 @@ class Execution:
             await self._recreate(member, live, error)
         else:
             self._became(member, applied)
+
+    async def _is_completed(self, member: Member[Any], live: KubeObject, *, refused: bool = False) -> bool:
+        """Whether the object differs only in what the API server completed since an equal desired one was applied."""
+        if read_mark(live.metadata.annotation(APPLIED))[1] != member.digest:
+            return False
+        target = merged(live, member.obj, member.controller)
+        if target is live or not (refused or may_be_completed(lacking(live, target, self._rewrites))):
+            return False
+        if await self._writer.exact_patch(member, live, target, refused=refused):
+            return False
+        keep(live, target, self._rewrites)
+        self._objects[member.address] = live
+        return True
 
     async def _recreate(self, member: Member[Any], live: KubeObject, why: Invalid) -> None:
         """Deletes and recreates a member, but only if we created it."""
@@ -269,6 +287,12 @@ class Writer:
             member.form, meta.name, meta.namespace, ApplyPatch(body), base=live, force=True
         )
         return applied
+
+    async def exact_patch(
+        self, member: Member[Any], live: KubeObject, target: KubeObject, *, refused: bool
+    ) -> Mapping[str, Any]:
+        """See `completions.exact_patch`."""
+        return await exact_patch(self._client, live, target, member.to_create(), refused=refused)
 
     async def make_room(self, member: Member[Any], live: KubeObject) -> KubeObject | None:
         """The object after desired entries of lists have taken the places of others' entries that have their names;
