@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pytest
 from app_cluster import App, AppCluster, app, app_cluster
 
@@ -17,9 +18,13 @@ from kubeshard import (
     Controller,
     Finalizer,
     Key,
+    KubeObject,
     Manager,
     Result,
+    Selector,
+    Struct,
     Watch,
+    field,
     metadata_only,
     when,
 )
@@ -357,3 +362,112 @@ def test_one_finalizer_of_two_controllers_is_fine_only_where_no_object_can_be_bo
     else:
         with pytest.raises(ValueError, match="give each its own key"):
             check_controllers([one, other])
+
+
+def managed_only(outside: Outside, **options: Any) -> Controller[App]:
+    scope = Scope(labels=Selector.parse("managed=yes"))
+    return Controller(
+        name="app",
+        reconciler=outside,
+        primary=Watch(App, scope=scope),
+        finalizers=[outside.cleanup(BUCKET)],
+        **options,
+    )
+
+
+async def label(cluster: AppCluster, value: str | None) -> None:
+    await cluster.client.patch(App, "a", "default", MergePatch({"metadata": {"labels": {"managed": value}}}))
+    await asyncio.sleep(2)
+
+
+ORDERS = ["label, delete", "delete, label", "label, restart, delete", "label, delete, restart"]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_object_that_left_the_selectors_is_cleaned_up_when_it_is_deleted(order: str) -> None:
+    @virtual_time
+    async def check() -> None:
+        async with app_cluster() as cluster:
+            outside = Outside()
+            outside.act[f"a {BUCKET}"] = Result(requeue_after=3.0)
+            await cluster.client.create(app("a", labels={"managed": "yes"}))
+            steps = order.split(", ")
+            while steps:
+                async with cluster.running(managed_only(outside, error_condition="Ready")):
+                    assert (await finalizers(cluster)) == (BUCKET,)
+                    while steps and (step := steps.pop(0)) != "restart":
+                        if step == "label":
+                            await label(cluster, None)
+                        else:
+                            await cluster.client.delete(App, "a", "default")
+                            await asyncio.sleep(2)
+                    if not steps:
+                        await asyncio.sleep(2)
+                        condition = await cluster.condition()
+                        assert condition is not None
+                        assert (condition.status, condition.reason) == ("False", "Finalizing")
+                        outside.act.clear()
+                        await asyncio.sleep(10)
+                        assert await cluster.get() is None
+            assert "a bucket" in outside.cleaned
+
+    check()
+
+
+@virtual_time
+async def test_an_object_that_left_the_selectors_is_left_alone_while_it_lives() -> None:
+    async with app_cluster() as cluster:
+        outside = Outside()
+        await cluster.client.create(app("a", labels={"managed": "yes"}))
+        async with cluster.running(managed_only(outside)):
+            await label(cluster, None)
+            assert outside.left == [Key("default", "a")]
+            made = len(outside.made)
+            await cluster.client.patch(App, "a", "default", MergePatch({"spec": {"size": 3}}))
+            await asyncio.sleep(100)
+            assert (len(outside.made), outside.cleaned) == (made, [])
+            assert await finalizers(cluster) == (BUCKET,)
+            await label(cluster, "yes")
+            assert len(outside.made) > made
+
+
+class StrictSpec(Struct):
+    size: Annotated[int, msgspec.Meta(le=5)] = 0
+
+
+class Strict(KubeObject, group="example.com", version="v1", kind="App"):
+    spec: StrictSpec = field(default_factory=StrictSpec)
+
+
+@virtual_time
+async def test_an_object_that_does_not_fit_its_class_says_what_holds_it_and_goes_when_it_is_corrected() -> (
+    None
+):
+    cleaned: list[str] = []
+
+    async def reconcile(ctx: Context, obj: Strict) -> None: ...
+
+    async def clean(ctx: Context, obj: Strict) -> None:
+        cleaned.append(obj.metadata.name)
+
+    def controller() -> Controller[Strict]:
+        finalizers = [Finalizer(BUCKET, clean)]
+        return Controller(name="app", reconciler=reconcile, primary=Strict, finalizers=finalizers)
+
+    async with app_cluster() as cluster:
+        await cluster.client.create(app())
+        async with cluster.running(controller()):
+            await cluster.client.patch(App, "a", "default", MergePatch({"spec": {"size": 7}}))
+            await cluster.client.delete(App, "a", "default")
+            await asyncio.sleep(2)
+        async with cluster.running(controller()):  # nor does a new process know the object in another form
+            (event, *_) = await events(cluster)
+            assert event.startswith(
+                f"Warning CleanupPending finalizer {BUCKET}, less than a minute after the deletion"
+            )
+            assert "does not fit Strict" in event
+            assert f"correct it, or see `kubeshard release-finalizers --finalizer {BUCKET}`" in event
+            await cluster.client.patch(App, "a", "default", MergePatch({"spec": {"size": 3}}))
+            await asyncio.sleep(5)
+            assert cleaned == ["a"]
+            assert await cluster.get() is None

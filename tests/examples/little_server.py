@@ -83,7 +83,7 @@ class LittleServer:
         (body,) = (
             found
             for (kind, *place), found in self.objects.items()
-            if (kind.lower() + "s", *place) == (plural, namespace, name)
+            if place == [namespace, name] and plural in (f"{kind.lower()}s", f"{kind.lower()}es")
         )
         return HttpResponse(200, {}, json.dumps(body).encode())
 

@@ -25,7 +25,7 @@ import msgspec
 from kubeshard.client.client import Client
 from kubeshard.core.encoding import encode, to_dict
 from kubeshard.core.errors import ApiError, Conflict
-from kubeshard.core.managed_fields import everyones, keeping_unowned
+from kubeshard.core.managed_fields import everyones, fields_of_item, keeping_unowned
 from kubeshard.core.objects import KubeObject
 from kubeshard.core.overlay import pairs, spliced
 from kubeshard.core.patches import merge_patch
@@ -58,9 +58,10 @@ async def exact_patch(
     said = to_dict(new)
     result = _body(spliced(whole, old, wanted))
     had = _body(whole)
-    if fields := everyones(whole):
+    fields = everyones(whole)
+    if fields:
         result = keeping_unowned(had, result, said, fields)
-    if refused or _is_extended(had, result):
+    if refused or (fields and _is_extended(had, result, fields)):
         made = await _made(client, new)
         if made is not None:
             result = _keeping(had, result, made)
@@ -87,16 +88,25 @@ async def _made(client: Client, new: KubeObject) -> dict[str, Any] | None:
     return document
 
 
-def _is_extended(had: Any, new: Any) -> bool:
-    """Whether a list or a map has more than it is to have."""
+def _is_extended(had: Any, new: Any, fields: Mapping[str, Any] | None) -> bool:
+    """Whether a list or map that is owned as a whole has more than it is to have."""
     if isinstance(had, Mapping) and isinstance(new, Mapping):
-        return any(name not in new or _is_extended(value, new[name]) for name, value in had.items())
+        if not fields:
+            return had.keys() > new.keys()
+        return any(
+            _is_extended(value, new[name], fields.get(f"f:{name}"))
+            for name, value in had.items()
+            if name in new
+        )
     if not isinstance(had, list) or not isinstance(new, list):
         return False
-    within = zip(pairs(had, new), new, strict=True)
-    if any(place is not None and _is_extended(had[place], item) for place, item in within):
-        return True
-    return len(had) > len(new) and all(any(_covers(each, item) for each in had) for item in new)
+    if not fields:
+        return len(had) > len(new) and all(any(_covers(each, item) for each in had) for item in new)
+    return any(
+        _is_extended(had[place], item, fields_of_item(had[place], fields))
+        for place, item in zip(pairs(had, new), new, strict=True)
+        if place is not None
+    )
 
 
 def _covers(had: Any, new: Any) -> bool:

@@ -26,7 +26,7 @@ from kubeshard.controller.daemons import Daemon
 from kubeshard.controller.desired.execution import Immutable
 from kubeshard.controller.desired.order import Placed
 from kubeshard.controller.desired.plan import Applied, Unowned
-from kubeshard.controller.finalizers import Finalizer
+from kubeshard.controller.finalizers import Finalizer, held_by
 from kubeshard.controller.outcomes import GiveUpAfter
 from kubeshard.controller.reconciler import (
     BlockingReconciler,
@@ -47,7 +47,7 @@ from kubeshard.core.desired_status import has_conditions
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of
+from kubeshard.core.objects import Form, Key, KubeObject, ObjectMeta, form_of, metadata_only
 from kubeshard.runtime.world import World
 from kubeshard.workqueue.debounce import Debounce
 from kubeshard.workqueue.limits import Limiter
@@ -290,12 +290,22 @@ class Controller(ArgumentHints, Generic[T]):
         return tuple(dataclasses.replace(as_watch(watch), when=never) for watch in self.reads)
 
     @property
+    def leaving_watches(self) -> Sequence[Watch[Any]]:
+        """The metadata of the objects that may have left the selectors of the primary kind with a finalizer on them."""
+        scope = self.primary_watch.scope
+        if not self.finalizers or scope is None or not (scope.labels.requirements or scope.fields):
+            return ()
+        form = metadata_only(self.primary_watch.form.kind)
+        return (Watch(form, when=held_by(self.finalizers), scope=Scope(scope.namespaces)),)
+
+    @property
     def all_watches(self) -> Iterator[Watch[Any]]:
         """All watches in the cluster of the primary objects, the primary one first."""
         yield self.primary_watch
         yield from self.owned_watches
         yield from self.mapping_watches
         yield from self.read_watches
+        yield from self.leaving_watches
 
     @property
     def declared_indexes(self) -> Sequence[Index[Any]]:

@@ -35,7 +35,7 @@ from typing import Any
 import msgspec
 
 from kubeshard.controller.context import EventSink
-from kubeshard.controller.event_series import ObjectReference
+from kubeshard.controller.event_series import reference
 from kubeshard.controller.outcomes import Ending, leaves, of_error, out_of_time, slip_of
 from kubeshard.controller.reconciler import Result, RunFn
 from kubeshard.controller.run import Report, Run
@@ -124,7 +124,10 @@ class ErrorCondition:
                 return
             condition = self._condition(run, obj, "True", "Reconciled")
         live: Any = await run.get(run.form, obj.metadata.name, obj.metadata.namespace or None)
-        if live is None or live.metadata.uid != obj.metadata.uid:
+        if live is None:  # gone, or it has left the scope of the cache
+            await self._write_live(run, obj, condition)
+            return
+        if live.metadata.uid != obj.metadata.uid:
             return
         former = get_condition(conditions_of(live.status), self._type)
         if self._is_reported(run, former, condition):
@@ -152,15 +155,14 @@ class ErrorCondition:
                 self._log.warning("Could not report the failure in the object's status", error=second)
             else:
                 return
-        self._events.event(_reference(run, obj), "Warning", reason, text)
+        self._events.event(reference(run.form.kind, obj.metadata), "Warning", reason, text)
 
     async def _write_soon(self, run: Run, obj: KubeObject, condition: Condition) -> None:
         async with asyncio.timeout(LAST_WORDS):
             if run.undecodable is None and not run.writes:
                 live: Any = run.reader.informer(run.form).store.get(obj.key)
-                if live is None or live.metadata.uid != obj.metadata.uid:
-                    return
-                if self._is_reported(run, get_condition(conditions_of(live.status), self._type), condition):
+                have = () if live is None else conditions_of(live.status)
+                if self._is_reported(run, get_condition(have, self._type), condition):
                     return
             await self._write_live(run, obj, condition)
 
@@ -247,10 +249,3 @@ def _condition_in(document: Any, type: str) -> Condition | None:
 def _word(name: str) -> str:
     """The name of a class as the reason of a condition."""
     return "".join(each for each in name if each.isascii() and each.isalnum()).lstrip("0123456789") or "Error"
-
-
-def _reference(run: Run, obj: KubeObject) -> ObjectReference:
-    kind, meta = run.form.kind, obj.metadata
-    return ObjectReference(
-        api_version=kind.api_version, kind=kind.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid
-    )

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from kubeshard.core.objects import KubeObject, Struct
+from kubeshard.core.kinds import Kind
+from kubeshard.core.objects import KubeObject, ObjectMeta, Struct
 from kubeshard.core.times import micro_time
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.token_bucket import TokenBucket
@@ -48,6 +49,13 @@ class ObjectReference(Struct, omit_defaults=True):
     namespace: str = ""
     name: str = ""
     uid: str = ""
+
+
+def reference(kind: Kind, meta: ObjectMeta) -> ObjectReference:
+    """How an event refers to an object."""
+    return ObjectReference(
+        api_version=kind.api_version, kind=kind.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid
+    )
 
 
 class Series(Struct):

@@ -30,6 +30,7 @@ from kubeshard.controller.event_series import (
     ObjectReference,
     Write,
     core_event,
+    reference,
 )
 from kubeshard.core.errors import AlreadyExists, Forbidden, NotFound, Throttled, Timeout, Unavailable
 from kubeshard.core.objects import KubeObject, ObjectMeta, form_of
@@ -133,10 +134,7 @@ def reference_to(obj: KubeObject | ObjectReference) -> ObjectReference:
     """How an event refers to an object. Raises TypeError for an object whose class has no kind."""
     if isinstance(obj, ObjectReference):
         return obj
-    kind, meta = form_of(type(obj)).kind, obj.metadata
-    return ObjectReference(
-        api_version=kind.api_version, kind=kind.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid
-    )
+    return reference(form_of(type(obj)).kind, obj.metadata)
 
 
 class _Outbox:

@@ -14,6 +14,13 @@ and the exact position in the list, so finalizers of others are never touched an
 A cleanup that raises, or never ends, is treated like any other run: retried with backoff, cancelled at its deadline,
 and without effect on other objects.
 
+An object that left the selectors of the controller's watch keeps its finalizers, and is cleaned up when it is deleted:
+the metadata of all objects of the kind is watched for that. One that does not fit the controller's class any more says
+so in an event, and is cleaned up when it fits again.
+
+Not guaranteed: that an object is cleaned up in a namespace that the process does not read any more, or when its kind
+was taken out of the ring: `kubeshard release-finalizers` lists and releases these.
+
 Not guaranteed: that a cleanup runs once. The process may end after a cleanup succeeded and before the finalizer was
 removed, so a cleanup must accept that things are already gone. Nor that it runs at all: people can remove finalizers by
 hand or with `kubeshard release-finalizers`.
@@ -28,13 +35,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from kubeshard.cache.deltas import Added, Delta, Updated
 from kubeshard.controller.context import Context, run_of
 from kubeshard.controller.desired.applyset import address_of
+from kubeshard.controller.event_series import reference
 from kubeshard.controller.outcomes import STALE, slip_of
 from kubeshard.controller.reconciler import ReconcileFn, Result, is_plain, takes_two
+from kubeshard.controller.when import Predicate
+from kubeshard.core.conditions import for_people
+from kubeshard.core.encoding import UndecodableObject
 from kubeshard.core.errors import Conflict, NotFound, PatchTestFailed
 from kubeshard.core.finalizers import adding, deletion_age, is_finalizer, removing, spoken
-from kubeshard.core.objects import KubeObject
+from kubeshard.core.objects import KubeObject, ObjectMeta
 from kubeshard.core.patches import JsonPatch
 from kubeshard.runtime.logs import error_line
 
@@ -115,6 +127,32 @@ def _again_after(ctx: Context, leaving: Sequence[KubeObject]) -> float:
     return STUCK
 
 
+def holding(finalizers: Sequence[Finalizer[Any]], meta: ObjectMeta) -> str:
+    """The first of the finalizers that keeps an object from being deleted; empty if none does."""
+    if not meta.deleting:
+        return ""
+    return next((each.key for each in finalizers if each.key in meta.finalizers), "")
+
+
+def held_by(finalizers: Sequence[Finalizer[Any]]) -> Predicate[Any]:
+    """Passes what may begin, or go on, to be held by the finalizers."""
+
+    def test(delta: Delta[Any]) -> bool:
+        match delta:
+            case Added(obj):
+                return bool(holding(finalizers, obj.metadata))
+            case Updated(old, new):
+                before, now = old.metadata, new.metadata
+                if not holding(finalizers, now):
+                    return False
+                return (
+                    not before.deleting or before.labels != now.labels or before.finalizers != now.finalizers
+                )
+        return False
+
+    return Predicate(test, "held")
+
+
 def finalized(finalizers: Sequence[Finalizer[Any]], inner: ReconcileFn) -> ReconcileFn:
     """The reconciler behind its finalizers."""
 
@@ -163,6 +201,16 @@ async def _finalize(ctx: Context, obj: KubeObject, finalizers: Sequence[Finalize
             run_of(ctx).unfinished = ""
         ctx.log.info("Finalized", finalizer=finalizer.key)
     return None
+
+
+def refuse_cleanup(ctx: Context, obj: KubeObject, key: str, why: UndecodableObject) -> None:
+    """Says on an object that does not fit its class that its cleanup cannot be called, and what helps."""
+    waited = deletion_age(obj.metadata, ctx.clock.wall())
+    run_of(ctx).unfinished = f"finalizer {key}, {spoken(waited)} after the deletion"
+    helps = f"correct it, or see `kubeshard release-finalizers --finalizer {key}`"
+    message = for_people(f"{run_of(ctx).unfinished}: {why}", 1024 - 3 - len(helps))
+    about = reference(ctx.form.kind, obj.metadata)
+    ctx.event(about, "Warning", "CleanupPending", f"{message}; {helps}", action="Finalize")
 
 
 async def _patched(ctx: Context, obj: KubeObject, patch: JsonPatch) -> KubeObject:

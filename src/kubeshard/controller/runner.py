@@ -22,6 +22,7 @@ from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller
 from kubeshard.controller.daemons import Daemons
 from kubeshard.controller.desired.sets import DesiredSets
+from kubeshard.controller.finalizers import holding
 from kubeshard.controller.metrics import ControllerMetrics, NoMetrics
 from kubeshard.controller.reader import ControllerReader
 from kubeshard.controller.syncing import Inputs, SyncProblem, until_answered
@@ -218,7 +219,12 @@ class ControllerRunner:
         return len(self.queue) < self.controller.workers
 
     def _undecodable(self, error: UndecodableObject) -> None:
-        if error.key is not None and any(g.undecodable(error.metadata) for g in self.controller.guards):
+        controller = self.controller
+        if error.key is not None and (
+            bool(controller.error_condition)
+            or holding(controller.finalizers, error.metadata)
+            or any(g.undecodable(error.metadata) for g in controller.guards)
+        ):
             self._enqueue(error.key, Reason(f"does not fit {self._form.type.__name__}", self._form.kind.kind))
 
     def _enqueue(

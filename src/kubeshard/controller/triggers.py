@@ -329,7 +329,7 @@ def mapped_watches(
         yield watch, to_owner(primary.form.kind, controller_only=not watch.any_owner)
     for watch in controller.mapping_watches:
         yield watch, mapped(watch, reader)
-    for watch in controller.read_watches:
+    for watch in (*controller.read_watches, *controller.leaving_watches):
         yield watch, to_itself
 
 

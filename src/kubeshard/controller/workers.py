@@ -24,6 +24,7 @@ from inspect import isawaitable
 from types import CoroutineType
 from typing import Any
 
+from kubeshard.cache.informer import Informer
 from kubeshard.cache.own_writes import WriteBook, record_own_write
 from kubeshard.client.terminating_namespaces import QUIET
 from kubeshard.controller.cluster import Cluster
@@ -34,7 +35,7 @@ from kubeshard.controller.deadlines import Deadline, Deadlines
 from kubeshard.controller.desired.sets import DesiredSets
 from kubeshard.controller.error_condition import GAVE_UP, ErrorCondition
 from kubeshard.controller.event_series import ObjectReference
-from kubeshard.controller.finalizers import finalized
+from kubeshard.controller.finalizers import Finalizer, finalized, holding, refuse_cleanup
 from kubeshard.controller.forgotten_awaits import ForgottenAwait, ForgottenAwaits
 from kubeshard.controller.hot_loops import HotLoops, Written
 from kubeshard.controller.in_flight import Activities, CurrentRun
@@ -63,6 +64,7 @@ from kubeshard.controller.run import Run
 from kubeshard.controller.stale_advice import warn_if_persistent
 from kubeshard.controller.syncing import Inputs
 from kubeshard.core.encoding import UndecodableObject
+from kubeshard.core.errors import NotFound
 from kubeshard.core.objects import Key, KubeObject
 from kubeshard.leases.held_lease import Gate
 from kubeshard.runtime.logs import Logger, context, error_line
@@ -99,6 +101,7 @@ class Workers:
         self._queue = queue
         self._inputs = inputs
         self._primary = inputs.informers[0]
+        self._leaving = inputs.informers[-1] if controller.leaving_watches else None
         self._reader = reader
         self._sets = sets
         self._metrics = metrics
@@ -324,6 +327,8 @@ class Workers:
                 obj, undecodable = self._primary.store.get(key), None
             except UndecodableObject as error:
                 obj, undecodable = error.partial, error
+            if obj is None and self._leaving is not None:
+                obj, undecodable = await self._left_behind(key, self._leaving)
             if obj is None:
                 self._queue.drop_delay(key)
                 self._sets.forget(key)
@@ -350,6 +355,20 @@ class Workers:
             if undecodable is not None:
                 run.undecodable = undecodable
             return await self._reconcile(run, obj)
+
+    async def _left_behind(
+        self, key: Key, leaving: Informer[Any]
+    ) -> tuple[KubeObject | None, UndecodableObject | None]:
+        """An object that left the controller's selectors, and is being deleted with a finalizer of ours on it."""
+        meta = leaving.store.metadata(key)
+        if meta is None or not holding(self.controller.finalizers, meta):
+            return None, None
+        try:
+            return await self._client.get(self._form, key.name, key.namespace or None), None
+        except NotFound:
+            return None, None
+        except UndecodableObject as error:
+            return error.partial, error
 
     def _notice_loop(self, key: Key, written: Written) -> None:
         causes = self._queue.why(key) if written else ()
@@ -433,7 +452,7 @@ def composed(
     whole = daemons.ending(checked)
     for wrapper in reversed(controller.wrappers):
         whole = wrapper(whole)
-    guarded = _decoded(whole, services)
+    guarded = _decoded(whole, services, controller.finalizers)
     if controller.error_condition:
         guarded = ErrorCondition(controller.error_condition, services.events, services.log).around(guarded)
     for guard in reversed(controller.guards):
@@ -480,11 +499,13 @@ def _while_there(function: ReconcileFunction[Any]) -> ReconcileFn:
     return run
 
 
-def _decoded(inner: ReconcileFn, services: Services) -> RunFn:
+def _decoded(inner: ReconcileFn, services: Services, finalizers: Sequence[Finalizer[Any]]) -> RunFn:
     """Lets only objects of the controller's class pass."""
 
     def reconcile(run: Run, obj: KubeObject | None) -> Awaitable[Result | None]:
         if run.undecodable is not None:
+            if obj is not None and (key := holding(finalizers, obj.metadata)):
+                refuse_cleanup(Context(run, services), obj, key, run.undecodable)
             raise run.undecodable
         return inner(Context(run, services), obj)
 

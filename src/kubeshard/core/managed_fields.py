@@ -190,9 +190,8 @@ def _with_unowned_items(had: list[Any], new: list[Any], said: Any, fields: Mappi
         taken.add(place)
         if isinstance(item, Mapping):  # what an item leaves out is kept, as in `overlay`
             unsaid = says if isinstance(says, Mapping) else item
-            item = {
-                name: value for name, value in live.items() if name not in item and name not in unsaid
-            } | item
+            kept = {name: value for name, value in live.items() if name not in item and name not in unsaid}
+            item = {**kept, **item}
         who = owner(live)
         desired.append(keeping_unowned(live, item, says, fields[who] if who is not None and keys else None))
     left = iter(desired)
@@ -202,6 +201,15 @@ def _with_unowned_items(had: list[Any], new: list[Any], said: Any, fields: Mappi
         if place in taken or owner(item) is None
     ]
     return [*items, *left]
+
+
+def fields_of_item(item: Any, fields: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What somebody owns of an item of a list with keys; None for nothing."""
+    for name, below in fields.items():
+        if name.startswith("k:") and isinstance(item, Mapping) and _has(item, msgspec.json.decode(name[2:])):
+            found: Mapping[str, Any] = below
+            return found
+    return None
 
 
 def _has(item: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
