@@ -16,22 +16,31 @@ import pytest
 from kubeshard.client import Client
 from kubeshard.core import ConfigMap, Lease, MergePatch, ObjectMeta
 from kubeshard.core.builtin import LeaseSpec
-from kubeshard.core.errors import AlreadyExists, ApiError
+from kubeshard.core.errors import AlreadyExists, ApiError, Forbidden
 from kubeshard.core.grants import Grant
 from kubeshard.core.selectors import LabelSelector
 from kubeshard.core.times import micro_time
+from kubeshard.examples.checksum import operator as checksum
 from kubeshard.manager.roles import roles
+from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.ring import ring_objects
 from kubeshard.manifests.sharder import sharder_objects
-from kubeshard.manifests.values import SharderValues
+from kubeshard.manifests.values import OperatorValues, SharderValues, chosen
 from kubeshard.sharder.config import SharderConfig, WebhookConfig
 from kubeshard.sharder.webhook_config import webhook_configuration
 from kubeshard.sharding.api import ControllerRing, ControllerRingSpec, RingResource
 from kubeshard.sharding.crd import controller_ring_crd
-from kubeshard.sharding.names import RING_LABEL, drain_label, shard_label
+from kubeshard.sharding.names import (
+    CLEAN_UP_FINALIZER,
+    RING_LABEL,
+    SYSTEM_NAMESPACES_ANNOTATION,
+    drain_label,
+    shard_label,
+)
 
 RING = "policed"
 SHARD, DRAIN = shard_label(RING), drain_label(RING)
+FOREIGN = "example.com/foreign"
 SYSTEM = "sharding-system"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 ENFORCED_WITHIN = 30.0
@@ -40,16 +49,31 @@ ENFORCED_WITHIN = 30.0
 Write = Callable[[Client], Awaitable[object]]
 
 
-def manifests(namespace: str) -> Iterable[dict[str, Any]]:
-    ring = {
+def ring_of(name: str, *resources: str, **spec: Any) -> dict[str, Any]:
+    listed = [
+        {"group": group, "resource": each} for group, _, each in (one.rpartition("/") for one in resources)
+    ]
+    return {
         "apiVersion": "sharding.timebertt.dev/v1alpha1",
         "kind": "ControllerRing",
-        "metadata": {"name": RING},
-        "spec": {"resources": [{"group": "", "resource": "configmaps"}]},
+        "metadata": {"name": name, "finalizers": [CLEAN_UP_FINALIZER, FOREIGN]},
+        "spec": {"resources": listed, **spec},
     }
-    made = ring_objects(ring, (SYSTEM, "sharder"), shards=[(namespace, "shard")], labels_only=True)
-    yield from (obj for obj in made if obj["kind"] != "ClusterRoleBinding")
-    yield from (obj for obj in sharder_objects(SharderValues()) if "AdmissionPolicy" in obj["kind"])
+
+
+TEAM = {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]}
+RINGS = (
+    ring_of("r", "example.com/things", "example.com/pods"),
+    ring_of("narrow", "example.com/things", namespaceSelector=TEAM),
+)
+
+
+def manifests(namespace: str) -> Iterable[dict[str, Any]]:
+    ring = {**ring_of(RING, "configmaps"), "metadata": {"name": RING}}
+    yield from RINGS
+    yield from ring_objects(ring, (SYSTEM, "sharder"), shards=[(namespace, "shard")], labels_only=True)
+    made = sharder_objects(SharderValues(), ["rights", "policies"])
+    yield from (obj for obj in made if "namespace" not in obj["metadata"])
     yield from roles([Grant.on(Lease, "create")], "namesake", account=("elsewhere", "sharder"))
 
 
@@ -63,15 +87,20 @@ async def policed(
     for manifest in made:
         await kube_client.apply_manifest(manifest)
     yield namespace
+    without = json.dumps({"metadata": {"finalizers": None}}).encode()
+    for ring in RINGS:
+        await kube_client.raw("PATCH", path_of(ring), without, content_type="application/merge-patch+json")
     for manifest in reversed(made):
         with suppress(ApiError):
             await kube_client.raw("DELETE", path_of(manifest))
 
 
 def path_of(manifest: Mapping[str, Any]) -> str:
-    plural = manifest["kind"].lower()
+    plural, meta = manifest["kind"].lower(), manifest["metadata"]
     plural = plural[:-1] + "ies" if plural.endswith("y") else plural + "s"
-    return f"/apis/{manifest['apiVersion']}/{plural}/{manifest['metadata']['name']}"
+    place = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
+    group = "/api" if manifest["apiVersion"] == "v1" else "/apis"
+    return f"{group}/{manifest['apiVersion']}{place}/{plural}/{meta['name']}"
 
 
 def as_user(client: Client, name: str, pod: str = "") -> Client:
@@ -122,7 +151,7 @@ OURS = webhook_configuration(
     ),
     WebhookConfig(),
 )
-"""What the sharder registers for a ring."""
+"""What the sharder registers for a ring, but for the ring's UID."""
 
 (EVERYWHERE,) = webhook_configuration(
     ControllerRing(
@@ -137,8 +166,38 @@ def webhook(**changes: Any) -> Write:
     """Creates the configuration of a ring, with other fields in its only webhook or, for `metadata`, in itself."""
     (each,) = OURS["webhooks"]
     meta = {**OURS["metadata"], **changes.pop("metadata", {})}
-    body = json.dumps({**OURS, "metadata": meta, "webhooks": [{**each, **changes}]}).encode()
-    return lambda client: client.raw("POST", f"{WEBHOOKS}?dryRun=All", body=body)
+    body = {**OURS, "metadata": meta, "webhooks": [{**each, **changes}]}
+
+    async def write(client: Client) -> object:
+        uid = (await client.get(ControllerRing, "r")).metadata.uid
+        text = json.dumps(body).replace('"uid": "u"', f'"uid": "{uid}"')
+        return await client.raw("POST", f"{WEBHOOKS}?dryRun=All", body=text.encode())
+
+    return write
+
+
+def registered(ring: Mapping[str, Any], **changes: Any) -> Write:
+    """Applies the configuration of the ring as the sharder does, with other fields in its webhook."""
+
+    async def write(client: Client) -> object:
+        name = ring["metadata"]["name"]
+        (found,) = [each for each in await client.list_all(ControllerRing) if each.name == name]
+        body = webhook_configuration(found, WebhookConfig())
+        (each,) = body["webhooks"]
+        body["webhooks"] = [{**each, **changes}]
+        path = f"{WEBHOOKS}/{body['metadata']['name']}?dryRun=All&fieldManager=sharder&force=true"
+        kind = "application/apply-patch+yaml"
+        return await client.raw("PATCH", path, json.dumps(body).encode(), content_type=kind)
+
+    return write
+
+
+def ring_patch(body: Mapping[str, Any], subresource: str = "") -> Write:
+    """Patches the ring `r`."""
+    path = f"{path_of(RINGS[0])}{subresource}?dryRun=All"
+    return lambda client: client.raw(
+        "PATCH", path, json.dumps(body).encode(), content_type="application/merge-patch+json"
+    )
 
 
 def called(**client_config: Any) -> Mapping[str, Any]:
@@ -229,6 +288,33 @@ REFUSED: Mapping[str, tuple[str, str, Write]] = {
         "",
         webhook(namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": SYSTEM}}),
     ),
+    "a resource of another ring": (SHARDER, "", webhook(**rules(apiGroups=[""], resources=["configmaps"]))),
+    "a resource of another group": (SHARDER, "", webhook(**rules(apiGroups=["apps"], resources=["things"]))),
+    "a resource of its ring and another": (SHARDER, "", webhook(**rules(resources=["things", "secrets"]))),
+    "other namespaces than its ring's": (SHARDER, "", registered(RINGS[1], **namespaces("Exists", key="b"))),
+    "some more namespaces than its ring's": (
+        SHARDER,
+        "",
+        registered(RINGS[1], namespaceSelector={"matchLabels": {"team": "a"}}),
+    ),
+    "the webhook of a ring of earlier": (SHARDER, "", webhook(metadata=owned(uid="v"))),
+    "the sharder adds a resource to a ring": (SHARDER, "", ring_patch({"spec": {"resources": []}})),
+    "the sharder lets a ring into kube-system": (
+        SHARDER,
+        "",
+        ring_patch({"metadata": {"annotations": {SYSTEM_NAMESPACES_ANNOTATION: "kube-system"}}}),
+    ),
+    "the sharder labels a ring": (SHARDER, "", ring_patch({"metadata": {"labels": {"a": "b"}}})),
+    "the sharder removes another's finalizer": (
+        SHARDER,
+        "",
+        ring_patch({"metadata": {"finalizers": [CLEAN_UP_FINALIZER]}}),
+    ),
+    "the sharder adds a finalizer": (
+        SHARDER,
+        "",
+        ring_patch({"metadata": {"finalizers": [CLEAN_UP_FINALIZER, FOREIGN, "example.com/more"]}}),
+    ),
     "every namespace without a label": (SHARDER, "", webhook(**namespaces("DoesNotExist", key="a"))),
 }
 
@@ -246,6 +332,25 @@ ALLOWED: Mapping[str, tuple[str, str, Write]] = {
     "the collector deletes a Lease": (COLLECTOR, "", delete_lease("b")),
     "somebody makes another Lease": ("somebody", "", lease("another", "x", ring="")),
     "its webhook": (SHARDER, "", webhook()),
+    "the webhook of a ring in some namespaces": (SHARDER, "", registered(RINGS[1])),
+    "somebody narrows the webhook of a ring": (
+        SHARDER,
+        "",
+        registered(
+            RINGS[1],
+            namespaceSelector={
+                **TEAM,
+                "matchExpressions": [*TEAM["matchExpressions"], {"key": "x", "operator": "DoesNotExist"}],
+            },
+        ),
+    ),
+    "the sharder removes its finalizer": (SHARDER, "", ring_patch({"metadata": {"finalizers": [FOREIGN]}})),
+    "the sharder writes the status of a ring": (
+        SHARDER,
+        "",
+        ring_patch({"status": {"shards": 1, "availableShards": 0}}, "/status"),
+    ),
+    "somebody else adds a resource to a ring": ("somebody", "", ring_patch({"spec": {"resources": []}})),
     "a webhook without rules": (SHARDER, "", webhook(rules=[])),
     "the webhook of a ring that selects everything": (SHARDER, "", webhook(**EVERYWHERE)),
     "its webhook for a namespace": (SHARDER, "", webhook(**namespaces("In", "default"))),
@@ -300,3 +405,91 @@ async def fill(client: Client, namespace: str) -> None:
                 )
         else:
             await client.create(Lease(metadata=meta, spec=spec))
+
+
+async def test_a_stolen_token_of_the_sharder_registers_webhooks_of_its_rings_only(
+    kube_client: Client, policed: str
+) -> None:
+    """By RBAC: not for a ring that does not exist, and not by a creation that names nothing. As the account is, with
+    the roles of the sharder and of one ring.
+    """
+    ghost = {**OURS, "metadata": {**OURS["metadata"], "name": "controllerring-ghost"}}
+    account = with_groups(kube_client, SHARDER, "system:serviceaccounts", "system:authenticated")
+    async with account as client:
+        deadline = time.monotonic() + ENFORCED_WITHIN
+        while True:
+            try:
+                await registered(RING_ITSELF)(client)
+                break
+            except Forbidden:  # the rights are not known yet, or there are no policies
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
+        for body in (ghost, OURS):
+            with pytest.raises(Forbidden):
+                await client.raw("POST", f"{WEBHOOKS}?dryRun=All", json.dumps(body).encode())
+            path = f"{WEBHOOKS}/{body['metadata']['name']}?dryRun=All&fieldManager=sharder"
+            with pytest.raises(Forbidden):
+                await client.raw(
+                    "PATCH", path, json.dumps(body).encode(), content_type="application/apply-patch+yaml"
+                )
+
+
+RING_ITSELF = {"metadata": {"name": RING}}
+
+
+def with_groups(client: Client, name: str, *groups: str) -> Client:
+    """A client of this user with these groups only."""
+    who = {"Impersonate-User": name, "Impersonate-Group": groups[0]}
+    return Client(dataclasses.replace(client.config, impersonate=who))
+
+
+async def test_a_stolen_token_of_a_shard_is_worth_what_the_page_says(
+    kube_client: Client, namespace: str, install_crd: Callable[[Mapping[str, Any]], None]
+) -> None:
+    """Of the example that works in one namespace, with `ring.policies`."""
+    install_crd(controller_ring_crd())
+    values = {"image": "a/b:c", "namespace": namespace, "createNamespace": False}
+    values |= {"ring": {"enabled": True, "policies": True}, "crds": {"enabled": False}}
+    target = chosen(OperatorValues, values)
+    made = [
+        each
+        for each in operator_objects(checksum.manager(), "checksum", f"{namespace}-shard", target)
+        if each["kind"] not in ("Deployment", "Service", "PodDisruptionBudget")
+    ]
+    for manifest in made:
+        await kube_client.apply_manifest(manifest)
+    user = f"system:serviceaccount:{namespace}:{namespace}-shard"
+    try:
+        async with with_groups(kube_client, user, "system:authenticated") as client:
+            deadline = time.monotonic() + ENFORCED_WITHIN
+            while not await client.can_i("list", "", "secrets", namespace="default"):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
+            for allowed, verb, group, resource, place in STOLEN:
+                where = {"own": namespace}.get(place, place)
+                assert await client.can_i(verb, group, resource, namespace=where) is allowed, (
+                    verb,
+                    resource,
+                    place,
+                )
+    finally:
+        for manifest in reversed(made):
+            with suppress(ApiError):
+                await kube_client.raw("DELETE", path_of(manifest))
+
+
+STOLEN = (
+    (True, "list", "", "secrets", "default"),
+    (True, "patch", "", "secrets", "default"),
+    (True, "create", "", "configmaps", "default"),
+    (True, "update", "coordination.k8s.io", "leases", "own"),
+    (False, "list", "", "secrets", "kube-system"),
+    (False, "list", "", "secrets", ""),
+    (False, "create", "", "secrets", "default"),
+    (False, "delete", "", "secrets", "default"),
+    (False, "create", "", "configmaps", "own"),
+    (False, "update", "coordination.k8s.io", "leases", "default"),
+    (False, "patch", "sharding.timebertt.dev", "controllerrings", ""),
+    (False, "create", "", "pods", "own"),
+)
+"""Whether it may. What it may patch, and which Lease, is confined by the policies above."""

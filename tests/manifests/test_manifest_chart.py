@@ -111,7 +111,7 @@ def test_null_in_a_file_leaves_a_field_to_the_platform() -> None:
 def test_another_account_is_confined_and_trusted_in_the_same_way(account: Any, user: str) -> None:
     objects = sharder_objects(chosen(SharderValues, account))
     policies = [each for each in objects if each["kind"] == "ValidatingAdmissionPolicy"]
-    assert len(policies) == 2
+    assert len(policies) == 4
     assert all(user in each["spec"]["matchConditions"][0]["expression"] for each in policies)
     bindings = [each for each in objects if each["kind"].endswith("RoleBinding")]
     name = account.get("serviceAccount", {}).get("name", "sharder")

@@ -13,6 +13,7 @@ from kubeshard.cli.loading import load_manager
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.crd import CustomResource
 from kubeshard.examples import webhosting
+from kubeshard.examples.checksum import operator as checksum
 from kubeshard.examples.webhosting import manifests
 from kubeshard.manifests.operator import operator_objects
 from kubeshard.manifests.ring import is_ring, ring_objects
@@ -200,6 +201,32 @@ def test_the_ring_that_watches_declare_comes_with_the_sharders_role_and_policies
     bound = found["ClusterRoleBinding", "sharding:controllerring:pages"]["subjects"]
     assert bound == [{"kind": "ServiceAccount", "namespace": "a", "name": "b"}]
     assert ("ValidatingAdmissionPolicy", "sharding-pages-fence") in found
+
+
+@pytest.mark.parametrize("confined", [[], ["default"], ["default", "other"]])
+def test_a_shard_has_rights_on_objects_in_the_namespaces_that_its_program_reads_only(
+    confined: list[str],
+) -> None:
+    """The example reads the Secrets of one namespace, whatever the values narrow it to."""
+    values = {"image": "a/b:c", "namespace": "shards", "ring": {"enabled": True}, "watchNamespaces": confined}
+    objects = operator_objects(checksum.manager(), "checksum", "checksum", chosen(OperatorValues, values))
+    own = [each for each in objects if each["metadata"]["name"] == "checksum"]
+    rights = {
+        (each["metadata"].get("namespace"), resource, verb)
+        for each in own
+        if each["kind"] in ("ClusterRole", "Role")
+        for rule in each["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert {(place, resource) for place, resource, _ in rights} == {
+        (None, "controllerrings"),
+        *(("default", resource) for resource in ("configmaps", "secrets", "secrets/finalizers", "events")),
+        *(("shards", resource) for resource in ("leases", "events")),
+    }
+    assert {verb for _, resource, verb in rights if resource == "configmaps"} == {
+        *("get", "list", "watch", "patch", "create")
+    }
 
 
 def test_dashboards_are_those_of_operators_and_the_authors_own() -> None:

@@ -81,8 +81,10 @@ OLD_EVENTS = {Right("", "events", verb) for verb in ("create", "patch")}
 
 
 def manifests(values: SharderValues | None = None) -> list[dict[str, Any]]:
-    """Returns the manifests of the sharder and of a ring."""
-    return [*sharder_objects(values or SharderValues()), *ring_objects(RING, (NAMESPACE, NAME))]
+    """Returns the manifests of the sharder and of a ring, and the role for another ring of the same resources."""
+    leaving = ring_objects({**RING, "metadata": {"name": LEAVING}}, (NAMESPACE, NAME))
+    roles = [each for each in leaving if each["kind"] != RING["kind"]]
+    return [*sharder_objects(values or SharderValues()), *ring_objects(RING, (NAMESPACE, NAME)), *roles]
 
 
 def granted(objects: Iterable[Mapping[str, Any]]) -> set[Right]:

@@ -43,6 +43,6 @@ class EveryKind:
 
     make: Callable[[Kind], Controller[Any] | None]
 
-    def grants(self, controllers: Iterable[Controller[Any]]) -> Iterable[Grant]:
+    def grants(self, controllers: Iterable[Controller[Any]], scope_of: object = None) -> Iterable[Grant]:
         """The RBAC rules needed here; those of the controllers are not known before they are created."""
         return (Grant.on(DEFINITIONS, *READ),)

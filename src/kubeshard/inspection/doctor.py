@@ -423,7 +423,9 @@ class _Doctor:
         if pod is None:
             raise Unanswerable("the sharder does not lead in a pod, so its account is not known")
         account = (place, str(pod.spec.get("serviceAccountName") or "default"))
-        grants = Sharding(name, namespace=place, mode="both", resources=ring.spec.resources).grants(())
+        grants = Sharding(name, namespace=place, mode="both", resources=ring.spec.resources).grants(
+            (), lambda _: None
+        )
         for lack in await self._lacking(grants, account):
             yield Finding(
                 part,

@@ -20,6 +20,7 @@ from kubeshard.controller.watch import narrowed
 from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.grants import Grant
 from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.namespaces import ALL
 from kubeshard.manager.leader_election import LeaderElection
 from kubeshard.manager.membership import Membership
 from kubeshard.manager.other_clusters import ClusterSource
@@ -143,11 +144,19 @@ class Declaration:
         )
 
     def grants(self, namespaces: frozenset[str] | None = None) -> Iterator[Grant]:
-        """With `namespaces`, those of a process that is confined to them; raises like `confine`."""
-        settings = self.cache_settings if namespaces is None else self._confined(namespaces)
+        """With `namespaces`, those of a process that is confined to them; raises like `confine`. Of a kind whose
+        namespaces the program names itself, they are those in these namespaces.
+        """
+        settings = self.cache_settings
+        confined = settings if namespaces is None else self._confined(namespaces)
+
+        def scope_of(kind: Kind) -> Scope | None:
+            own = settings.scope_of(kind)
+            return confined.scope_of(kind) if own is None or own.namespaces is ALL else own
+
         parts = (self.leader_election, self.sharding, *self.servers, *self.every)
         auth = self.status_pages is not None and self.status_pages.metrics_auth
-        return manager_grants(self.controllers, parts, settings.scope_of, metrics_auth=auth)
+        return manager_grants(self.controllers, parts, scope_of, metrics_auth=auth)
 
     def deployment_needs(self, pages: StatusPagesServer) -> DeploymentNeeds:
         return DeploymentNeeds(

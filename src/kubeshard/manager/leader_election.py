@@ -129,7 +129,7 @@ class LeaderElection:
                 f"leader election: {self.name!r} is not a valid Lease name: lower case letters, digits, '-' and '.'"
             )
 
-    def grants(self, controllers: Iterable[Controller[Any]]) -> Iterator[Grant]:
+    def grants(self, controllers: Iterable[Controller[Any]], scope_of: object = None) -> Iterator[Grant]:
         """The RBAC rules that it needs (`kubeshard.manager.roles`)."""
         yield Grant.on(Lease, "create", namespace=self.namespace or None)
         yield Grant.on(Lease, "get", "update", namespace=self.namespace or None, name=self.name)

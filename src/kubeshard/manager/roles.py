@@ -46,9 +46,9 @@ _RBAC = "rbac.authorization.k8s.io"
 
 @runtime_checkable
 class Grantee(Protocol):
-    """A part of a manager that needs its own permissions."""
+    """A part of a manager that needs its own permissions. `scope_of`: what the manager caches."""
 
-    def grants(self, controllers: Iterable[Controller[Any]]) -> Iterable[Grant]: ...
+    def grants(self, controllers: Iterable[Controller[Any]], scope_of: ScopeOf) -> Iterable[Grant]: ...
 
 
 def manager_grants(
@@ -63,7 +63,7 @@ def manager_grants(
         yield from controller_grants(controller, scope_of)
     for part in parts:
         if isinstance(part, Grantee):
-            yield from part.grants(controllers)
+            yield from part.grants(controllers, scope_of)
     if metrics_auth:
         yield from metrics_grants()
 
@@ -97,13 +97,16 @@ def metrics_grants() -> Iterator[Grant]:
 
 
 def _in(watch: Watch[Any], scope_of: ScopeOf, grant: Grant) -> Iterator[Grant]:
-    scope = watch.scope or scope_of(watch.form.kind)
-    if scope is None or scope.namespaces is ALL or not watch.form.kind.namespaced:
-        yield grant
-        return
-    assert not isinstance(scope.namespaces, AllNamespaces)
-    for namespace in sorted(scope.namespaces):
+    for namespace in places(watch, scope_of):
         yield Grant(grant.resource, grant.verbs, namespace, grant.name)
+
+
+def places(watch: Watch[Any], scope_of: ScopeOf) -> Sequence[str | AllNamespaces]:
+    """Where a manager reads the objects of a watch."""
+    scope = watch.scope or scope_of(watch.form.kind)
+    if scope is None or isinstance(scope.namespaces, AllNamespaces) or not watch.form.kind.namespaced:
+        return (ALL,)
+    return sorted(scope.namespaces)
 
 
 def roles(

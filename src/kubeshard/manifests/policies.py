@@ -1,15 +1,19 @@
 """Admission policies: what RBAC cannot say about the sharder's account.
 
-RBAC does not know labels, so the sharder may write every Lease. Nor does it restrict the names of new objects or what
-is in them, so the sharder may register any webhook. These policies add the missing restrictions:
+RBAC does not know labels or fields: the sharder may write every Lease, all of a ring, and anything into the webhook
+configuration of a ring. These policies add the missing restrictions:
 
 | policy | the sharder's account may write |
 |---|---|
 | `sharding-sharder-leases` | Leases with a ring's label, and the one of its leader election |
 | `sharding-sharder-webhooks` | webhook configurations that look like those of a ring |
+| `sharding-sharder-webhook-resources` | in that of a ring, webhooks for its resources and namespaces only |
+| `sharding-sharder-rings` | of a ring, that its clean-up is over, and its status |
 
 A webhook of a ring is called at the sharder's own Service, is named after a ControllerRing that owns it, never fails or
 delays a request, and matches neither system namespaces nor pods: a stolen credential cannot stop the cluster with it.
+Nor does it see or change anything that the ring does not shard: the ring is the parameter of the second policy. There
+is no webhook of a ring that does not exist, as RBAC lets the sharder write those that it names only (`rights`).
 
 They are evaluated only for requests from that account: one that has its name and may write the status of rings.
 They do not mention its namespace, so tools that rename namespaces cannot switch them off. They need Kubernetes 1.30 or
@@ -23,12 +27,14 @@ from typing import Any
 
 from kubeshard.core.builtin import Lease
 from kubeshard.core.kinds import GroupResource
+from kubeshard.core.objects import KubeObject
 from kubeshard.manifests.template import Chosen, When
 from kubeshard.sharder.webhook_config import MutatingWebhookConfiguration
 from kubeshard.sharding.api import GROUP, ControllerRing
 from kubeshard.sharding.names import (
     APP_LABEL,
     APP_NAME,
+    CLEAN_UP_FINALIZER,
     NAMESPACE_NAME_LABEL,
     RING_LABEL,
     SHARD_LABEL_PREFIX,
@@ -133,6 +139,94 @@ def webhook_policy(pods: str) -> Iterator[Manifest]:
     )
 
 
+def webhook_resources_policy() -> Iterator[Manifest]:
+    """Policy and binding. It is evaluated for each ring, and concerns the configuration that is named after it."""
+    variables = {
+        "mine": f"object.metadata.name == '{webhook_config_name('')}' + params.metadata.name",
+        "webhooks": "object.?webhooks.orValue([])",
+        "labels": "params.spec.?namespaceSelector.?matchLabels.orValue({})",
+        "expressions": "params.spec.?namespaceSelector.?matchExpressions.orValue([])",
+    }
+    listed = (
+        "params.spec.?resources.orValue([]).exists(m, m.group == g && m.resource == x"
+        " || m.?controlledResources.orValue([]).exists(c, c.group == g && c.resource == x))"
+    )
+    labels = (
+        "variables.labels.all(k, w.?namespaceSelector.?matchLabels[?k].orValue('') == variables.labels[k])"
+    )
+    expressions = (
+        "variables.expressions.all(e,"
+        " w.?namespaceSelector.?matchExpressions.orValue([]).exists(f, f.key == e.key && f.operator == e.operator"
+        " && f.?values.orValue([]) == e.?values.orValue([])))"
+    )
+    validations = [
+        rule(
+            f"!variables.mine || {_each_rule(f'r.apiGroups.all(g, r.resources.all(x, {listed}))')}",
+            "the sharder's webhooks are for the resources of their ring",
+        ),
+        rule(
+            f"!variables.mine || {_each(f'{labels} && {expressions}')}",
+            "the sharder's webhooks are for the namespaces of their ring",
+        ),
+        rule(
+            "!variables.mine || object.metadata.?ownerReferences.orValue([]).exists(o, o.uid == params.metadata.uid)",
+            "a webhook configuration of the sharder is owned by its ring",
+        ),
+    ]
+    yield from policy(
+        "sharding-sharder-webhook-resources",
+        [(MutatingWebhookConfiguration.KIND.group_resource, ("CREATE", "UPDATE"))],
+        _BY_SHARDER,
+        validations,
+        variables,
+        of_each=ControllerRing,
+    )
+
+
+def ring_policy() -> Iterator[Manifest]:
+    """Policy and binding: the sharder removes its finalizer. Status is another resource."""
+    kept = "['finalizers', 'managedFields', 'resourceVersion', 'generation']"
+    variables = {
+        "before": "oldObject.metadata.?finalizers.orValue([])",
+        "after": "object.metadata.?finalizers.orValue([])",
+    }
+    validations = [
+        rule(
+            same("object", "oldObject", "['metadata']")
+            + " && "
+            + same("object.metadata", "oldObject.metadata", kept)
+            + " && variables.after.all(f, f in variables.before)"
+            + f" && variables.before.all(f, f in variables.after || f == '{CLEAN_UP_FINALIZER}')",
+            "the sharder changes nothing of a ring but its own finalizer, which it removes",
+        ),
+    ]
+    yield from policy(
+        "sharding-sharder-rings",
+        [(ControllerRing.KIND.group_resource, ("UPDATE",))],
+        _BY_SHARDER,
+        validations,
+        variables,
+    )
+
+
+def same(one: str, other: str, but: str) -> str:
+    """A CEL expression: whether two maps have the same entries, except for these keys."""
+    return (
+        f"{one}.all(k, k in {but} || (k in {other} && {one}[k] == {other}[k]))"
+        f" && {other}.all(k, k in {but} || k in {one})"
+    )
+
+
+def sharder_policies(pods: str) -> Iterator[Manifest]:
+    """All policies and bindings for the sharder's account. `pods`: the path of the value that allows webhooks for
+    pods.
+    """
+    yield from lease_policy()
+    yield from webhook_policy(pods)
+    yield from webhook_resources_policy()
+    yield from ring_policy()
+
+
 _SELECTS_NAMESPACE = (
     "w.namespaceSelector.?matchLabels.orValue({}).all(k,"
     f" k == '{NAMESPACE_NAME_LABEL}' && w.namespaceSelector.matchLabels[k] == n)"
@@ -162,10 +256,14 @@ def policy(
     condition: Any,
     validations: Sequence[Any],
     variables: Mapping[str, str] | None = None,
+    *,
+    of_each: type[KubeObject] | None = None,
 ) -> Iterator[Manifest]:
     """A policy and its binding for requests that concern these resources and operations and meet the condition.
-    Requests for which the evaluation fails are rejected.
+    Requests for which the evaluation fails are rejected. `of_each`: the kind, of no namespace, whose objects are the
+    parameters; requests are rejected if there is none.
     """
+    parameters = {"selector": {}, "parameterNotFoundAction": "Deny"}
     meta = {"name": name, "labels": {APP_LABEL: APP_NAME}}
     rules = [
         {
@@ -183,6 +281,11 @@ def policy(
         "metadata": meta,
         "spec": {
             "failurePolicy": "Fail",
+            **(
+                {"paramKind": {"apiVersion": of_each.KIND.api_version, "kind": of_each.KIND.kind}}
+                if of_each
+                else {}
+            ),
             "matchConstraints": {"resourceRules": rules},
             "matchConditions": [{"name": "concerned", "expression": condition}],
             **({"variables": declared} if declared else {}),
@@ -193,5 +296,9 @@ def policy(
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": meta,
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
+        "spec": {
+            "policyName": name,
+            **({"paramRef": parameters} if of_each else {}),
+            "validationActions": ["Deny"],
+        },
     }

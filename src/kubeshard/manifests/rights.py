@@ -13,12 +13,12 @@ fails.
 | controllerrings/status | update | |
 | controllerrings/finalizers | update | owning webhook configurations under `OwnerReferencesPermissionEnforcement` |
 | namespaces | list, watch | knowing which ones a ring selects |
-| mutatingwebhookconfigurations | create, patch | a ring's webhook |
-| mutatingwebhookconfigurations | list, watch | repairing it as soon as somebody changes it |
+| mutatingwebhookconfigurations | list, watch | repairing a ring's webhook as soon as somebody changes it |
 | events | create, patch | reporting what happened |
 | tokenreviews, subjectaccessreviews | create | checking who may read metrics |
 | secrets, in its namespace | create, and get, update of one | the certificate, if cert-manager does not provide it |
 | pods, only with `podReports.enabled` | get | giving up a shard as soon as its containers have ended |
+| mutatingwebhookconfigurations, that of a ring | create, patch | the ring's webhook |
 | a ring's resources | list, watch | finding objects |
 | a ring's resources | get, patch | reading and assigning them |
 
@@ -37,6 +37,7 @@ from kubeshard.manager.roles import EVENTS
 from kubeshard.sharder.pod_reports import Pod
 from kubeshard.sharder.webhook_config import SECRET_NAME, MutatingWebhookConfiguration
 from kubeshard.sharding.api import ControllerRing
+from kubeshard.sharding.names import webhook_config_name
 from kubeshard.sharding.ring_resources import FEW_NAMESPACES, RingResources, named_namespaces
 
 
@@ -44,7 +45,7 @@ def sharder_grants() -> Iterator[Grant]:
     """The sharder's rights in all namespaces."""
     yield Grant.on(EVENTS, "create", "patch")
     yield Grant.on(Namespace, "list", "watch")
-    yield Grant.on(MutatingWebhookConfiguration, "list", "watch", "create", "patch")
+    yield Grant.on(MutatingWebhookConfiguration, "list", "watch")
     yield Grant.on(Lease, "get", "list", "watch", "create", "update", "patch", "delete")
     yield Grant.on(ControllerRing, "list", "watch", "patch")
     yield Grant.on(ControllerRing, "update", subresource="status")
@@ -63,7 +64,10 @@ def pod_grants() -> Iterator[Grant]:
 
 
 def ring_grants(ring: ControllerRing) -> Iterator[Grant]:
-    """The sharder's rights on the ring's resources."""
+    """The sharder's rights on the ring's resources, and to its webhook. It creates that by a server-side apply, which
+    names it, so that the right to create it can name it, too.
+    """
+    yield Grant.on(MutatingWebhookConfiguration, "create", "patch", name=webhook_config_name(ring.name))
     namespaces = named_namespaces(ring.spec.namespace_selector)
     for entry in RingResources(ring.spec.resources).entries:
         if namespaces and entry.resource == Secret.KIND.group_resource:

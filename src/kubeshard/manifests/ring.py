@@ -27,7 +27,7 @@ from kubeshard.core.errors import ConfigurationError
 from kubeshard.core.kinds import GroupResource
 from kubeshard.manager.config_file import unknown_fields
 from kubeshard.manager.roles import roles
-from kubeshard.manifests.policies import policy, rule
+from kubeshard.manifests.policies import policy, rule, same
 from kubeshard.manifests.rights import ring_grants
 from kubeshard.shard.identity import check_ring_name
 from kubeshard.sharding.api import ControllerRing
@@ -143,13 +143,13 @@ def label_policy(ring: ControllerRing, sharder: tuple[str, str]) -> Iterator[Man
     }
     validations = [
         rule(
-            _same("object", "oldObject", "['metadata']")
+            same("object", "oldObject", "['metadata']")
             + " && "
-            + _same("object.metadata", "oldObject.metadata", kept),
+            + same("object.metadata", "oldObject.metadata", kept),
             "the sharder changes labels only",
         ),
         rule(
-            _same("variables.after", "variables.before", ours),
+            same("variables.after", "variables.before", ours),
             "the sharder changes the labels of its ring only",
         ),
     ]
@@ -226,11 +226,3 @@ def _leases(ring: ControllerRing, shards: Sequence[str], sharder: str) -> Iterat
 
 def _resources(ring: ControllerRing) -> list[GroupResource]:
     return [entry.resource for entry in RingResources(ring.spec.resources).entries]
-
-
-def _same(one: str, other: str, but: str) -> str:
-    """A CEL expression: whether two maps have the same entries, except for these keys."""
-    return (
-        f"{one}.all(k, k in {but} || (k in {other} && {one}[k] == {other}[k]))"
-        f" && {other}.all(k, k in {but} || k in {one})"
-    )

@@ -19,7 +19,7 @@ from kubeshard.manager.roles import metrics_grants, roles
 from kubeshard.manifests.image import image_of
 from kubeshard.manifests.network import metrics_reader, network_policy, service_monitor, verified
 from kubeshard.manifests.pods import container, pod_spec, system_namespace
-from kubeshard.manifests.policies import lease_policy, webhook_policy
+from kubeshard.manifests.policies import sharder_policies
 from kubeshard.manifests.rights import certificate_grants, pod_grants, sharder_grants
 from kubeshard.manifests.template import (
     Chosen,
@@ -375,8 +375,7 @@ def _budget() -> Manifest:
 
 
 def _policies() -> Iterator[Manifest]:
-    yield from lease_policy()
-    yield from webhook_policy("policies.pods")
+    yield from sharder_policies("policies.pods")
 
 
 def _authority(values: Values) -> str:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import fields
@@ -41,7 +42,7 @@ from kubeshard.core.builtin import Lease, Namespace
 from kubeshard.core.clusters import HOME_CLUSTER
 from kubeshard.core.errors import ConfigurationError, NotOurs
 from kubeshard.core.grants import READ, Grant
-from kubeshard.core.kinds import GroupKind, Kind
+from kubeshard.core.kinds import GroupKind, GroupResource, Kind
 from kubeshard.core.namespaces import ALL, AllNamespaces
 from kubeshard.core.objects import ObjectMeta
 from kubeshard.core.selectors import InvalidSelector, LabelSelector, Selector
@@ -50,7 +51,7 @@ from kubeshard.leases.held_lease import Gate, HeldLease
 from kubeshard.manager.leader_election import ElectionTiming, LeaderElection
 from kubeshard.manager.membership import HealthGate, Right
 from kubeshard.manager.metrics import Metrics
-from kubeshard.manager.roles import EVENTS
+from kubeshard.manager.roles import EVENTS, ScopeOf, places
 from kubeshard.manager.runnable import Work
 from kubeshard.runtime.logs import get_logger
 from kubeshard.shard.declared_resources import (
@@ -226,10 +227,12 @@ class Sharding:
         """The name that the program has given the shard; empty if it is that of the pod or the host."""
         return self._name or ""
 
-    def grants(self, controllers: Iterable[Controller[Any]]) -> Iterator[Grant]:
+    def grants(self, controllers: Iterable[Controller[Any]], scope_of: ScopeOf) -> Iterator[Grant]:
         """The RBAC rules that it needs (`kubeshard.manager.roles`). If only a ControllerRing determines what is
-        sharded, everything that the controllers watch as their primary kind or own is assumed to be.
+        sharded, everything that the controllers watch as their primary kind or own is assumed to be. A process that is
+        a shard only has rights on objects in the namespaces that the manager reads.
         """
+        controllers = list(controllers)
         rights = ("get", "list", "watch", "patch")
         yield Grant.on(Lease, "get", "create", "update", "watch", namespace=self._namespace or None)
         yield Grant.on(EVENTS, "create", "patch", namespace=self._namespace or None)
@@ -237,7 +240,11 @@ class Sharding:
         sharded = [
             resource.group_resource for main in ring for resource in (main, *main.controlled_resources)
         ]
-        yield from (Grant.on(resource, *rights) for resource in sharded)
+        read: defaultdict[GroupResource, set[str | AllNamespaces]] = defaultdict(set)
+        for watch in (watch for each in controllers for watch in each.all_watches if self.mode == "shard"):
+            read[watch.form.kind.group_resource].update(places(watch, scope_of))
+        for resource in sharded:
+            yield from (Grant.on(resource, *rights, namespace=place) for place in read.get(resource, (ALL,)))
         if self._given is None:
             yield Grant.on(ControllerRing, "get")
         if isinstance(self._replaces, LeaderElection):

@@ -209,7 +209,7 @@ class Webhooks:
         stanza = self.conversion(definition, ca_bundle, namespace=self._namespace or namespace)
         return {**metadata, "spec": {"conversion": stanza}}
 
-    def grants(self, controllers: Iterable[object]) -> Iterator[Grant]:
+    def grants(self, controllers: Iterable[object], scope_of: object = None) -> Iterator[Grant]:
         """The RBAC rules that they need (`kubeshard.manager.roles`)."""
         if self._given is None and not self._url:
             namespace = self._namespace or None

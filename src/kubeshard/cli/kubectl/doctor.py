@@ -79,13 +79,13 @@ def _print(found: Diagnosis) -> None:
 def standard() -> Standard:
     """What the manifests of this version install."""
     from kubeshard.inspection.doctor import Standard
-    from kubeshard.manifests.policies import lease_policy, webhook_policy
+    from kubeshard.manifests.policies import sharder_policies
     from kubeshard.manifests.rights import ring_grants, sharder_grants
     from kubeshard.manifests.template import resolved
 
     policies = [
         resolved(each, {"policies": {"pods": pods}, "serviceAccount": {"name": ""}})
         for pods in (False, True)
-        for each in (*lease_policy(), *webhook_policy("policies.pods"))
+        for each in sharder_policies("policies.pods")
     ]
     return Standard(policies=policies, rights=tuple(sharder_grants()), ring_rights=ring_grants)
