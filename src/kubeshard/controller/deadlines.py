@@ -80,6 +80,8 @@ class Deadlines:
 
     def problem(self) -> str | None:
         """Why the controller cannot go on; None while it can."""
+        if not self._hanging:
+            return None
         bound = max(TOLERATED, self._workers)
         if len(self._hanging) <= bound and self._in_a_row < self._workers + IN_A_ROW:
             return None

@@ -297,9 +297,13 @@ class LeaseRenewer:
         elif self._notices.due("unfit"):
             self._log.warning("Not renewing the Lease until this process works again", reason=machine.unfit)
             self._metrics.not_renewed(self._claim.name, "unfit")
-        if machine.holds:
-            seconds = min(seconds, LONGEST_SLEEP)
-        await set_within(self._news, max(seconds, _SHORTEST_SLEEP))
+        if not machine.holds:
+            await set_within(self._news, max(seconds, _SHORTEST_SLEEP))
+        else:
+            until = self._clock.boottime() + seconds
+            while not await set_within(self._news, min(max(seconds, _SHORTEST_SLEEP), LONGEST_SLEEP)):
+                if (seconds := until - self._clock.boottime()) <= 0:
+                    break
         self._news.clear()
 
     async def _watch(self, client: Client) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from kubeshard.cache.informer import Informer
 from kubeshard.controller.cluster import Cluster
 from kubeshard.controller.controller import Controller, check_controllers
 from kubeshard.controller.in_flight import current_owner
@@ -147,12 +148,13 @@ class Controllers:
         yield from self.always.lasting()
         yield from self.elected.lasting()
 
-    def heard(self) -> Iterator[tuple[str, float | None]]:
+    def heard(self) -> Iterator[tuple[Informer[Any], float | None]]:
         """The primary kinds of a shard's controllers, and when a server last responded about each (monotonic). Nothing
         if the process owns no objects that others could have.
         """
         if self.main:
-            yield from ((str(runner.primary), runner.primary.last_answered) for runner in self.runners)
+            for runner in self.runners:
+                yield runner.primary, runner.primary.last_answered
 
     def hanging(self) -> Iterator[str]:
         """The controllers that cannot go on, and why."""

@@ -3,14 +3,14 @@ workers can be replaced when their runs do not end.
 
 An unfit process must not renew its Lease, although the thread that renews it is fine. Liveness (`/healthz`) only covers
 what a restart would fix: workers, but never silence, whose cause may be the server. The renewing thread must not read
-the event loop's data. Instead, four times a second, the loop publishes an immutable record of times, which the thread
+the event loop's data. Instead, twice a second, the loop publishes an immutable record of times, which the thread
 compares with the clock. A blocked loop publishes nothing, which is how it is noticed.
 
 | unfit when | bound |
 |---|---|
-| the record is old: the loop is blocked, or the process was paused | 1 s |
+| the record is old: the loop is blocked, or the process was paused | 1.25 s |
 | no server has responded about any kind that the process reconciles, not even with an error | 90 s |
-| more reconciles of a controller ignore their cancellation than it tolerates (`controller.deadlines`) | at once |
+| more reconciles of a controller ignore their cancellation than it tolerates (`controller.deadlines`) | 0.5 s |
 
 What concerns one kind or one object never makes the process unfit, because others would pay for it. A process that
 hears about no kind is useless to its objects: as a dead shard, it lets others have them, if they hear more. A kind that
@@ -28,23 +28,26 @@ from typing import NamedTuple
 from kubeshard.controller.syncing import SILENCE
 from kubeshard.runtime.clock import Clock
 
-BEAT = 0.25
-LOOP_LAG = 1.0
+BEAT = 0.5
+LOOP_LAG = 1.25
 LAG_MEMORY = 60.0
+NO_LAG = 0.001
+"""What no timer is exact to."""
 
 
 class Record(NamedTuple):
     """What the loop publishes. Times are monotonic seconds."""
 
     beat: float
-    heard: tuple[str, float] | None
+    heard: tuple[object, float] | None
     """The kind about which a server responded last, and when."""
     hanging: str | None
     """What is wrong with the workers."""
 
 
 class ProcessHealth:
-    """Both functions are called in the event loop. `heard` returns what the process depends on, and when a server last
+    """Both functions are called in the event loop. `heard` returns what the process depends on, as something with a
+    name that does not change, and when a server last
     responded about it, or None for never; the process is fit while it hears about any of it. `hanging` returns what is
     wrong with the workers.
     """
@@ -52,7 +55,7 @@ class ProcessHealth:
     def __init__(
         self,
         clock: Clock,
-        heard: Callable[[], Iterable[tuple[str, float | None]]],
+        heard: Callable[[], Iterable[tuple[object, float | None]]],
         hanging: Callable[[], Iterable[str]],
     ) -> None:
         self._clock = clock
@@ -71,7 +74,8 @@ class ProcessHealth:
                 now = self._clock.monotonic()
                 self._record = Record(now, _latest(self._heard()), next(iter(self._hanging()), None))
                 await asyncio.sleep(BEAT)
-                self._note(self._clock.monotonic() - now - BEAT)
+                if (lag := self._clock.monotonic() - now - BEAT) > NO_LAG:
+                    self._note(lag)
         finally:
             self._runs = False
 
@@ -90,7 +94,7 @@ class ProcessHealth:
             self._lags.pop()
         while self._lags and self._lags[0][0] < now - LAG_MEMORY:
             self._lags.popleft()
-        self._lags.append((now, max(lag, 0.0)))
+        self._lags.append((now, lag))
 
     def unfit(self) -> str | None:
         """Why the process is unfit, or None. May be called from any thread."""
@@ -115,6 +119,9 @@ class ProcessHealth:
         return self._record.hanging
 
 
-def _latest(times: Iterable[tuple[str, float | None]]) -> tuple[str, float] | None:
-    known = [(name, time) for name, time in times if time is not None]
-    return max(known, key=lambda entry: entry[1], default=None)
+def _latest(times: Iterable[tuple[object, float | None]]) -> tuple[object, float] | None:
+    latest = None
+    for name, time in times:
+        if time is not None and (latest is None or time > latest[1]):
+            latest = name, time
+    return latest

@@ -25,6 +25,7 @@ from kubeshard.controller.remote_watches import RemoteWatches
 from kubeshard.controller.runner import ControllerRunner
 from kubeshard.controller.syncing import (
     CHECK,
+    CHECK_LIVE,
     SyncProblem,
     explained,
     is_served,
@@ -139,7 +140,8 @@ class Kinds:
             cache.leave_reporting()
         while True:
             self._check()
-            await asyncio.sleep(CHECK)
+            quiet = not (self._since or self._notices or self._hanging or self._outage)
+            await asyncio.sleep(CHECK_LIVE if quiet else CHECK)
 
     # For the pages.
 

@@ -160,11 +160,14 @@ class SilentShards:
         self._clock = clock
 
     async def run(self, enqueue: Enqueue) -> None:
+        states = self._observer.states
         while True:
-            await asyncio.sleep(POLL_INTERVAL)
-            if self._observer.states.fresh(self._clock.monotonic()):
-                for key in self._observer.states.silent(SILENT, self._clock.monotonic()):
-                    enqueue(key, "silent")
+            now = self._clock.monotonic()
+            silent = states.silent(SILENT, now) if (fresh := states.fresh(now)) else []
+            for key in silent:
+                enqueue(key, "silent")
+            next_one = states.silent_in(SILENT, now) if fresh and not silent else 0.0
+            await asyncio.sleep(max(POLL_INTERVAL, next_one))
 
 
 class ShardLeases(Reconciler[Lease]):

@@ -370,6 +370,17 @@ class ShardStates:
             if key.name == shard
         )
 
+    def silent_in(self, seconds: float, now: float) -> float:
+        """In how many seconds another Lease will not have been renewed for so long, if it is not; `seconds` at most."""
+        return min(
+            (
+                record.changed + seconds - now
+                for record in self._records.values()
+                if record.changed + seconds > now
+            ),
+            default=seconds,
+        )
+
     def silent(self, seconds: float, now: float) -> list[Key]:
         """Leases of shards of this library that were not seen to be renewed for so long, and are not due yet."""
         return [
