@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from source_tree import ROOT
+from source_tree import DISTRIBUTIONS, ROOT, name, sources
 
 import kubeshard
 import kubeshard_apiserver
@@ -18,9 +18,9 @@ import kubeshard_apiserver
 MARKERS = ("main_job", "long", "system", "nightly", "kube", "interop", "go")
 MAKEFILE = (ROOT / "Makefile").read_text()
 TIERS = {
-    name: rule
-    for name, rule in re.findall(r"^([A-Z]+) += (.*)$", MAKEFILE, re.M)
-    if name in ("QUICK", "LONG", "SYSTEM", "OUTSIDE", "NIGHTLY", "LIVE")
+    tier: rule
+    for tier, rule in re.findall(r"^([A-Z]+) += (.*)$", MAKEFILE, re.M)
+    if tier in ("QUICK", "LONG", "SYSTEM", "OUTSIDE", "NIGHTLY", "LIVE")
 }
 
 
@@ -40,6 +40,15 @@ def test_what_make_test_does_not_read_has_only_tests_of_other_tiers() -> None:
     for folder in folders:
         assert f'"{folder}",' in marked
         assert not any("main_job" in path.read_text() for path in (ROOT / folder).glob("*.py"))
+
+
+def test_modules_of_tests_have_names_of_their_own() -> None:
+    """pytest imports them by name: of two with one name it runs neither."""
+    places: dict[str, list[str]] = {}
+    for path in sources(*(folder / "tests" for folder in DISTRIBUTIONS)):
+        places.setdefault(path.name, []).append(name(path))
+    del places["conftest.py"]
+    assert not [same for same in places.values() if len(same) > 1]
 
 
 def test_a_gate_and_a_night_run_every_tier_and_a_night_runs_all_of_it() -> None:
