@@ -19,6 +19,7 @@ from kubeshard.core.errors import Invalid
 from kubeshard.core.patches import apply_json_patch, apply_merge_patch
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.transport import HttpRequest, HttpResponse, HttpStream
+from kubeshard.simulation.processes import Answered
 from kubeshard.testing.virtual_world import virtual_world
 
 Fault = Callable[[HttpRequest], HttpResponse | None]
@@ -91,8 +92,8 @@ class SmallApi:
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
-        raise NotImplementedError
-        yield
+        """Only of lists: nothing here is watched."""
+        yield Answered(await self.request(request))
 
     async def close(self) -> None: ...
 

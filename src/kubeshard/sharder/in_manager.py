@@ -58,7 +58,7 @@ from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.assignment_controller import Assignments, assignments
 from kubeshard.sharder.config import SharderControllerConfig, WebhookConfig
 from kubeshard.sharder.lease_controller import lease_controller
-from kubeshard.sharder.lease_observer import SHARD_LEASES, LeaseObserver
+from kubeshard.sharder.lease_observer import KEPT, SHARD_LEASES, LeaseObserver
 from kubeshard.sharder.metrics import SharderMetrics, StateCollector
 from kubeshard.sharder.resource_kinds import ResourceKinds
 from kubeshard.sharder.ring import Ring, RingInputs
@@ -112,7 +112,7 @@ class InManagerSharder:
         self._metrics = metrics
         self._health = health
         self._clock = client.world.clock
-        self._cache = cache = Cache(self._client)
+        self._cache = cache = Cache(self._client, transforms=KEPT)
         self._places = places = Cache(self._objects, cluster=objects_in) if objects_in else cache
         counts = SharderMetrics(metrics.registry)
         self._observer = LeaseObserver(
@@ -133,11 +133,12 @@ class InManagerSharder:
                 on_deletion="pause",
             )
         )
+        self._observer.rings = self._rings.get
         self._observer.declare(cache)
         self._rings.declare_namespaces(places)
         self._source = _RingSource(ring, declared, self._rings, cache if looks_for_ring else None)
         self._note = {} if declared is None or objects_in else {DECLARED_RING_ANNOTATION: _manifest(declared)}
-        metrics.registry.register(StateCollector(cache))
+        metrics.registry.register(StateCollector(cache, self._rings.get))
         self._needed: Sequence[Informer[Any]] = (namespaces, cache.declare(Lease, SHARD_LEASES))
         self._fence = LeaderFence()
         self._stopping = asyncio.Event()

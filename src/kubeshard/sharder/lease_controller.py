@@ -427,10 +427,11 @@ class ShardLeases(Reconciler[Lease]):
             return HELD_BACK
         key, duration, asked = shard.key, shard.times.duration, self._clock.monotonic()
         try:
-            self._observer.observe(await ctx.client.get(Lease, key.name, key.namespace), asked)
+            whole = await ctx.client.get(Lease, key.name, key.namespace)
         except NotFound:
             self._observer.forget(key)
             return duration
+        self._observer.observe(whole, asked)
         current = self._shard(key)
         if current is None or current.deleted:
             return duration if current is None else current.times.to_expired
@@ -443,7 +444,7 @@ class ShardLeases(Reconciler[Lease]):
         else:
             return current.times.to_expired
         early = current.state is not ShardState.UNCERTAIN
-        taken = await ctx.client.replace(self._taken(current, current.lease.metadata, early=early))
+        taken = await ctx.client.replace(self._taken(current, whole, early=early))
         self._observer.observe(taken)
         if (ring := self._rings.get(shard.ring)) is not None:
             self._judge(ring).taken(current, self._clock.monotonic())
@@ -458,11 +459,12 @@ class ShardLeases(Reconciler[Lease]):
         if ring is None or not self._is_overdue(ring, shard):
             return 0.0
         asked = self._clock.monotonic()
-        self._observer.observe(await ctx.client.get(Lease, key.name, key.namespace), asked)
+        whole = await ctx.client.get(Lease, key.name, key.namespace)
+        self._observer.observe(whole, asked)
         current = self._shard(key)
         if current is None or current.deleted or current.state is not ShardState.READY:
             return 0.0
-        taken = await ctx.client.replace(self._taken(current, current.lease.metadata, evicted=True))
+        taken = await ctx.client.replace(self._taken(current, whole, evicted=True))
         number = ring.evictions.number(key.name)
         ring.evictions.evicted(key.name, self._clock.monotonic())
         ring.metrics.evicted()
@@ -549,7 +551,7 @@ class ShardLeases(Reconciler[Lease]):
             labels=labels,
             annotations=incarnation if all(incarnation.values()) else None,
         )
-        lease = self._taken(shard, new)
+        lease = self._taken(shard, Lease(metadata=new, spec=shard.lease.spec))
         try:
             self._observer.observe(await ctx.client.create(lease))
         except AlreadyExists:
@@ -567,13 +569,11 @@ class ShardLeases(Reconciler[Lease]):
             self._observer.forget_tombstone(shard.key)
         return None
 
-    def _taken(
-        self, shard: Shard, metadata: ObjectMeta, *, early: bool = False, evicted: bool = False
-    ) -> Lease:
-        """The Lease as taken over; `early`: before it was due, because the shard has ended; `evicted`: although it
-        lives.
+    def _taken(self, shard: Shard, lease: Lease, *, early: bool = False, evicted: bool = False) -> Lease:
+        """The Lease, which was read as a whole, as taken over; `early`: before it was due, because the shard has ended;
+        `evicted`: although it lives.
         """
-        before, now = shard.lease.spec, micro_time(self._clock.wall())
+        metadata, before, now = lease.metadata, lease.spec, micro_time(self._clock.wall())
         spec = msgspec.structs.replace(
             before,
             holder_identity=SHARDER_IDENTITY,

@@ -1,12 +1,16 @@
 """How this replica observes shard Leases: informer events, quorum reads, and a probe in case the watch
 is silent or slow.
 
-Guaranteed: the record (`sharding.shard_states`) is fed with everything this process sees of ring-labelled Leases,
+Guaranteed: the record (`sharding.shard_states`) is fed with everything this process sees of the Leases of known rings,
 whatever the source; subscribers are notified of each change once, after the record has it. While the probe runs,
 all ring-labelled Leases are listed every 5 s (3 s when the watch is silent), which also bounds the lag of a slow watch.
 So the record is fresh unless the API server cannot be reached, or takes longer than that for a list while the watch is
 silent: nothing is decided then. This also detects a restore of etcd: each of these lists is a consistent read, and
 shows Leases at earlier versions than were known when it was sent. Runs in every replica.
+
+Anybody who may create Leases may label them, with any ring and with annotations of 256 KiB. So what is kept of a Lease
+is bounded (`kept`); the lists are decoded as their bytes arrive, and hold nothing; and Leases of rings that do not
+exist are not judged, but once their ring appears.
 
 RBAC: list, watch on leases.
 """
@@ -17,21 +21,33 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from kubeshard.cache.cache import Cache
 from kubeshard.cache.deltas import Deleted, Delta, Updated
+from kubeshard.cache.informer import Informer
 from kubeshard.cache.scope import Scope
+from kubeshard.cache.transforms import Transform
 from kubeshard.client.client import Client
-from kubeshard.core.builtin import Lease
+from kubeshard.core.builtin import Lease, LeaseSpec
 from kubeshard.core.errors import ApiError
+from kubeshard.core.kinds import GroupKind, Kind
 from kubeshard.core.namespaces import ALL
-from kubeshard.core.objects import Key
+from kubeshard.core.objects import Key, ObjectMeta
 from kubeshard.core.selectors import FieldSelector, Selector
 from kubeshard.runtime.clock import Clock
 from kubeshard.runtime.logs import get_logger
 from kubeshard.runtime.notices import Notices
 from kubeshard.sharder.supervised import supervised
-from kubeshard.sharding.names import RING_LABEL
+from kubeshard.sharding.names import (
+    CONFIRMED_ANNOTATION,
+    EVICTED_ANNOTATION,
+    INCARNATION_ANNOTATION,
+    PROOFS_ANNOTATION,
+    RING_LABEL,
+    STATE_LABEL,
+    WATCHDOG_ANNOTATION,
+)
 from kubeshard.sharding.shard_states import MAX_SHARDS, Shard, ShardChange, ShardStates
 
 PROBE_INTERVAL = 5.0
@@ -44,7 +60,56 @@ _SHORTEST_WAIT = 0.01
 SHARD_LEASES = Scope(labels=Selector.exists(RING_LABEL))
 """The cached Leases: those of shards, not those of nodes."""
 
+_LABELS = (RING_LABEL, STATE_LABEL)
+_ANNOTATIONS = (
+    INCARNATION_ANNOTATION,
+    PROOFS_ANNOTATION,
+    EVICTED_ANNOTATION,
+    CONFIRMED_ANNOTATION,
+    WATCHDOG_ANNOTATION,
+)
+LONGEST = 512
+"""Characters of a text of a Lease: more than a name, a time or an incarnation has."""
+
 _log = get_logger("kubeshard.sharder")
+
+
+def kept(lease: Lease) -> Lease:
+    """What a sharder needs of a shard's Lease: about 1 KB, whatever else it has. Not for writing it."""
+    meta, spec = lease.metadata, lease.spec
+    return Lease(
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            creation_timestamp=meta.creation_timestamp,
+            deletion_timestamp=meta.deletion_timestamp,
+            labels={key: meta.label(key) for key in _LABELS if meta.has_label(key)} or None,
+            annotations={
+                key: value
+                for key in _ANNOTATIONS
+                if (value := meta.annotation(key)) and len(value) <= LONGEST
+            }
+            or None,
+        ),
+        spec=LeaseSpec(
+            holder_identity=_short(spec.holder_identity),
+            lease_duration_seconds=spec.lease_duration_seconds,
+            acquire_time=_short(spec.acquire_time),
+            renew_time=_short(spec.renew_time),
+            lease_transitions=spec.lease_transitions,
+        ),
+    )
+
+
+def _short(text: str | None) -> str | None:
+    """One that is cut is no shard's name, nor a time."""
+    return None if text is None else text[:LONGEST]
+
+
+KEPT: dict[GroupKind | Kind, Transform[Any]] = {Lease.KIND.group_kind: kept}
+"""The transform of the caches that have shard Leases."""
 
 
 class LeaseObserver:
@@ -63,9 +128,15 @@ class LeaseObserver:
         self._clock = clock
         self._crashed = crashed
         self._subscribers: dict[object, Callable[[ShardChange], None]] = {}
+        self._informer: Informer[Lease] | None = None
+        self.rings: Callable[[str], object | None] = lambda ring: ring
+        """Returns something for the rings that exist; by default, all do."""
+        self._followed: set[str] = set()
 
     def declare(self, cache: Cache) -> None:
-        cache.declare(Lease, SHARD_LEASES).add_handler(self._heard)
+        """The cache has the transform `KEPT`."""
+        self._informer = cache.declare(Lease, SHARD_LEASES)
+        self._informer.add_handler(self._heard)
 
     @contextmanager
     def subscribed(self, subscriber: Callable[[ShardChange], None]) -> Iterator[None]:
@@ -82,7 +153,16 @@ class LeaseObserver:
         return self.states.shards(ring, self._clock.monotonic())
 
     def confine(self, ring: str, namespaces: frozenset[str] | None) -> None:
-        """The ring says in which namespaces its shards are; None: it does not."""
+        """The ring says in which namespaces its shards are; None: it does not, or is gone. Called for every ring that
+        appears, or is gone.
+        """
+        if self.rings(ring) is None:
+            self._followed.discard(ring)
+        elif ring not in self._followed:
+            self._followed.add(ring)
+            for lease in self._informer.store.list() if self._informer is not None else ():
+                if lease.metadata.label(RING_LABEL) == ring:
+                    self._tell(self.states.observe(lease, self._clock.monotonic()))
         for change in self.states.confine(ring, namespaces, self._clock.monotonic()):
             self._tell(change)
 
@@ -90,14 +170,20 @@ class LeaseObserver:
 
     def observe(self, lease: Lease, asked: float | None = None) -> None:
         """Feeds a Lease from a response of the API server. `asked`: for a consistent read, when it was sent."""
+        if not self._is_known(lease):
+            return
         rewinds = self.states.rewinds
-        self._tell(self.states.observe(lease, self._clock.monotonic(), asked))
+        self._tell(self.states.observe(kept(lease), self._clock.monotonic(), asked))
         if self.states.rewinds != rewinds:
             _log.warning(
                 "A shard's Lease reverted to an earlier version, as after a restore of etcd; judging it from now on",
                 lease=str(lease.key),
                 version=lease.metadata.resource_version,
             )
+
+    def _is_known(self, lease: Lease) -> bool:
+        """Whether its ring exists, or it was in one before."""
+        return self.rings(lease.metadata.label(RING_LABEL)) is not None or lease.key in self.states
 
     def forget(self, key: Key, resource_version: str = "", asked: float | None = None) -> None:
         """The API server reported that the Lease does not exist."""
@@ -110,10 +196,11 @@ class LeaseObserver:
     async def relist(self) -> None:
         """Reads all shard Leases from the server. Raises ApiError."""
         listed, asked = set(), self._clock.monotonic()
-        stream = self._client.list(Lease, ALL, label_selector=SHARD_LEASES.labels)
+        stream = self._client.list(Lease, ALL, label_selector=SHARD_LEASES.labels, page_size=None)
         async for lease in stream:
-            listed.add(lease.key)
-            self.observe(lease, asked)
+            if self._is_known(lease):
+                listed.add(lease.key)
+                self.observe(lease, asked)
         for key in sorted(self.states.keys() - listed):
             self.forget(key, stream.resource_version, asked)
         self.states.confirm(asked, self._clock.monotonic(), stream.resource_version)
@@ -127,7 +214,7 @@ class LeaseObserver:
             label_selector=Selector.equals(RING_LABEL, ring),
             field_selector=FieldSelector.equals("metadata.name", shard),
         )
-        leases = [lease async for lease in stream]
+        leases = [kept(lease) async for lease in stream]
         for lease in leases:
             self.observe(lease, asked)
         for key in sorted(set(self.states.leases_of(ring, shard)) - {lease.key for lease in leases}):
@@ -164,14 +251,13 @@ class LeaseObserver:
     def _heard(self, delta: Delta[Lease]) -> None:
         now = self._clock.monotonic()
         self.states.heard(now)
-        match delta:
-            case Updated(new=lease):
-                self._tell(self.states.observe(lease, now))
-            case Deleted(object=lease, final=final):
-                version = lease.metadata.resource_version if final else ""
-                self._tell(self.states.forget(lease.key, now, version))
-            case added:
-                self._tell(self.states.observe(added.object, now))
+        if isinstance(delta, Deleted):
+            lease, version = delta.object, delta.object.metadata.resource_version if delta.final else ""
+            self._tell(self.states.forget(lease.key, now, version))
+            return
+        lease = delta.new if isinstance(delta, Updated) else delta.object
+        if self._is_known(lease):
+            self._tell(self.states.observe(lease, now))
 
     def _tell(self, change: ShardChange | None) -> None:
         if change is not None:

@@ -193,10 +193,13 @@ class RingMetrics:
 
 
 class StateCollector(Collector):
-    """ControllerRings and shards from the caches: none before the caches have synced."""
+    """ControllerRings and shards from the caches: none before the caches have synced. `ring` returns the ring of a
+    name; Leases of others are left out, because anybody may label them.
+    """
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, ring: Callable[[str], object | None]) -> None:
         self._cache = cache
+        self._ring = ring
 
     def collect(self) -> Iterator[Metric]:
         rings: Sequence[ControllerRing] = ()
@@ -207,12 +210,12 @@ class StateCollector(Collector):
         with suppress(CacheBehind, UndeclaredKind):
             leases = self._cache.list(Lease, ALL, scope=SHARD_LEASES)
         yield from _ring_metrics(rings)
-        yield from _shard_metrics(leases)
+        yield from _shard_metrics(leases, self._ring)
 
     def describe(self) -> Iterator[Metric]:
         """Returns the names without reading the caches."""
         yield from _ring_metrics(())
-        yield from _shard_metrics(())
+        yield from _shard_metrics((), self._ring)
 
 
 def _ring_metrics(rings: Iterable[ControllerRing]) -> Iterator[Metric]:
@@ -234,15 +237,18 @@ def _ring_metrics(rings: Iterable[ControllerRing]) -> Iterator[Metric]:
     yield of("status_available_shards", lambda ring: (ring.status or none).available_shards)
 
 
-def _shard_metrics(leases: Iterable[Lease]) -> Iterator[Metric]:
+def _shard_metrics(leases: Iterable[Lease], ring: Callable[[str], object | None]) -> Iterator[Metric]:
     info, state = f"{PREFIX}_shard_info", f"{PREFIX}_shard_state"
 
+    def shards() -> Iterator[Lease]:
+        return (lease for lease in leases if ring(lease.metadata.label(RING_LABEL)) is not None)
+
     def infos() -> Iterator[Sample]:
-        for lease in leases:
+        for lease in shards():
             yield Sample(info, {**_place(lease), "uid": lease.metadata.uid}, 1)
 
     def states() -> Iterator[Sample]:
-        for lease in leases:
+        for lease in shards():
             place, current = _place(lease), ShardState.parse(lease.metadata.label(STATE_LABEL))
             for known in ShardState:
                 yield Sample(state, {**place, "state": str(known)}, known is current)

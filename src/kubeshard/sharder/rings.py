@@ -92,9 +92,9 @@ class Rings:
                 return
         else:
             self._end(resource.name)
-            self.inputs.confine(resource.name, resource.shard_namespaces)
             self._rings[resource.name] = ring = Ring(resource, self.inputs, self._changed)
             self._file(ring)
+            self.inputs.confine(resource.name, resource.shard_namespaces)
             self.selections += 1
         for subscriber in tuple(self._subscribers.values()):
             subscriber(resource.name)

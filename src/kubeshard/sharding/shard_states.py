@@ -397,6 +397,10 @@ class ShardStates:
         """Whether the shard holds one of these Leases."""
         return any(lease.spec.holder_identity == shard and self._admits(ring, lease.key) for lease in leases)
 
+    def __contains__(self, key: object) -> bool:
+        """Whether a Lease or tombstone is known."""
+        return key in self._records
+
     def keys(self) -> frozenset[Key]:
         """All Leases and tombstones."""
         return frozenset(self._records)

@@ -1,0 +1,110 @@
+"""Anybody who may create Leases may label them: what a sharder keeps of them is bounded, in size and number."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kubeshard.core import Lease, LeaseSpec, ObjectMeta
+from kubeshard.core.objects import Key, OwnerReference
+from kubeshard.runtime.transport import HttpRequest, HttpResponse
+from kubeshard.sharder.lease_observer import PROBE_INTERVAL, kept
+from kubeshard.sharding.names import EVICTED_ANNOTATION, INCARNATION_ANNOTATION, RING_LABEL, STATE_LABEL
+from kubeshard.simulation.cluster import SimulatedCluster, Touch
+from kubeshard.testing.virtual_time import virtual_time
+
+FAT = 240_000
+LEASES = 40
+
+
+def fat(number: int, ring: str, size: int = FAT) -> Lease:
+    meta = ObjectMeta(
+        name=f"fat-{number}",
+        namespace="team",
+        labels={RING_LABEL: ring, "other": "label"},
+        annotations={"a": "x" * (size // 2), INCARNATION_ANNOTATION: "y" * (size // 2)},
+    )
+    return Lease(metadata=meta, spec=LeaseSpec(holder_identity=f"fat-{number}", lease_duration_seconds=60))
+
+
+def test_of_a_lease_what_a_sharder_needs_is_kept_and_nothing_else() -> None:
+    labels = {RING_LABEL: "r", STATE_LABEL: "ready", "team": "a"}
+    annotations = {INCARNATION_ANNOTATION: "pod/x", EVICTED_ANNOTATION: "3", "note": "x" * FAT}
+    owner = OwnerReference(api_version="v1", kind="Pod", name="p" * FAT, uid="u")
+    meta = ObjectMeta(
+        name="a",
+        namespace="n",
+        uid="u",
+        resource_version="7",
+        labels=labels,
+        annotations=annotations,
+        finalizers=("f" * FAT,),
+        owner_references=(owner,),
+    )
+    spec = LeaseSpec(holder_identity="h" * FAT, lease_duration_seconds=15, renew_time="t", strategy="s" * FAT)
+    found = kept(Lease(metadata=meta, spec=spec))
+    assert found.metadata.labels == {RING_LABEL: "r", STATE_LABEL: "ready"}
+    assert found.metadata.annotations == {INCARNATION_ANNOTATION: "pod/x", EVICTED_ANNOTATION: "3"}
+    assert (found.metadata.uid, found.metadata.resource_version, found.key) == ("u", "7", Key("n", "a"))
+    assert len(found.spec.holder_identity or "") < 1000
+    assert not found.spec.strategy
+    assert not found.metadata.finalizers
+    assert not found.metadata.owner_references
+
+
+@pytest.mark.parametrize("ring", ["nosuch", "r"])
+@virtual_time
+async def test_fat_leases_cost_a_sharder_a_few_kilobytes_each_whatever_ring_they_name(ring: str) -> None:
+    async with SimulatedCluster() as world:
+        await world.install()
+        await world.make_ring()
+        sharder = world.sharder("x0")
+        world.shard("s0", Touch())
+        await asyncio.sleep(20)
+        manager = sharder.manager
+        assert manager is not None
+        async with world.admin() as client:
+            for number in range(LEASES):
+                await client.create(fat(number, ring))
+        await asyncio.sleep(2 * PROBE_INTERVAL)
+        for informer in manager.cache.informers:
+            if informer.form.kind == Lease.KIND:
+                stored = [lease for lease in informer.store.list() if lease.metadata.name.startswith("fat-")]
+                assert len(stored) == LEASES
+                for lease in stored:
+                    assert sum(map(len, (lease.metadata.annotations or {}).values())) < 2000
+        await world.make_things(4)
+        await world.until(lambda: len(world.owners()) == 4, within=10)
+
+
+@virtual_time
+async def test_a_list_that_mends_a_slow_watch_is_decoded_as_its_bytes_arrive() -> None:
+    """A page is read as a whole: five hundred Leases may be 120 MB."""
+    async with SimulatedCluster() as world:
+        await world.install()
+        lists: list[str] = []
+
+        def look(_: object, request: HttpRequest, answer: HttpResponse | None) -> None:
+            if request.method == "GET" and "/leases?" in request.target and "watch=" not in request.target:
+                lists.append(request.target)
+
+        world.sharder("x0", webhook=False)
+        await asyncio.sleep(10)
+        world.observers.append(look)
+        await asyncio.sleep(2 * PROBE_INTERVAL)
+        assert lists
+        assert not [target for target in lists if "limit=" in target]
+
+
+@virtual_time
+async def test_shards_whose_leases_were_there_before_their_ring_are_members_as_soon_as_there_is_one() -> None:
+    async with SimulatedCluster() as world:
+        await world.install()
+        world.sharder("x0")
+        for name in ("s0", "s1"):
+            world.shard(name, Touch())
+        await asyncio.sleep(30)
+        await world.make_things(6)
+        await world.make_ring()
+        await world.until(lambda: world.all_owned("s0", "s1"), within=15)
