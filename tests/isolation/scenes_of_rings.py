@@ -37,7 +37,7 @@ from kubeshard.core.patches import MergePatch
 from kubeshard.core.selectors import LabelSelector, LabelSelectorRequirement
 from kubeshard.runtime.transport import HttpRequest
 from kubeshard.sharding.api import ControllerRing, RingResource
-from kubeshard.sharding.names import shard_label
+from kubeshard.sharding.names import RING_LABEL, shard_label
 from kubeshard.simulation.cluster import MAIN, Thing, definition
 from kubeshard.simulation.processes import Process
 
@@ -446,12 +446,27 @@ async def a_tenant_floods(at: Neighbourhood) -> None:
             await asyncio.sleep(0.02)
 
 
-@cell(Unit.TENANT, M, "a hundred tenants create objects at once", BESIDE_A_TENANT, lasts=8)
+@cell(
+    Unit.TENANT,
+    M,
+    "a hundred tenants create objects at once, and one of them Leases of 240 kB with the label of a ring",
+    BESIDE_A_TENANT,
+    lasts=8,
+)
 @asynccontextmanager
 async def many_tenants(at: Neighbourhood) -> AsyncIterator[None]:
     for number in range(100):
         await at.create(Namespace, f"tenant{number}")
         await at.create(Thing, "x", f"tenant{number}")
+    async with at.world.admin() as client:
+        for number in range(20):  # `sharder/test_lease_bounds.py` shows what is kept of each
+            meta = ObjectMeta(
+                name=f"fat{number}",
+                namespace="tenant0",
+                labels={RING_LABEL: ("nobody", "r")[number % 2]},
+                annotations={"a": "x" * 240_000},
+            )
+            await client.create(Lease(metadata=meta))
     at.reached.add("tenants")
     yield
 
